@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.delegated_auth import Door
-from kubemachinery.client.informer import kept_up
+from kubemachinery.client.delegated_auth import DelegatedAuthorizer
+from kubemachinery.client.informer import run_informers
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.http_server import Request, Response
@@ -131,8 +131,8 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
         explain=explanation.explainer(settings.defaults().tree),
     )
     board = Board(sources, clock)
-    pages = Pages(board, Door(client, clock))
-    async with kept_up(informers.shaping), kept_up((informers.workloads,)):
+    pages = Pages(board, DelegatedAuthorizer(client, clock))
+    async with run_informers(informers.shaping), run_informers((informers.workloads,)):
         world.settle(clock.now())
         figures = [await _timed("the first look of all", board.look)]
         for name, path in QUESTIONS.items():

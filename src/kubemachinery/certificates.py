@@ -29,14 +29,14 @@ _SKEW: Final = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class KeyPair:
     """A certificate and its key."""
 
     certificate: bytes
     key: bytes
 
 
-class Authority:
+class CertificateAuthority:
     """Signs certificates."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
@@ -44,7 +44,7 @@ class Authority:
         self._key = key
 
     @classmethod
-    def make(cls, name: str, now: datetime.datetime) -> Authority:
+    def make(cls, name: str, now: datetime.datetime) -> CertificateAuthority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = (
@@ -57,7 +57,7 @@ class Authority:
         return cls(certificate, key)
 
     @classmethod
-    def load(cls, certificate: bytes, key: bytes) -> Authority | None:
+    def load(cls, certificate: bytes, key: bytes) -> CertificateAuthority | None:
         """The authority that somebody kept; None where it cannot be read, or the two do not belong together."""
         try:
             found = x509.load_pem_x509_certificate(certificate)
@@ -69,11 +69,11 @@ class Authority:
         return cls(found, private)
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> KeyPair:
         """What to keep of it."""
-        return Identity(self._certificate.public_bytes(serialization.Encoding.PEM), _key_pem(self._key))
+        return KeyPair(self._certificate.public_bytes(serialization.Encoding.PEM), _key_pem(self._key))
 
-    def issue(self, name: str, groups: Sequence[str], now: datetime.datetime, *, hosts: Sequence[str] = ()) -> Identity:
+    def issue(self, name: str, groups: Sequence[str], now: datetime.datetime, *, hosts: Sequence[str] = ()) -> KeyPair:
         """A certificate for the server of these hosts; without hosts, for a client in these groups."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
@@ -91,7 +91,7 @@ class Authority:
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        return Identity(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+        return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
     def signed(self, certificate: bytes) -> bool:
         """Whether a certificate is one of ours."""
@@ -130,7 +130,7 @@ def is_pair(certificate: bytes, key: bytes) -> bool:
         return False
 
 
-def load_into(context: SSLContext, identity: Identity) -> None:
+def load_into(context: SSLContext, identity: KeyPair) -> None:
     """Let a context show this certificate from the next connection on. OpenSSL reads files only: this one is readable
     by us alone, and gone in a moment."""
     with tempfile.TemporaryDirectory() as private:

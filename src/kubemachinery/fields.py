@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ValidationRule:
     """A rule in CEL over `self` (and `oldSelf`, on update), and the sentence for those who break it."""
 
     cel: str
@@ -32,7 +32,7 @@ class Rule:
     field_path: str | None = None
 
 
-IMMUTABLE: Final = Rule("self == oldSelf", "cannot be changed once set")
+IMMUTABLE: Final = ValidationRule("self == oldSelf", "cannot be changed once set")
 
 
 # Compared by identity: a default may be a dict, and annotations want to be hashed.
@@ -62,7 +62,7 @@ class Field:
     int_or_string: bool = False
     # What the schema does not name is kept instead of pruned.
     preserve_unknown: bool = False
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ValidationRule, ...] = ()
 
     def under(self, outer: Field) -> Field:
         """This field as `outer` refines it: whatever `outer` says replaces what is said here; rules add up."""
@@ -83,7 +83,7 @@ class Field:
 NOTHING: Final = Field()
 
 
-class Required:
+class RequiredDefault:
     """Makes the stand-in for a required field that is absent. A type of its own, so that the schema can tell."""
 
     __slots__ = ("_make",)
@@ -101,7 +101,7 @@ def required(make: Callable[[], T]) -> T:
     Unlike an ordinary default it is always written: a Condition whose message is empty still has a message, and an API
     server refuses one without.
     """
-    stand_in: T = msgspec.field(default_factory=Required(make))
+    stand_in: T = msgspec.field(default_factory=RequiredDefault(make))
     return stand_in
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubemachinery.versions import Change
+from kubemachinery.versions import VersionChange
 
 
 class Scope(StrEnum):
@@ -24,7 +24,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PrinterColumn:
     """One column of `kubectl get`. With a priority above 0 it shows only with `-o wide`."""
 
     name: str
@@ -44,11 +44,11 @@ class Version:
     served: bool = True
     # What clients that use this version are told; None for a version that is here to stay.
     deprecation: str | None = None
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     # Paths that field selectors may name beside the usual two.
     selectable: tuple[str, ...] = ()
     # What this version says differently from the type of the storage version.
-    changes: tuple[Change, ...] = ()
+    changes: tuple[VersionChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

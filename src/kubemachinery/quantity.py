@@ -34,7 +34,7 @@ class QuantityError(ValueError):
     """A text that is no quantity; the message names the text and what is wrong with it."""
 
 
-class Format(Enum):
+class QuantityFormat(Enum):
     """The family of suffix in which a quantity is written back."""
 
     DECIMAL = "DecimalSI"
@@ -43,7 +43,7 @@ class Format(Enum):
 
 
 class _Suffix(NamedTuple):
-    format: Format
+    format: QuantityFormat
     exponent: int
     """Of ten for decimal suffixes, of two for binary ones."""
 
@@ -51,8 +51,8 @@ class _Suffix(NamedTuple):
 _DECIMAL_SUFFIXES: Final = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _SUFFIXES: Final[dict[str, _Suffix]] = {
-    **{text: _Suffix(Format.DECIMAL, exponent) for exponent, text in _DECIMAL_SUFFIXES.items()},
-    **{text: _Suffix(Format.BINARY, 10 * times) for times, text in enumerate(_BINARY_SUFFIXES) if text},
+    **{text: _Suffix(QuantityFormat.DECIMAL, exponent) for exponent, text in _DECIMAL_SUFFIXES.items()},
+    **{text: _Suffix(QuantityFormat.BINARY, 10 * times) for times, text in enumerate(_BINARY_SUFFIXES) if text},
 }
 
 _TEXT: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([A-Za-z]*)([+-]?[0-9]*)")
@@ -65,7 +65,7 @@ class Quantity:
 
     unscaled: Final[int]
     scale: Final[int]
-    format: Final[Format]
+    format: Final[QuantityFormat]
     wide: Final[bool]
     """Whether the public type keeps it outside its 64-bit form; only the 64-bit readings can tell."""
     _nano: Final[int]
@@ -75,7 +75,7 @@ class Quantity:
         self,
         unscaled: int,
         scale: int = 0,
-        format: Format = Format.DECIMAL,
+        format: QuantityFormat = QuantityFormat.DECIMAL,
         *,
         wide: bool | None = None,
         text: str | None = None,
@@ -136,7 +136,7 @@ class Quantity:
         if self._nano == 0:
             return "0"
         units, fraction = divmod(self._nano, 10**-_NANO)
-        if self.format is Format.BINARY and not fraction and abs(units) >= 1024:
+        if self.format is QuantityFormat.BINARY and not fraction and abs(units) >= 1024:
             times = 0
             while times < len(_BINARY_SUFFIXES) - 1 and units % 1024 == 0:
                 units //= 1024
@@ -147,7 +147,7 @@ class Quantity:
         while number % 1000 == 0:
             number //= 1000
             exponent += 3
-        if self.format is not Format.EXPONENT:
+        if self.format is not QuantityFormat.EXPONENT:
             # A thousand E and more has no suffix, and is written without one: the recorded answer, though it says less.
             return f"{number}{_DECIMAL_SUFFIXES.get(exponent, '')}"
         return f"{number}e{exponent}" if exponent else str(number)
@@ -231,11 +231,11 @@ def parse(text: QuantityText) -> Quantity:
     shifted = digits + fraction
     number = int(shifted) if sign != "-" else -int(shifted)
 
-    if suffix.format is Format.BINARY:
+    if suffix.format is QuantityFormat.BINARY:
         # The public type's estimate of how many digits times this power of two still fit in 64 bits.
         if not fraction and len(digits) <= 14 - suffix.exponent // 10 * 3:
             kept = spelling if number % 8 else None
-            return Quantity(number << suffix.exponent, 0, Format.BINARY, wide=False, text=kept)
+            return Quantity(number << suffix.exponent, 0, QuantityFormat.BINARY, wide=False, text=kept)
         if not (whole or fraction):
             raise QuantityError(f"{spelling!r} has a suffix and no number")
         return _wide_binary(number << suffix.exponent, len(fraction))
@@ -261,12 +261,14 @@ def _suffix(spelling: str, letters: str, exponent: str) -> _Suffix:
     power = int(exponent)
     if abs(power) > _LARGEST_EXPONENT:
         raise QuantityError(f"{spelling!r} has an exponent beyond {_LARGEST_EXPONENT}")
-    return _Suffix(Format.EXPONENT, power)
+    return _Suffix(QuantityFormat.EXPONENT, power)
 
 
 def _wide_binary(number: int, places: int) -> Quantity:
     """A large or fractional binary quantity: capped at 2^63 - 1, and decimal when it is less than one."""
     nano = _away_from_zero(number * 10**-_NANO, 10**places)
     if abs(nano) > _INT64_MAX * 10**-_NANO:
-        return Quantity(_INT64_MAX if nano > 0 else -_INT64_MAX, 0, Format.BINARY, wide=True)
-    return Quantity(nano, _NANO, Format.BINARY if abs(nano) >= 10**-_NANO else Format.DECIMAL, wide=True)
+        return Quantity(_INT64_MAX if nano > 0 else -_INT64_MAX, 0, QuantityFormat.BINARY, wide=True)
+    return Quantity(
+        nano, _NANO, QuantityFormat.BINARY if abs(nano) >= 10**-_NANO else QuantityFormat.DECIMAL, wide=True
+    )

@@ -1,6 +1,6 @@
 """What the servers of this program accept as TLS: the oldest version, the cipher suites, the key exchange groups.
 
-`profile_of` reads the names that Kueue's Configuration uses, which are those of Go, and returns a `Profile` in the
+`profile_of` reads the names that Kueue's Configuration uses, which are those of Go, and returns a `TlsProfile` in the
 names of OpenSSL, with what could not be taken over. Every server gets its context from the one profile of its process.
 
 Two differences from Go remain, and both give notices. Python chooses one key exchange group for a server up to version
@@ -64,7 +64,7 @@ GROUPS: Final[Mapping[int, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class TlsProfile:
     """What a server accepts, in the names of OpenSSL. Empty means the defaults of this Python."""
 
     minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
@@ -84,19 +84,21 @@ class Profile:
         return context
 
 
-DEFAULT: Final = Profile()
+DEFAULT: Final = TlsProfile()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TlsProfileResult:
     """A profile, what of the request is left out of it, and why no server can offer what was asked for."""
 
-    profile: Profile
+    profile: TlsProfile
     notices: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
-def profile_of(minimum: str, suites: Sequence[str], groups: Sequence[int], *, own_certificate: bool) -> Reading:
+def profile_of(
+    minimum: str, suites: Sequence[str], groups: Sequence[int], *, own_certificate: bool
+) -> TlsProfileResult:
     """The profile of `tls.minVersion`, `.cipherSuites` and `.curvePreferences`, which are valid names already.
 
     `own_certificate`: the servers use the certificate that the manager makes, whose key is ECDSA.
@@ -127,8 +129,8 @@ def profile_of(minimum: str, suites: Sequence[str], groups: Sequence[int], *, ow
             f"tls.curvePreferences: only {_listed(chosen)} is offered, because this Python cannot offer"
             f" {_listed(unavailable)} as well"
         )
-    profile = Profile(oldest, tuple(dict.fromkeys(offered.values())), tuple(GROUPS[group] for group in chosen))
-    return Reading(profile, tuple(notices), tuple(problems))
+    profile = TlsProfile(oldest, tuple(dict.fromkeys(offered.values())), tuple(GROUPS[group] for group in chosen))
+    return TlsProfileResult(profile, tuple(notices), tuple(problems))
 
 
 def _listed(groups: Sequence[int]) -> str:

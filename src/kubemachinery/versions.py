@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from kubemachinery.fields import NOTHING, Field, Rule
+from kubemachinery.fields import NOTHING, Field, ValidationRule
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class FieldRenamed:
     """The field at `place` has another name."""
 
     place: str
@@ -24,7 +24,7 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class FieldsRemoved:
     """The fields named do not exist in the object at `place`."""
 
     place: str
@@ -32,7 +32,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class FieldsAdded:
     """The object at `place` has the fields of `fields` as well; where it has one already, this one is meant."""
 
     place: str
@@ -40,7 +40,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Limited:
+class LimitsChanged:
     """The value at `place` lacks the limits named in `without`, and has those of `field`."""
 
     place: str
@@ -49,7 +49,7 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class RequiredFields:
     """The object at `place` requires exactly these fields."""
 
     place: str
@@ -57,11 +57,11 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class RulesReplaced:
     """The value at `place` has these rules in place of its own."""
 
     place: str
-    rules: tuple[Rule, ...]
+    rules: tuple[ValidationRule, ...]
 
 
-Change: TypeAlias = Renamed | Gone | Added | Limited | Needs | Ruled
+VersionChange: TypeAlias = FieldRenamed | FieldsRemoved | FieldsAdded | LimitsChanged | RequiredFields | RulesReplaced

@@ -33,4 +33,4 @@ class ConfigurationError(UsageError):
 
 
 class NegativeResult(ProgramError):
-    """The command did its work, and the result is negative: the job failed, the wait timed out, the check found errors."""
+    """The command did its work and the result is negative: the job failed, the wait timed out, a check found errors."""

@@ -17,7 +17,14 @@ from typing import Final
 import msgspec
 
 from kubemachinery.kinds import Kind, Version
-from kubemachinery.versions import Added, Gone, Limited, Needs, Renamed, Ruled
+from kubemachinery.versions import (
+    FieldRenamed,
+    FieldsAdded,
+    FieldsRemoved,
+    LimitsChanged,
+    RequiredFields,
+    RulesReplaced,
+)
 from kubeserver.registry import unsupported
 from pykueue import cli, features, settings
 from pykueue.api import conditions, config, effects, registry, schema
@@ -189,18 +196,18 @@ def _differences(version: Version | None) -> Iterator[Sequence[str]]:
     for change in version.changes if version else ():
         place = code(change.place) or "the object"
         match change:
-            case Renamed(name=name):
+            case FieldRenamed(name=name):
                 yield place, f"is called {code(name)}"
-            case Gone(names=names):
+            case FieldsRemoved(names=names):
                 yield place, f"has no {', '.join(map(code, names))}"
-            case Added(fields=fields):
+            case FieldsAdded(fields=fields):
                 added = ", ".join(code(field.encode_name) for field in msgspec.structs.fields(fields))
                 yield place, f"has {added} as well, or with another type"
-            case Limited():
+            case LimitsChanged():
                 yield place, "has other limits or another default"
-            case Needs(names=names):
+            case RequiredFields(names=names):
                 yield place, f"requires {', '.join(map(code, names)) or 'nothing'}"
-            case Ruled():
+            case RulesReplaced():
                 yield place, "has other rules"
 
 

@@ -67,7 +67,7 @@ class Settings:
     written: Tree = field(default_factory=dict)
 
     @cached_property
-    def tls(self) -> tls.Reading:
+    def tls(self) -> tls.TlsProfileResult:
         """What every server of this program accepts as TLS."""
         chosen = self.configuration.tls or config.TLSOptions()
         own = self.configuration.internal_cert_management or config.InternalCertManagement()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from kubemachinery.client.leader_election import Election
+from kubemachinery.client.leader_election import LeaderElector
 from pykueue import cli
 from pykueue.controllers import decision_applier
 
@@ -20,11 +20,11 @@ def _a_lost_answer_frees() -> None:
 def _a_lost_lease_is_not_noticed() -> None:
     """Who once led goes on, whoever else leads meanwhile."""
 
-    async def keep_nothing(self: Election, *arguments: Any, **more: Any) -> None:
+    async def keep_nothing(self: LeaderElector, *arguments: Any, **more: Any) -> None:
         await asyncio.Event().wait()
 
-    Election.may_write = lambda self: True  # type: ignore[method-assign]
-    Election._keep = keep_nothing  # type: ignore[method-assign]
+    LeaderElector.may_write = lambda self: True  # type: ignore[method-assign]
+    LeaderElector._keep = keep_nothing  # type: ignore[method-assign]
 
 
 BUGS: Final[dict[str, Callable[[], None]]] = {

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cluster import assets
-from kubemachinery.certificates import Authority
+from kubemachinery.certificates import CertificateAuthority
 from started import held_port
 from waiting import PATIENCE_SECONDS, until
 
@@ -216,7 +216,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
 def front(folder: Path) -> tuple[str, ...]:
     """Flags for a server that proves itself with a certificate to those it passes requests on to, as real ones do."""
     now = datetime.datetime.now(datetime.UTC)
-    authority = Authority.make("front-ca", now)
+    authority = CertificateAuthority.make("front-ca", now)
     proof = authority.issue("front", (), now)
     files = {"ca": authority.identity.certificate, "crt": proof.certificate, "key": proof.key}
     for name, content in files.items():

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from cluster import assets, real
-from kubemachinery.certificates import Authority
+from kubemachinery.certificates import CertificateAuthority
 from pykueue import cli
 from pykueue.cli import progress
 from pykueue.version import __version__
@@ -138,7 +138,7 @@ class _Kubelet(BaseHTTPRequestHandler):
 def node(place: Place) -> Iterator[None]:
     """A node whose kubelet is a thread of this test."""
     moment = datetime.datetime.now(datetime.UTC)
-    proof = Authority.make("node-ca", moment).issue("node", ("127.0.0.1",), moment)
+    proof = CertificateAuthority.make("node-ca", moment).issue("node", ("127.0.0.1",), moment)
     both = place.folder / "kubelet.pem"
     both.write_bytes(proof.certificate + proof.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -73,7 +73,7 @@ async def managed(
         "integrations": {"frameworks": ["batch/job", "pod"], "externalFrameworks": list(external)},
         "leaderElection": {"leaderElect": account},
     }
-    target = client_config.Target(
+    target = client_config.ClientConfig(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
     )
     client = ApiClient(client_config.connect(target, SystemClock()), random.Random(1))

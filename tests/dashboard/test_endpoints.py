@@ -19,7 +19,7 @@ import pytest
 from dashboard.system import System
 from kubemachinery import http_server
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.delegated_auth import Door
+from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.http_server import Request, Response
@@ -274,7 +274,7 @@ async def beside(shown: System, doors: Clock | None = None) -> AsyncIterator[tup
     """The same dashboard, for people whom another API server knows. The door may go by a clock of its own."""
     reviews = Reviews(partial(shown.serving.embedded.server.handle_as, authentication.ADMIN))
     clock = SystemClock()
-    door = Door(ApiClient(LocalTransport(reviews.answer), random.Random(1)), doors or clock)
+    door = DelegatedAuthorizer(ApiClient(LocalTransport(reviews.answer), random.Random(1)), doors or clock)
     pages = Pages(Board(sources(shown), clock), door)
     http = await http_server.serve(pages.answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{http.port}"

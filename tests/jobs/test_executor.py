@@ -17,7 +17,7 @@ from jobs.stage import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
 from kubemachinery import codec, patches, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict, Invalid
-from kubemachinery.client.event_recorder import EVENTS, Recorder
+from kubemachinery.client.event_recorder import EVENTS, EventRecorder
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
@@ -107,7 +107,7 @@ class World:
     def __init__(self, client: ApiClient) -> None:
         self.client = client
         self.sources = Reading(client)
-        self.recorder = Recorder(client, SystemClock(), "test")
+        self.recorder = EventRecorder(client, SystemClock(), "test")
         self.executor = JobReconciler(
             client, Writing(client), self.recorder, self.sources, KINDS, OPTIONS, SystemClock()
         )

@@ -80,7 +80,7 @@ class Cluster:
 class _Beside(System):
     """The manager talks to its server over HTTPS, and the server to its webhooks."""
 
-    def __init__(self, client: ApiClient, target: client_config.Target, kubeconfig: Path) -> None:
+    def __init__(self, client: ApiClient, target: client_config.ClientConfig, kubeconfig: Path) -> None:
         self.client = client
         self._target = target
         self._kubeconfig = kubeconfig

@@ -123,11 +123,11 @@ def test_no_schema_however_odd_raises(schema: Json, tree: Json) -> None:
 _SELF = types.ObjectType(
     "object",
     fields={
-        "a": types.Field("a", types.INT),
-        "b": types.Field("b", types.list_of(types.INT)),
-        "name": types.Field("name", types.STRING),
-        "x": types.Field("x", types.DOUBLE),
-        "items": types.Field("items", types.map_of(types.STRING, types.STRING)),
+        "a": types.CelField("a", types.INT),
+        "b": types.CelField("b", types.list_of(types.INT)),
+        "name": types.CelField("name", types.STRING),
+        "x": types.CelField("x", types.DOUBLE),
+        "items": types.CelField("items", types.map_of(types.STRING, types.STRING)),
     },
 )
 VARIABLES = {"self": _SELF, "d": types.DYN}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kubemachinery import quantity
-from kubemachinery.quantity import Format, QuantityError, parse
+from kubemachinery.quantity import QuantityError, QuantityFormat, parse
 
 RECORDED = Path(__file__).parents[1] / "data" / "quantities.jsonl.gz"
 
@@ -138,4 +138,4 @@ def test_rounding_to_units_goes_away_from_zero_at_any_size() -> None:
 def test_a_binary_quantity_stops_at_the_largest_64_bit_number_and_a_decimal_one_does_not() -> None:
     assert parse("16Ei").rounded() == 2**63 - 1
     assert parse("16E").rounded() == 16 * 10**18
-    assert parse("16Ei").format is Format.BINARY
+    assert parse("16Ei").format is QuantityFormat.BINARY

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.client import errors
-from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimit
+from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimiter
 from kubemachinery.client.transport import ApiRequest, ApiResponse, HttpTransport, LocalTransport, Transport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kube, kueue, registry
@@ -173,7 +173,7 @@ async def test_a_server_that_never_answers_is_given_up_on() -> None:
 
 @virtual_time
 async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> None:
-    limit, loop = RateLimit(qps=100, burst=5), asyncio.get_running_loop()
+    limit, loop = RateLimiter(qps=100, burst=5), asyncio.get_running_loop()
     start = loop.time()
     for _ in range(5):
         await limit.take()
@@ -185,7 +185,7 @@ async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> 
 
 @virtual_time
 async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() -> None:
-    limit, came = RateLimit(qps=1000, burst=1), ""
+    limit, came = RateLimiter(qps=1000, burst=1), ""
 
     async def ask(who: str) -> None:
         nonlocal came
@@ -198,7 +198,7 @@ async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() ->
 
 @virtual_time
 async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
-    limit = RateLimit(qps=1, burst=1)
+    limit = RateLimiter(qps=1, burst=1)
     await limit.take()
     gave_up = [asyncio.ensure_future(limit.take()) for _ in range(10)]
     last = asyncio.ensure_future(limit.take())
@@ -220,7 +220,7 @@ async def test_a_closed_fence_lets_reads_through_and_no_write(client: ApiClient)
 
 @virtual_time
 async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
-    is_open, limit = True, RateLimit(qps=20, burst=1)
+    is_open, limit = True, RateLimiter(qps=20, burst=1)
     await limit.take()
 
     async def never(request: Request) -> Response:

@@ -86,17 +86,17 @@ def test_what_is_no_file_says_so(tmp_path: Path, name: str, sentence: str) -> No
     ("wish", "sentence"),
     [
         (
-            client_config.Wish(of_cluster={"certificate-authority-data": "AAAA"}),
+            client_config.ConfigOverrides(of_cluster={"certificate-authority-data": "AAAA"}),
             "certificate-authority of the kubeconfig",
         ),
         (
-            client_config.Wish(of_user={"client-certificate-data": "AAAA", "client-key-data": "AAAA"}),
+            client_config.ConfigOverrides(of_user={"client-certificate-data": "AAAA", "client-key-data": "AAAA"}),
             "client-certificate and client-key of the kubeconfig",
         ),
     ],
 )
 async def test_a_certificate_that_is_none_says_where_it_stands(
-    tmp_path: Path, wish: client_config.Wish, sentence: str
+    tmp_path: Path, wish: client_config.ConfigOverrides, sentence: str
 ) -> None:
     target = wish.apply(client_config.from_files([kubeconfig(tmp_path / "k")]))
     with pytest.raises(UsageError, match=sentence):
@@ -110,10 +110,12 @@ def test_without_any_server_the_sentence_says_what_to_do(tmp_path: Path) -> None
 
 async def test_a_token_is_sent_and_one_in_a_file_is_read_again(tmp_path: Path) -> None:
     target = client_config.from_files([kubeconfig(tmp_path / "k", token="secret")])
-    assert await client_config.Credentials(target, SystemClock()).headers() == [("Authorization", "Bearer secret")]
+    assert await client_config.ClientCredentials(target, SystemClock()).headers() == [
+        ("Authorization", "Bearer secret")
+    ]
     (tmp_path / "token").write_text("first\n")
     target = client_config.from_files([kubeconfig(tmp_path / "k", tokenFile="token")])
-    credentials = client_config.Credentials(target, SystemClock())
+    credentials = client_config.ClientCredentials(target, SystemClock())
     assert await credentials.headers() == [("Authorization", "Bearer first")]
     (tmp_path / "token").write_text("second\n")
     credentials._until = 0.0
@@ -131,7 +133,7 @@ async def test_a_program_gives_the_token(tmp_path: Path) -> None:
     answer = '{"kind":"ExecCredential","status":{"token":"from-program","expirationTimestamp":"2999-01-01T00:00:00Z"}}'
     runs = program(tmp_path, f"echo x >> {tmp_path}/runs; echo '{answer}'")
     target = client_config.from_files([kubeconfig(tmp_path / "k", exec=runs)])
-    credentials = client_config.Credentials(target, SystemClock())
+    credentials = client_config.ClientCredentials(target, SystemClock())
     for _ in range(2):
         assert await credentials.headers() == [("Authorization", "Bearer from-program")]
     assert (tmp_path / "runs").read_text() == "x\n", "a token that is still good is not asked for again"
@@ -143,13 +145,13 @@ async def test_a_program_gives_the_token(tmp_path: Path) -> None:
 async def test_a_program_that_fails_says_why(tmp_path: Path, body: str, sentence: str) -> None:
     target = client_config.from_files([kubeconfig(tmp_path / "k", exec=program(tmp_path, body))])
     with pytest.raises(UsageError, match=sentence):
-        await client_config.Credentials(target, SystemClock()).headers()
+        await client_config.ClientCredentials(target, SystemClock()).headers()
 
 
 def test_what_is_said_counts_before_what_the_file_says(tmp_path: Path) -> None:
     user: dict[str, Any] = {"exec": {"command": "x"}, "client-certificate-data": "AA==", "client-key": "k"}
     path = kubeconfig(tmp_path / "k", **user)
-    wish = client_config.Wish(
+    wish = client_config.ConfigOverrides(
         of_cluster={"server": "https://127.0.0.1:2", "insecure-skip-tls-verify": True},
         of_user={"token": "t", "client-certificate": "/c"},
         timeout_seconds=5,
@@ -167,23 +169,25 @@ def test_entries_are_chosen_by_name(tmp_path: Path) -> None:
     tree["clusters"].append({"name": "d", "cluster": {"server": "https://127.0.0.1:2"}})
     tree["users"].append({"name": "v", "user": {"token": "of-v"}})
     path.write_text(yaml.safe_dump(tree))
-    target = client_config.find({}, str(path), wish=client_config.Wish(cluster="d", user="v"))
+    target = client_config.find({}, str(path), wish=client_config.ConfigOverrides(cluster="d", user="v"))
     assert (target.server, target.user, target.namespace) == ("https://127.0.0.1:2", {"token": "of-v"}, "default")
     with pytest.raises(UsageError, match="there is no user 'w'"):
-        client_config.find({}, str(path), wish=client_config.Wish(user="w"))
+        client_config.find({}, str(path), wish=client_config.ConfigOverrides(user="w"))
 
 
 def test_a_server_that_is_named_needs_no_file(tmp_path: Path) -> None:
-    wish = client_config.Wish(of_cluster={"server": "http://127.0.0.1:3"})
+    wish = client_config.ConfigOverrides(of_cluster={"server": "http://127.0.0.1:3"})
     assert client_config.find({"HOME": str(tmp_path)}, wish=wish).server == "http://127.0.0.1:3"
     with pytest.raises(UsageError, match="begins with https://"):
-        client_config.find({"HOME": str(tmp_path)}, wish=client_config.Wish(of_cluster={"server": "127.0.0.1"}))
+        client_config.find(
+            {"HOME": str(tmp_path)}, wish=client_config.ConfigOverrides(of_cluster={"server": "127.0.0.1"})
+        )
 
 
 async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path) -> None:
     user = {"as": "ann", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"Scopes/x": ["1", "2"]}}
-    target = client_config.find({}, str(kubeconfig(tmp_path / "k")), wish=client_config.Wish(of_user=user))
-    assert await client_config.Credentials(target, SystemClock()).headers() == [
+    target = client_config.find({}, str(kubeconfig(tmp_path / "k")), wish=client_config.ConfigOverrides(of_user=user))
+    assert await client_config.ClientCredentials(target, SystemClock()).headers() == [
         ("Impersonate-User", "ann"),
         ("Impersonate-Uid", "7"),
         ("Impersonate-Group", "a"),
@@ -198,7 +202,9 @@ async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
     server = await asyncio.start_server(lambda reader, writer: asyncio.sleep(0), "127.0.0.1", 0)
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        target = client_config.find({}, wish=client_config.Wish(of_cluster={"server": url}, timeout_seconds=0.05))
+        target = client_config.find(
+            {}, wish=client_config.ConfigOverrides(of_cluster={"server": url}, timeout_seconds=0.05)
+        )
         transport = client_config.connect(target, SystemClock())
         with pytest.raises(Unanswered, match=f"{url} does not answer GET /version: not within 0.05 s"):
             await transport.send(ApiRequest("GET", "/version"))
@@ -217,7 +223,7 @@ async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: b
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        wish = client_config.Wish(of_cluster={"server": url, "disable-compression": disabled})
+        wish = client_config.ConfigOverrides(of_cluster={"server": url, "disable-compression": disabled})
         transport = client_config.connect(client_config.find({}, wish=wish), SystemClock())
         await transport.send(ApiRequest("GET", "/version"))
         await transport.close()
@@ -226,7 +232,8 @@ async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: b
 
 async def test_a_server_that_is_not_there_is_a_few_words() -> None:
     transport = client_config.connect(
-        client_config.find({}, wish=client_config.Wish(of_cluster={"server": "http://127.0.0.1:1"})), SystemClock()
+        client_config.find({}, wish=client_config.ConfigOverrides(of_cluster={"server": "http://127.0.0.1:1"})),
+        SystemClock(),
     )
     with pytest.raises(Unanswered) as refused:
         await transport.send(ApiRequest("GET", "/version"))

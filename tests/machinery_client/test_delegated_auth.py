@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.delegated_auth import REMEMBERED_SECONDS, STRANGER_SECONDS, Door, Front, Refusal, guarded
+from kubemachinery.client.delegated_auth import (
+    CACHE_SECONDS,
+    INVALID_TOKEN_CACHE_SECONDS,
+    AccessDenial,
+    DelegatedAuthorizer,
+    RequestHeaderConfig,
+    authorized,
+)
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.http_server import Request, Response
 
@@ -17,7 +24,7 @@ Tree = dict[str, Any]
 
 METRICS = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
 PROVEN = {"CN": ["front"], "O": []}
-FRONT = Front.of(
+FRONT = RequestHeaderConfig.of(
     {
         "requestheader-client-ca-file": "PEM",
         "requestheader-allowed-names": '["front"]',
@@ -69,8 +76,8 @@ def clock() -> HandClock:
     return HandClock()
 
 
-def door(server: ApiServer, clock: HandClock, front: Front | None = None) -> Door:
-    return Door(ApiClient(LocalTransport(server.answer), random.Random(1)), clock, front)
+def door(server: ApiServer, clock: HandClock, front: RequestHeaderConfig | None = None) -> DelegatedAuthorizer:
+    return DelegatedAuthorizer(ApiClient(LocalTransport(server.answer), random.Random(1)), clock, front)
 
 
 def request(certificate: Any = None, **headers: str | list[str]) -> Request:
@@ -100,7 +107,7 @@ class TestTokens:
         self, server: ApiServer, clock: HandClock
     ) -> None:
         refusal = await door(server, clock).refusal(request(), METRICS)
-        assert refusal == Refusal(403, "system:anonymous may not do this")
+        assert refusal == AccessDenial(403, "system:anonymous may not do this")
         assert server.asked[0]["groups"] == ["system:unauthenticated"]
 
     async def test_answers_are_believed_for_seconds_only(self, server: ApiServer, clock: HandClock) -> None:
@@ -108,7 +115,7 @@ class TestTokens:
         for _ in range(3):
             await at.refusal(request(Authorization="Bearer secret"), METRICS)
         assert len(server.asked) == 2
-        clock.seconds += REMEMBERED_SECONDS + 1
+        clock.seconds += CACHE_SECONDS + 1
         await at.refusal(request(Authorization="Bearer secret"), METRICS)
         assert len(server.asked) == 4
 
@@ -121,7 +128,7 @@ class TestTokens:
             assert refusal is not None
             assert refusal.code == 401
         assert len(server.asked) == 1
-        clock.seconds += STRANGER_SECONDS + 1  # it may be a good one by now
+        clock.seconds += INVALID_TOKEN_CACHE_SECONDS + 1  # it may be a good one by now
         await at.refusal(request(Authorization="Bearer guess"), METRICS)
         assert len(server.asked) == 2
         for number in range(5_000):  # no guess makes the memory grow without end, nor forgets who is known
@@ -161,13 +168,13 @@ class TestFront:
     ) -> None:
         asked = request(certificate, X_Remote_User="ada")
         refusal = await door(server, clock, FRONT).refusal(asked, METRICS)
-        assert refusal == Refusal(403, "system:anonymous may not do this")
+        assert refusal == AccessDenial(403, "system:anonymous may not do this")
 
     async def test_an_api_server_that_tells_of_no_authority_is_not_believed(
         self, server: ApiServer, clock: HandClock
     ) -> None:
         asked = request(PROVEN, X_Remote_User="ada")
-        refusal = await door(server, clock, Front.of({})).refusal(asked, METRICS)
+        refusal = await door(server, clock, RequestHeaderConfig.of({})).refusal(asked, METRICS)
         assert refusal is not None
         assert refusal.code == 403
 
@@ -176,6 +183,6 @@ async def test_behind_a_guard_only_those_who_may_are_answered(server: ApiServer,
     async def figures(request: Request) -> Response:
         return Response(200, b"figures")
 
-    handler = guarded(figures, door(server, clock))
+    handler = authorized(figures, door(server, clock))
     assert (await handler(request(Authorization="Bearer secret"))).body == b"figures"
     assert (await handler(request())).status == 403

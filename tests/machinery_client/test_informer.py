@@ -13,7 +13,7 @@ import pytest
 
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey, typed
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey, decoder
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from pykueue.api import kube, registry
 from virtual import virtual_time
@@ -27,7 +27,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 def informer(client: ApiClient) -> Informer[kube.ConfigMap]:
-    return Informer(client, CONFIG_MAP, typed(kube.ConfigMap), random.Random(1), namespace="default")
+    return Informer(client, CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1), namespace="default")
 
 
 @asynccontextmanager
@@ -127,7 +127,7 @@ GONE = '{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired",
 
 async def played(*script: list[str] | ApiResponse | Exception) -> tuple[list[tuple[str, bool, bool]], Played]:
     transport = Played(*script)
-    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
+    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
     async with running(watched) as changes:
         await eventually(lambda: not transport.script and len(transport.calls) > len(script))
     return story(changes), transport
@@ -158,7 +158,7 @@ async def test_after_410_it_lists_again_and_tells_what_is_gone() -> None:
 async def test_a_list_whose_history_is_gone_at_once_is_not_asked_for_again_and_again() -> None:
     """The first time may be bad luck; from then on it waits, ever longer."""
     transport = Played(*([END], [GONE]) * 1000)
-    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, typed(kube.ConfigMap), random.Random(1))
+    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
     async with running(watched):
         await asyncio.sleep(60)
     assert 4 < len(transport.calls) < 12

@@ -14,17 +14,17 @@ import pytest
 import virtual
 from kubemachinery import http_server
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.leader_election import LEASES, STALL_SECONDS, Election, Terms
+from kubemachinery.client.leader_election import LEASES, STALL_SECONDS, LeaderElectionConfig, LeaderElector
 from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
 from pykueue.testing.virtual_loop import VirtualClock
 from virtual import virtual_time
 from waiting import eventually
 
-TERMS = Terms("manager", "default")
+TERMS = LeaderElectionConfig("manager", "default")
 
 
-def candidate(client: ApiClient, name: str) -> Election:
-    return Election(client, VirtualClock(asyncio.get_running_loop()), TERMS, name)
+def candidate(client: ApiClient, name: str) -> LeaderElector:
+    return LeaderElector(client, VirtualClock(asyncio.get_running_loop()), TERMS, name)
 
 
 async def forever() -> None:
@@ -37,7 +37,7 @@ async def ended(*tasks: asyncio.Future[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def in_office(election: Election) -> asyncio.Future[None]:
+async def in_office(election: LeaderElector) -> asyncio.Future[None]:
     """Have it lead, until the task that is returned ends."""
     leading = asyncio.ensure_future(election.run(forever))
     await eventually(lambda: election.is_leader)
@@ -152,7 +152,7 @@ async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
 # --- Renewal from a thread of its own ---------------------------------------------------------------------------------
 
 # The clock of these tests moves by hand; the thread looks at it often.
-BY_HAND = Terms("manager", "default", retry_seconds=0.02)
+BY_HAND = LeaderElectionConfig("manager", "default", retry_seconds=0.02)
 PATIENCE_SECONDS = 60.0
 
 
@@ -217,7 +217,7 @@ def block_until(holds: Callable[[], bool]) -> bool:
 async def test_blocked_event_loop_does_not_lose_the_lease() -> None:
     with server_elsewhere() as connect:
         clock = HandClock()
-        election = Election(connect(), clock, BY_HAND, "first", own_connection=connect)
+        election = LeaderElector(connect(), clock, BY_HAND, "first", own_connection=connect)
         leading = await in_office(election)
         for _ in range(5):  # twice the renew deadline, without one turn of this event loop
             clock.seconds += BY_HAND.renew_seconds * 0.4
@@ -231,7 +231,7 @@ async def test_blocked_event_loop_does_not_lose_the_lease() -> None:
 
 async def test_lost_lease_closes_the_fence_while_the_event_loop_is_blocked() -> None:
     with server_elsewhere() as connect:
-        election = Election(connect(), HandClock(), BY_HAND, "first", own_connection=connect)
+        election = LeaderElector(connect(), HandClock(), BY_HAND, "first", own_connection=connect)
         leading = await in_office(election)
         assert election.may_write()
         await connect().patch(LEASES, "manager", {"spec": {"holderIdentity": "second"}}, "default")
@@ -244,7 +244,7 @@ async def test_event_loop_that_stands_still_gives_up_the_lease() -> None:
     """A leader that renews and decides nothing must not keep others from leading."""
     with server_elsewhere() as connect:
         clock = HandClock()
-        election = Election(connect(), clock, BY_HAND, "first", own_connection=connect)
+        election = LeaderElector(connect(), clock, BY_HAND, "first", own_connection=connect)
         leading = await in_office(election)
         began = clock.seconds
         while clock.seconds - began < STALL_SECONDS and election.may_write():

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubemachinery.client import errors
-from kubemachinery.client.retry import Outlasting, until_done
+from kubemachinery.client.retry import RetryThroughOutage, retry_transient
 from virtual import virtual_time
 
 
@@ -42,20 +42,20 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_trouble_that_passes_is_waited_out(trouble: Exception) -> None:
     attempts = Attempts(trouble, trouble)
-    assert await until_done(attempts) == 3
+    assert await retry_transient(attempts) == 3
 
 
 async def test_a_refusal_is_final() -> None:
     attempts = Attempts(errors.ApiError(403, "Forbidden", "no"))
     with pytest.raises(errors.ApiError):
-        await until_done(attempts)
+        await retry_transient(attempts)
     assert attempts.count == 1
 
 
 async def test_what_never_works_raises_in_the_end() -> None:
     attempts = Attempts(*[errors.Unanswered("lost")] * 99)
     with pytest.raises(errors.Unanswered):
-        await until_done(attempts, attempts=4)
+        await retry_transient(attempts, attempts=4)
     assert attempts.count == 4
 
 
@@ -69,7 +69,7 @@ class Absences:
         self.times = times
         self.trouble = trouble
         self.told: list[str] = []
-        self.outlast = Outlasting(self.told.append, limit_seconds=120)
+        self.outlast = RetryThroughOutage(self.told.append, limit_seconds=120)
 
     async def __call__(self) -> float:
         now = asyncio.get_running_loop().time() % 3600

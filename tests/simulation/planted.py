@@ -17,7 +17,7 @@ import pytest
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Informer
-from kubemachinery.client.leader_election import Election
+from kubemachinery.client.leader_election import LeaderElector
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import SqliteJournal
 from pykueue import app
@@ -188,8 +188,8 @@ def _leads_on_without_a_lease(patch: pytest.MonkeyPatch) -> None:
     async def stubborn(self: Any, lease: Any) -> None:
         await asyncio.Event().wait()
 
-    patch.setattr(Election, "_keep", stubborn)
-    patch.setattr(Election, "may_write", lambda self: True)
+    patch.setattr(LeaderElector, "_keep", stubborn)
+    patch.setattr(LeaderElector, "may_write", lambda self: True)
 
 
 def _gives_up_when_nobody_answers(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubemachinery import certificates, http_server, tls
-from kubemachinery.certificates import Authority
+from kubemachinery.certificates import CertificateAuthority
 from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
 from pykueue.webhooks import certificate
@@ -72,9 +72,9 @@ def test_what_cannot_be_read_is_made_anew(kept: CertificateBundle) -> None:
 
 
 def test_an_authority_is_loaded_only_with_its_own_key() -> None:
-    one, two = Authority.make("one", NOW).identity, Authority.make("two", NOW).identity
-    assert Authority.load(one.certificate, one.key) is not None
-    assert Authority.load(one.certificate, two.key) is None
+    one, two = CertificateAuthority.make("one", NOW).identity, CertificateAuthority.make("two", NOW).identity
+    assert CertificateAuthority.load(one.certificate, one.key) is not None
+    assert CertificateAuthority.load(one.certificate, two.key) is None
 
 
 # --- Where it is kept -------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
     async def answer(request: http_server.Request) -> http_server.Response:
         return http_server.Response()
 
-    keeper, context = InMemoryStore(), tls.Profile().server_context()
+    keeper, context = InMemoryStore(), tls.TlsProfile().server_context()
     first = await keeper.current(HOSTS, NOW)
     certificates.load_into(context, first.identity)
     http = await http_server.serve(answer, "127.0.0.1", 0, tls=context)

@@ -32,18 +32,20 @@ OLD = replace(OLD_ROW, versions=tuple(replace(one, storage=one.name == "v1beta1"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[client_config.Target]:
+def cluster() -> Iterator[client_config.ClientConfig]:
     try:
         assets.ensure()
     except assets.AssetsError as wrong:
         pytest.fail(str(wrong))
     with real.started() as server:
         user = {"token": server.token}
-        yield client_config.Target(server.url, "default", {"insecure-skip-tls-verify": True}, user, assets.folder())
+        yield client_config.ClientConfig(
+            server.url, "default", {"insecure-skip-tls-verify": True}, user, assets.folder()
+        )
 
 
 @contextlib.asynccontextmanager
-async def connected(target: client_config.Target) -> AsyncIterator[ApiClient]:
+async def connected(target: client_config.ClientConfig) -> AsyncIterator[ApiClient]:
     client = ApiClient(client_config.connect(target, SystemClock()), random.Random(1))
     try:
         yield client
@@ -69,7 +71,7 @@ async def until_asked(client: ApiClient) -> None:
     await eventually(is_asked, 0.05)
 
 
-async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: client_config.Target) -> None:
+async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: client_config.ClientConfig) -> None:
     """A public Kueue has the same names; ours is known by a label."""
     async with connected(cluster) as client:
         wanted = list(manifests.everything(manifests.Plan(namespace="default")))
@@ -88,7 +90,7 @@ async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: clie
         await apply.uninstall(client, wanted, told.append, kinds_too=True)
 
 
-async def test_from_install_to_uninstall(cluster: client_config.Target) -> None:
+async def test_from_install_to_uninstall(cluster: client_config.ClientConfig) -> None:
     async with connected(cluster) as client:
         told = await installed(client)
         assert "deployment.apps/kueue-controller-manager created" in told
@@ -161,7 +163,7 @@ async def test_from_install_to_uninstall(cluster: client_config.Target) -> None:
 
 
 async def test_an_older_installation_is_brought_up_to_date_under_what_people_made(
-    cluster: client_config.Target,
+    cluster: client_config.ClientConfig,
 ) -> None:
     """Another image, a kind with a new field, rights that are no longer needed: each changes, and nothing else does."""
     older = manifests.everything(manifests.Plan(namespace="batch-system", image="pykueue:older"))

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from kubemachinery import certificates
-from kubemachinery.certificates import Authority
+from kubemachinery.certificates import CertificateAuthority
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
 from kubemachinery.clock import SystemClock
@@ -104,12 +104,12 @@ async def test_in_a_cluster_the_service_is_named_and_the_secret_shared(installed
 
 async def test_client_without_the_required_certificate_is_not_answered(installed: ApiClient, tmp_path: Path) -> None:
     now = datetime.datetime.now(datetime.UTC)
-    ours, other = Authority.make("front", now), Authority.make("other", now)
+    ours, other = CertificateAuthority.make("front", now), CertificateAuthority.make("other", now)
     known = tmp_path / "ca.crt"
     known.write_bytes(ours.identity.certificate)
     place = replace(await webhook_server.beside(installed, CONFIGURATION), client_authority=known)
 
-    async def asked(port: int, by: Authority | None) -> int:
+    async def asked(port: int, by: CertificateAuthority | None) -> int:
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         if by is not None:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from kubemachinery.cel import ast, checker, interpreter, parser, types
 from kubemachinery.cel.compiler import compile_python
 from kubemachinery.cel.errors import CelError, CompileError, CostExceeded, Unreadable
-from kubemachinery.cel.types import Type
+from kubemachinery.cel.types import CelType
 from kubemachinery.cel.values import Budget, Value, lifter
 
 __all__ = ["Budget", "CelError", "CompileError", "CostExceeded", "Program", "compile", "types"]
@@ -26,7 +26,7 @@ __all__ = ["Budget", "CelError", "CompileError", "CostExceeded", "Program", "com
 class Program:
     """A compiled expression."""
 
-    def __init__(self, text: str, expr: ast.Expr, variables: Mapping[str, Type]) -> None:
+    def __init__(self, text: str, expr: ast.Expr, variables: Mapping[str, CelType]) -> None:
         self.text = text
         self.type = expr.type
         self._expr = expr
@@ -65,7 +65,7 @@ class Program:
             return CelError(f"the expression does not fit the data: {type(error).__name__}")
 
 
-def compile(text: str, variables: Mapping[str, Type], *, result: Type | None = None) -> Program | CompileError:
+def compile(text: str, variables: Mapping[str, CelType], *, result: CelType | None = None) -> Program | CompileError:
     """Compiles an expression over variables of these types; with `result`, the type that its value must have."""
     try:
         expr = checker.check(parser.parse(text), variables)

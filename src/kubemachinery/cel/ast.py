@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kubemachinery.cel.types import DYN, Type
+from kubemachinery.cel.types import DYN, CelType
 
 if TYPE_CHECKING:
     from kubemachinery.cel.library import Overload
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @dataclass(eq=False, kw_only=True)
 class Expr:
     at: int
-    type: Type = DYN
+    type: CelType = DYN
 
 
 @dataclass(eq=False)

@@ -31,8 +31,8 @@ from kubemachinery.cel.types import (
     TYPE,
     TYPE_NAMES,
     Bindings,
+    CelType,
     ObjectType,
-    Type,
     assignable,
     join,
     list_of,
@@ -43,7 +43,7 @@ from kubemachinery.cel.types import (
 from kubemachinery.cel.values import type_of
 
 
-def check(expr: Expr, variables: Mapping[str, Type]) -> Expr:
+def check(expr: Expr, variables: Mapping[str, CelType]) -> Expr:
     """Types the expression, in place; gives it back, since a dotted name may turn out to be one thing.
 
     Raises `Unreadable` at the first thing that does not fit.
@@ -51,12 +51,12 @@ def check(expr: Expr, variables: Mapping[str, Type]) -> Expr:
     return _Checker(dict(variables)).typed(expr)
 
 
-def _shown(types: list[Type]) -> str:
+def _shown(types: list[CelType]) -> str:
     return f"({', '.join(map(str, types))})"
 
 
 class _Checker:
-    def __init__(self, scope: dict[str, Type]) -> None:
+    def __init__(self, scope: dict[str, CelType]) -> None:
         self.scope = scope
 
     def typed(self, expr: Expr) -> Expr:
@@ -96,7 +96,7 @@ class _Checker:
 
     # --- Names and fields -----------------------------------------------------------------------------------------
 
-    def _ident(self, expr: Ident) -> Type:
+    def _ident(self, expr: Ident) -> CelType:
         name = expr.name.removeprefix(".")
         if name in self.scope:
             expr.name = name
@@ -131,7 +131,7 @@ class _Checker:
             expr.type = found
         return expr
 
-    def _field(self, expr: Select, operand: Type) -> Type:
+    def _field(self, expr: Select, operand: CelType) -> CelType:
         expr.json_name = expr.field
         if isinstance(operand, ObjectType):
             declared = operand.fields.get(expr.field)
@@ -150,7 +150,7 @@ class _Checker:
             return DYN
         raise Unreadable(f"a {operand} has no fields", expr.at)
 
-    def _index(self, expr: Index) -> Type:
+    def _index(self, expr: Index) -> CelType:
         operand = expr.operand.type
         inner = operand.params[0] if operand.name == "optional_type" else operand
         if inner.name == "list":
@@ -212,7 +212,7 @@ class _Checker:
         except CelError as error:
             raise Unreadable(str(error), expr.at) from None
 
-    def _membership(self, expr: Call, types: list[Type]) -> None:
+    def _membership(self, expr: Call, types: list[CelType]) -> None:
         item, items = types
         if items.name == "list" or items.name == "map":
             if join(item, items.params[0]) is None:
@@ -222,7 +222,7 @@ class _Checker:
         expr.type = BOOL
 
     @staticmethod
-    def _no_overload(expr: Call, types: list[Type]) -> Unreadable:
+    def _no_overload(expr: Call, types: list[CelType]) -> Unreadable:
         return Unreadable(f"no matching overload for {expr.function!r} applied to {_shown(types)}", expr.at)
 
     def _ternary(self, expr: Ternary) -> None:
@@ -247,7 +247,7 @@ class _Checker:
         values = [value for _, value in expr.entries]
         expr.type = map_of(self._common(keys, expr.at), self._elements(values, expr))
 
-    def _elements(self, elements: list[Expr], literal: ListLiteral | MapLiteral) -> Type:
+    def _elements(self, elements: list[Expr], literal: ListLiteral | MapLiteral) -> CelType:
         plain = [each.type for at, each in enumerate(elements) if at not in literal.optional]
         known = next((type_ for type_ in plain if type_ != DYN), None)
         if known is not None and DYN in plain:
@@ -256,7 +256,7 @@ class _Checker:
         return self._common(types, literal.at)
 
     @staticmethod
-    def _unwrapped(expr: Expr, optional: bool) -> Type:
+    def _unwrapped(expr: Expr, optional: bool) -> CelType:
         if not optional or expr.type == DYN:
             return expr.type
         if expr.type.name != "optional_type":
@@ -264,9 +264,9 @@ class _Checker:
         return expr.type.params[0]
 
     @staticmethod
-    def _common(types: list[Type], at: int) -> Type:
+    def _common(types: list[CelType], at: int) -> CelType:
         """Kubernetes asks for one type throughout a literal."""
-        common: Type | None = None
+        common: CelType | None = None
         for type_ in types:
             joined = type_ if common is None else join(common, type_)
             if joined is None:
@@ -287,13 +287,13 @@ class _Checker:
         inside = [*walk(expr.body), *(walk(expr.filter) if expr.filter is not None else [])]
         expr.cost = len(inside)
 
-    def _loop_variables(self, expr: Macro) -> dict[str, Type]:
+    def _loop_variables(self, expr: Macro) -> dict[str, CelType]:
         subject = expr.subject.type
         if expr.name in ("optMap", "optFlatMap"):
             if subject.name != "optional_type" and subject != DYN:
                 raise Unreadable(f"{expr.name}() works on an optional, not on a {subject}", expr.at)
             return {expr.variables[0]: subject.params[0] if subject.params else DYN}
-        pairs: tuple[Type, Type]
+        pairs: tuple[CelType, CelType]
         if subject.name == "list" and expr.name != "transformMapEntry":
             pairs = (INT, subject.params[0])
             single = subject.params[0]
@@ -308,7 +308,7 @@ class _Checker:
             return {expr.variables[0]: single}
         return dict(zip(expr.variables, pairs, strict=True))
 
-    def _macro_result(self, expr: Macro) -> Type:
+    def _macro_result(self, expr: Macro) -> CelType:
         body, subject = expr.body.type, expr.subject.type
         match expr.name:
             case "all" | "exists" | "exists_one":

@@ -38,8 +38,8 @@ from kubemachinery.cel.types import (
     TYPE,
     TYPE_NAMES,
     UINT,
+    CelType,
     ObjectType,
-    Type,
 )
 from kubemachinery.cel.values import Value, equal, lifter, loop, member, paid, some
 
@@ -300,12 +300,12 @@ def _is_position(value: object) -> bool:
     return type(value) is int and value >= 0
 
 
-def _item_type(expr: Macro) -> Type:
+def _item_type(expr: Macro) -> CelType:
     params = expr.subject.type.params
     return params[0] if params else expr.subject.type
 
 
-def _is_dynamic(type_: Type) -> bool:
+def _is_dynamic(type_: CelType) -> bool:
     return type_.name == "dyn" or any(_is_dynamic(param) for param in type_.params)
 
 

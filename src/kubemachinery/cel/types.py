@@ -9,81 +9,81 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Type:
+class CelType:
     """A type by its name and parameters. `shape` says how a list from a schema compares; it is no part of the type."""
 
     name: str
-    params: tuple[Type, ...] = ()
-    shape: ListShape | None = field(default=None, compare=False)
+    params: tuple[CelType, ...] = ()
+    shape: CelListShape | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
 
 
 @dataclass(frozen=True)
-class ListShape:
+class CelListShape:
     """A list that Kubernetes treats as a set (no keys) or as a map with keys: its order means nothing."""
 
     keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Field:
+class CelField:
     """A field of an object: the name in JSON, which an expression may have to spell differently, and its type."""
 
     json_name: str
-    type: Type
+    type: CelType
 
 
 @dataclass(frozen=True, eq=False)
-class ObjectType(Type):
+class ObjectType(CelType):
     """An object with declared fields. Two object types are the same only if they are one."""
 
-    fields: Mapping[str, Field] = field(default_factory=dict)
+    fields: Mapping[str, CelField] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.name
 
 
 @dataclass(frozen=True)
-class TypeParam(Type):
+class TypeParam(CelType):
     """A type variable of a signature."""
 
 
-DYN: Final = Type("dyn")
-BOOL: Final = Type("bool")
-INT: Final = Type("int")
-UINT: Final = Type("uint")
-DOUBLE: Final = Type("double")
-STRING: Final = Type("string")
-BYTES: Final = Type("bytes")
-NULL: Final = Type("null_type")
-TYPE: Final = Type("type")
-TIMESTAMP: Final = Type("google.protobuf.Timestamp")
-DURATION: Final = Type("google.protobuf.Duration")
+DYN: Final = CelType("dyn")
+BOOL: Final = CelType("bool")
+INT: Final = CelType("int")
+UINT: Final = CelType("uint")
+DOUBLE: Final = CelType("double")
+STRING: Final = CelType("string")
+BYTES: Final = CelType("bytes")
+NULL: Final = CelType("null_type")
+TYPE: Final = CelType("type")
+TIMESTAMP: Final = CelType("google.protobuf.Timestamp")
+DURATION: Final = CelType("google.protobuf.Duration")
 
 # What Kubernetes adds. Values of these come only from functions.
-URL: Final = Type("kubernetes.URL")
-IP: Final = Type("net.IP")
-CIDR: Final = Type("net.CIDR")
-QUANTITY: Final = Type("kubernetes.Quantity")
-SEMVER: Final = Type("kubernetes.Semver")
-FORMAT: Final = Type("kubernetes.NamedFormat")
+URL: Final = CelType("kubernetes.URL")
+IP: Final = CelType("net.IP")
+CIDR: Final = CelType("net.CIDR")
+QUANTITY: Final = CelType("kubernetes.Quantity")
+SEMVER: Final = CelType("kubernetes.Semver")
+FORMAT: Final = CelType("kubernetes.NamedFormat")
 
 _OPAQUE: Final = frozenset({URL, IP, CIDR, QUANTITY, SEMVER, FORMAT})
 _NULLABLE: Final = _OPAQUE | {TIMESTAMP, DURATION}
 
 
-def list_of(item: Type, shape: ListShape | None = None) -> Type:
-    return Type("list", (item,), shape)
+def list_of(item: CelType, shape: CelListShape | None = None) -> CelType:
+    return CelType("list", (item,), shape)
 
 
-def map_of(key: Type, value: Type) -> Type:
-    return Type("map", (key, value))
+def map_of(key: CelType, value: CelType) -> CelType:
+    return CelType("map", (key, value))
 
 
-def optional_of(value: Type) -> Type:
-    return Type("optional_type", (value,))
+def optional_of(value: CelType) -> CelType:
+    return CelType("optional_type", (value,))
 
 
 # Names of types that are values in an expression, as in `type(x) == string`.
@@ -91,32 +91,32 @@ TYPE_NAMES: Final = {
     type_.name: type_
     for type_ in (
         *(BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, TYPE, TIMESTAMP, DURATION),
-        *(Type("list"), Type("map"), Type("optional_type"), *sorted(_OPAQUE, key=str)),
+        *(CelType("list"), CelType("map"), CelType("optional_type"), *sorted(_OPAQUE, key=str)),
     )
 }
 
 
-def accepts_null(type_: Type) -> bool:
+def accepts_null(type_: CelType) -> bool:
     """Whether null may stand where this type is asked for."""
     return isinstance(type_, ObjectType) or type_ in _NULLABLE or type_.name == "optional_type"
 
 
 # --- Unification --------------------------------------------------------------------------------------------------
 
-Bindings = dict[str, Type]
+Bindings = dict[str, CelType]
 
 
-def resolve(type_: Type, bound: Bindings) -> Type:
+def resolve(type_: CelType, bound: Bindings) -> CelType:
     """The type with its variables replaced by what they stand for; by dyn where they are free."""
     if isinstance(type_, TypeParam):
         known = bound.get(type_.name)
         return DYN if known is None else resolve(known, bound)
     if not type_.params:
         return type_
-    return Type(type_.name, tuple(resolve(param, bound) for param in type_.params), type_.shape)
+    return CelType(type_.name, tuple(resolve(param, bound) for param in type_.params), type_.shape)
 
 
-def assignable(actual: Type, expected: Type, bound: Bindings) -> bool:
+def assignable(actual: CelType, expected: CelType, bound: Bindings) -> bool:
     """Whether a value of the one type may go where the other is asked for; variables are bound on the way."""
     if isinstance(expected, TypeParam):
         known = bound.get(expected.name)
@@ -146,12 +146,12 @@ def assignable(actual: Type, expected: Type, bound: Bindings) -> bool:
     )
 
 
-def _is_vaguer(known: Type, actual: Type) -> bool:
+def _is_vaguer(known: CelType, actual: CelType) -> bool:
     """Whether dyn stands in one where the other says more, as in list(dyn), the type of an empty list."""
     return known != DYN and DYN in known.params and actual != known and actual != DYN
 
 
-def join(left: Type, right: Type) -> Type | None:
+def join(left: CelType, right: CelType) -> CelType | None:
     """The type of a value that is one of the two; None where they do not go together."""
     bound: Bindings = {}
     either = TypeParam("T")
@@ -171,8 +171,8 @@ class Signature:
 
     name: str
     member: bool
-    params: tuple[Type, ...]
-    result: Type
+    params: tuple[CelType, ...]
+    result: CelType
 
 
 _SIGNATURE: Final = re.compile(
@@ -204,11 +204,11 @@ def signature(text: str) -> Signature:
     return Signature(name, bool(match["receiver"]), tuple(params), _type(match["result"]))
 
 
-def _type(text: str) -> Type:
+def _type(text: str) -> CelType:
     name, _, rest = text.strip().partition("<")
     if rest:
         params = tuple(_type(param) for param in _split(rest[:-1]))
-        return Type("optional_type" if name == "optional" else name, params)
+        return CelType("optional_type" if name == "optional" else name, params)
     if len(name) == 1 and name.isupper():
         return TypeParam(name)
     return _SHORT_NAMES[name]

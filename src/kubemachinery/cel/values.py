@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kubemachinery.cel import types
 from kubemachinery.cel.errors import CelError, CostExceeded, no_such_overload
-from kubemachinery.cel.types import Type
+from kubemachinery.cel.types import CelType
 
 Value = Any
 
@@ -58,7 +58,7 @@ class UnorderedList(list[Value]):
 
     __slots__ = ("shape",)
 
-    def __init__(self, items: Iterable[Value], shape: types.ListShape) -> None:
+    def __init__(self, items: Iterable[Value], shape: types.CelListShape) -> None:
         super().__init__(items)
         self.shape = shape
 
@@ -108,7 +108,7 @@ def paid(budget: Budget, function: Callable[..., Value], *args: Value) -> Value:
 
 # --- Types of values ----------------------------------------------------------------------------------------------
 
-_TYPES: dict[type, Type] = {
+_TYPES: dict[type, CelType] = {
     bool: types.BOOL,
     int: types.INT,
     UInt: types.UINT,
@@ -122,20 +122,20 @@ _TYPES: dict[type, Type] = {
     Timestamp: types.TIMESTAMP,
     Duration: types.DURATION,
     Optional: types.TYPE_NAMES["optional_type"],
-    Type: types.TYPE,
+    CelType: types.TYPE,
 }
 
 
-def declare(python_type: type, type_: Type) -> None:
+def declare(python_type: type, type_: CelType) -> None:
     """Tells which CEL type the values of a Python type have."""
     _TYPES[python_type] = type_
 
 
-def type_of(value: Value) -> Type:
+def type_of(value: Value) -> CelType:
     return _TYPES[type(value)]
 
 
-def conforms(value: Value, expected: Type) -> bool:
+def conforms(value: Value, expected: CelType) -> bool:
     """Whether a value may be handed to a parameter; elements of lists and maps are not looked at."""
     if expected == types.DYN or isinstance(expected, types.TypeParam):
         return True
@@ -216,7 +216,7 @@ def compare(left: Value, right: Value) -> int:
     if is_numeric(left) and is_numeric(right):
         if left != left or right != right:
             raise CelError("NaN values cannot be ordered")
-    elif type(left) is not type(right) or isinstance(left, list | dict | Optional | Type | None):
+    elif type(left) is not type(right) or isinstance(left, list | dict | Optional | CelType | None):
         raise no_such_overload("compare")
     return int(left > right) - int(left < right)
 
@@ -228,15 +228,15 @@ def is_numeric(value: Value) -> bool:
 # --- Values that come from JSON -----------------------------------------------------------------------------------
 
 Lift = Callable[[Value], Value]
-_LIFTS: dict[Type, Lift] = {types.DOUBLE: lambda value: float(value) if type(value) is int else value}
+_LIFTS: dict[CelType, Lift] = {types.DOUBLE: lambda value: float(value) if type(value) is int else value}
 
 
-def declare_lift(type_: Type, lift: Lift) -> None:
+def declare_lift(type_: CelType, lift: Lift) -> None:
     """Tells how a JSON value becomes a value of a type that JSON has not."""
     _LIFTS[type_] = lift
 
 
-def lifter(type_: Type) -> Lift | None:
+def lifter(type_: CelType) -> Lift | None:
     """Turns a JSON value into a value of its declared type; None where it is one already.
 
     JSON writes the double 1.0 as 1, and timestamps as strings; expressions must not notice.
@@ -247,7 +247,7 @@ def lifter(type_: Type) -> Lift | None:
     return lambda value: None if value is None else lift(value)
 
 
-def _compound_lifter(type_: Type) -> Lift | None:
+def _compound_lifter(type_: CelType) -> Lift | None:
     if isinstance(type_, types.ObjectType):
         fields = {each.json_name: lift for each in type_.fields.values() if (lift := lifter(each.type))}
         if not fields:

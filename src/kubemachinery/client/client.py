@@ -40,7 +40,7 @@ PAGE: Final = 500
 _PASSED_OVER_MAX: Final = 9
 
 
-class RateLimit:
+class RateLimiter:
     """A bucket of tokens: `burst` at once, `qps` a second after that. A rate of zero or less is no limit.
 
     Who is patient comes after those who are not, but for one token in ten: courtesies must not hold work up, and a rush
@@ -135,7 +135,7 @@ class ApiClient:
         self,
         transport: Transport,
         rng: random.Random,
-        limit: RateLimit | None = None,
+        limit: RateLimiter | None = None,
         *,
         attempts: int = _ATTEMPTS,
         page: int = PAGE,

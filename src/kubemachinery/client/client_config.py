@@ -32,7 +32,7 @@ _EARLY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Target:
+class ClientConfig:
     """A server, and what is needed to talk to it."""
 
     server: str
@@ -46,7 +46,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ConfigOverrides:
     """What somebody says about the server and about themselves, which counts before what files say: entries by their
     names, and fields of those entries by the names that a kubeconfig has for them."""
 
@@ -57,7 +57,7 @@ class Wish:
     of_user: Mapping[str, Any] = field(default_factory=dict)
     timeout_seconds: float | None = None
 
-    def apply(self, target: Target) -> Target:
+    def apply(self, target: ClientConfig) -> ClientConfig:
         cluster, user = _overruled(target.cluster, self.of_cluster), _overruled(target.user, self.of_user)
         return replace(
             target,
@@ -82,15 +82,15 @@ def find(
     environment: Mapping[str, str],
     kubeconfig: str = "",
     *,
-    wish: Wish = Wish(),  # noqa: B008 - frozen
+    wish: ConfigOverrides = ConfigOverrides(),  # noqa: B008 - frozen
     fallback: Path | None = None,
-) -> Target:
+) -> ClientConfig:
     """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
     there = files(environment, kubeconfig, fallback=fallback)
     if there:
         target = from_files(there, wish)
     elif wish.of_cluster.get("server"):
-        target = Target("", "default", {}, {}, Path())
+        target = ClientConfig("", "default", {}, {}, Path())
     elif environment.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file():
         target = in_cluster(environment)
     else:
@@ -112,10 +112,10 @@ def files(environment: Mapping[str, str], kubeconfig: str = "", *, fallback: Pat
     return named or [path for path in (default(environment), fallback) if path is not None and path.is_file()][:1]
 
 
-def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Target:
+def in_cluster(environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> ClientConfig:
     """The API server of the cluster that this pod runs in, as its service account."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
-    return Target(
+    return ClientConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         namespace=own_namespace(account) or "default",
         cluster={"certificate-authority": str(account / "ca.crt")},
@@ -130,7 +130,7 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
     return file.read_text().strip() if file.is_file() else ""
 
 
-def from_files(paths: Sequence[Path], wish: Wish = Wish()) -> Target:  # noqa: B008 - frozen
+def from_files(paths: Sequence[Path], wish: ConfigOverrides = ConfigOverrides()) -> ClientConfig:  # noqa: B008 - frozen
     """The current context of these files together, or what is wished for."""
     found = [path for path in paths if path.exists()] or paths[:1]  # what is wrong with the first is told on reading
     named, chosen_there = entries(found)
@@ -146,7 +146,7 @@ def from_files(paths: Sequence[Path], wish: Wish = Wish()) -> Target:  # noqa: B
     server = str(cluster.get("server") or "")
     if not server.startswith(("http://", "https://")) and not wish.of_cluster.get("server"):
         raise UsageError(f"{source}: cluster {of_cluster!r} has no usable server address")
-    return Target(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
+    return ClientConfig(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
 
 
 # Section (clusters, users, contexts) -> name -> where its file is, and what it says.
@@ -179,9 +179,11 @@ def _entry(named: Entries, section: str, name: str, source: str) -> tuple[Path, 
     return named[section][name]
 
 
-def connect(target: Target, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128) -> HttpTransport:
+def connect(
+    target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128
+) -> HttpTransport:
     """A way to send requests to the target, as its user."""
-    credentials = Credentials(target, clock)
+    credentials = ClientCredentials(target, clock)
     return HttpTransport(
         target.server,
         tls=_tls(target) if target.server.startswith("https://") else None,
@@ -197,10 +199,10 @@ def connect(target: Target, clock: Clock, *, user_agent: str = "pykueue", connec
 # --- Who calls --------------------------------------------------------------------------------------------------------
 
 
-class Credentials:
+class ClientCredentials:
     """The headers that prove who calls, kept fresh."""
 
-    def __init__(self, target: Target, clock: Clock) -> None:
+    def __init__(self, target: ClientConfig, clock: Clock) -> None:
         self._user = target.user
         self._folder = target.folder
         self._cluster = target.cluster
@@ -293,7 +295,7 @@ class Credentials:
         return token, max(lasts, 1.0)
 
 
-def _tls(target: Target) -> ssl.SSLContext:
+def _tls(target: ClientConfig) -> ssl.SSLContext:
     cluster, user, folder = target.cluster, target.user, target.folder
     context = ssl.create_default_context()
     authority = _bytes(cluster, "certificate-authority", folder)

@@ -36,22 +36,22 @@ def _review(group: str, kind: str) -> Kind:
 
 
 TOKEN_REVIEW: Final = _review("authentication.k8s.io", "TokenReview")
-ACCESS_REVIEW: Final = _review("authorization.k8s.io", "SubjectAccessReview")
+SUBJECT_ACCESS_REVIEW: Final = _review("authorization.k8s.io", "SubjectAccessReview")
 
 # Where an API server says how it is recognised by the programs behind it.
-SETTINGS_NAMESPACE: Final = "kube-system"
-SETTINGS_NAME: Final = "extension-apiserver-authentication"
+CONFIG_MAP_NAMESPACE: Final = "kube-system"
+CONFIG_MAP_NAME: Final = "extension-apiserver-authentication"
 
 # What the API server said is believed for this long: a right that was taken away ends within seconds.
-REMEMBERED_SECONDS: Final = 10.0
+CACHE_SECONDS: Final = 10.0
 # And that nobody is known by a token for this long: whoever guesses costs the API server little, and a token that was
 # just made is soon good.
-STRANGER_SECONDS: Final = 5.0
+INVALID_TOKEN_CACHE_SECONDS: Final = 5.0
 _REMEMBERED_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserInfo:
     """Somebody, as reviews name them."""
 
     name: str
@@ -60,11 +60,11 @@ class User:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-NOBODY: Final = User("system:anonymous", groups=("system:unauthenticated",))
+ANONYMOUS: Final = UserInfo("system:anonymous", groups=("system:unauthenticated",))
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessDenial:
     """Why somebody is turned away; 401 for whom we do not know, 403 for who may not."""
 
     code: int
@@ -75,7 +75,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class RequestHeaderConfig:
     """How the API server in front proves itself, and in which headers it says for whom it asks."""
 
     # PEM; whoever has a certificate of these authorities, and one of the names where any are given, is the API server.
@@ -89,7 +89,7 @@ class Front:
     believes_anybody: bool = False
 
     @classmethod
-    def of(cls, data: Mapping[str, str]) -> Front:
+    def of(cls, data: Mapping[str, str]) -> RequestHeaderConfig:
         """Read it from the ConfigMap in which API servers keep it."""
 
         def words(name: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
@@ -108,12 +108,12 @@ class Front:
             words("extra-headers-prefix", cls().extra_prefixes),
         )
 
-    def user(self, request: Request) -> User | None:
+    def user(self, request: Request) -> UserInfo | None:
         """For whom the API server asks; None where it is not the API server that asks."""
         name = next((value for header in self.user_headers for value in request.every(header) if value), "")
         if not name or not (self.believes_anybody or self._is_proven(request)):
             return None
-        return User(
+        return UserInfo(
             name,
             next((value for header in self.uid_headers for value in request.every(header)), ""),
             tuple(value for header in self.group_headers for value in request.every(header)),
@@ -140,7 +140,7 @@ class _Memory(Generic[V]):
     """Answers for a while. When there are too many, all are asked for anew."""
 
     clock: Clock
-    seconds: float = REMEMBERED_SECONDS
+    seconds: float = CACHE_SECONDS
     kept: dict[Hashable, tuple[float, V]] = field(default_factory=dict)
 
     def find(self, key: Hashable) -> V | None:
@@ -154,35 +154,35 @@ class _Memory(Generic[V]):
         return answer
 
 
-class Door:
+class DelegatedAuthorizer:
     """Lets a request pass, or says why not."""
 
-    def __init__(self, client: ApiClient, clock: Clock, front: Front | None = None) -> None:
+    def __init__(self, client: ApiClient, clock: Clock, front: RequestHeaderConfig | None = None) -> None:
         self.client = client
-        self.front = front or Front()
-        self._users: _Memory[User] = _Memory(clock)
-        self._strangers: _Memory[bool] = _Memory(clock, STRANGER_SECONDS)
+        self.front = front or RequestHeaderConfig()
+        self._users: _Memory[UserInfo] = _Memory(clock)
+        self._strangers: _Memory[bool] = _Memory(clock, INVALID_TOKEN_CACHE_SECONDS)
         self._rights: _Memory[bool] = _Memory(clock)
 
-    async def refusal(self, request: Request, attributes: Tree) -> Refusal | None:
+    async def refusal(self, request: Request, attributes: Tree) -> AccessDenial | None:
         """Why the request may not pass; `attributes` is what it wants, in the words of a SubjectAccessReview."""
         try:
             user = self.front.user(request) or await self._by_token(request.headers.get("authorization", ""))
             if user is None:
-                return Refusal(401, "nobody is known by this token")
+                return AccessDenial(401, "nobody is known by this token")
             allowed = await self._may(user, attributes)
         except KubeError as error:
             log.warning("the API server could not be asked who may pass: %s", error)
-            return Refusal(503, "the API server could not be asked; try again")
-        if allowed and user is not NOBODY:
+            return AccessDenial(503, "the API server could not be asked; try again")
+        if allowed and user is not ANONYMOUS:
             request.identified()
-        return None if allowed else Refusal(403, f"{user.name} may not do this")
+        return None if allowed else AccessDenial(403, f"{user.name} may not do this")
 
-    async def _by_token(self, authorization: str) -> User | None:
+    async def _by_token(self, authorization: str) -> UserInfo | None:
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            return NOBODY
+            return ANONYMOUS
         key = hashlib.sha256(token.encode()).digest()  # as short for a long token, and no secret
         known = self._users.find(key)
         if known is not None or self._strangers.find(key):
@@ -193,10 +193,10 @@ class Door:
             self._strangers.keep(key, True)
             return None
         extra = sorted((name, tuple(values)) for name, values in (said.get("extra") or {}).items())
-        user = User(said["username"], said.get("uid", ""), tuple(said.get("groups") or ()), tuple(extra))
+        user = UserInfo(said["username"], said.get("uid", ""), tuple(said.get("groups") or ()), tuple(extra))
         return self._users.keep(key, user)
 
-    async def _may(self, user: User, attributes: Tree) -> bool:
+    async def _may(self, user: UserInfo, attributes: Tree) -> bool:
         key = (user, json.dumps(attributes, sort_keys=True))
         known = self._rights.find(key)
         if known is not None:
@@ -208,7 +208,7 @@ class Door:
             "extra": {name: list(values) for name, values in user.extra},
             **attributes,
         }
-        return self._rights.keep(key, bool((await self._ask(ACCESS_REVIEW, spec)).get("allowed")))
+        return self._rights.keep(key, bool((await self._ask(SUBJECT_ACCESS_REVIEW, spec)).get("allowed")))
 
     async def _ask(self, kind: Kind, spec: Tree) -> Tree:
         review = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
@@ -216,7 +216,7 @@ class Door:
         return answer
 
 
-def guarded(handler: Handler, door: Door) -> Handler:
+def authorized(handler: Handler, door: DelegatedAuthorizer) -> Handler:
     """The same handler for those who may `get` its paths."""
 
     async def answer(request: Request) -> Response:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kubemachinery import meta
-from kubemachinery.client.client import ApiClient, RateLimit
+from kubemachinery.client.client import ApiClient, RateLimiter
 from kubemachinery.client.errors import ApiError, KubeError
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind, Scope, Version
@@ -36,7 +36,7 @@ EVENTS: Final = Kind(
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
-LONGEST_NOTE: Final = 1024
+MAX_NOTE_LENGTH: Final = 1024
 _CUT: Final = " ..."
 
 # Told one by one in a rush, admissions would cost the server twice.
@@ -51,7 +51,7 @@ _REMEMBERED_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class EventReference:
     """The object that an event is about."""
 
     api_version: str
@@ -74,16 +74,16 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class PendingEvent:
     """Something worth telling."""
 
-    regarding: Reference
+    regarding: EventReference
     type: str
     reason: str
     note: str
     controller: str
     action: str = ""
-    related: Reference | None = None
+    related: EventReference | None = None
     # Left out when there is a rush: another note about the same object says it as well.
     redundant: bool = False
     # Written before all others, and never left out: it says what the others only repeat.
@@ -102,7 +102,7 @@ class _Series:
 
 
 @dataclass(slots=True)
-class Recorder:
+class EventRecorder:
     """Notes in, Events out."""
 
     client: ApiClient
@@ -111,14 +111,14 @@ class Recorder:
     # Whether Events with different notes are different, as with the recorder of core/v1.
     compares_notes: bool = False
     left_out: int = 0
-    _pace: RateLimit = field(default_factory=lambda: RateLimit(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
-    _line: asyncio.Queue[Note] = field(default_factory=asyncio.Queue)
-    _important: deque[Note] = field(default_factory=deque)  # only while others wait in the line
+    _pace: RateLimiter = field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
+    _line: asyncio.Queue[PendingEvent] = field(default_factory=asyncio.Queue)
+    _important: deque[PendingEvent] = field(default_factory=deque)  # only while others wait in the line
     _writing: int = 0
     _remembered: OrderedDict[tuple[object, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
-    def tell(self, note: Note) -> None:
+    def tell(self, note: PendingEvent) -> None:
         """Have it written soon."""
         waiting = self._line.qsize()
         if note.important and waiting:
@@ -154,7 +154,7 @@ class Recorder:
             finally:
                 self._writing -= 1
 
-    async def _try_to_write(self, note: Note) -> None:
+    async def _try_to_write(self, note: PendingEvent) -> None:
         try:
             await self._write(note)
         except KubeError as error:
@@ -162,7 +162,7 @@ class Recorder:
             self.left_out += 1
             log.debug("event %s on %s not written: %s", note.reason, note.regarding.name, error)
 
-    async def _write(self, note: Note) -> None:
+    async def _write(self, note: PendingEvent) -> None:
         now = asyncio.get_running_loop().time()
         key = self._series_key(note)
         series = self._remembered.get(key)
@@ -183,7 +183,7 @@ class Recorder:
         await self._pace.take()
         await self.client.create(EVENTS, tree)
 
-    def _series_key(self, note: Note) -> tuple[object, ...]:
+    def _series_key(self, note: PendingEvent) -> tuple[object, ...]:
         """What two Events of one series have in common. An important one is not counted away with others."""
         keeps_note = self.compares_notes or note.important
         # With the note, a new revision alone makes no new Event.
@@ -205,7 +205,7 @@ class Recorder:
         self._last_stamp = max(self.clock.now(), self._last_stamp + 1)
         return self._last_stamp
 
-    def _tree(self, note: Note, name: str, namespace: str) -> dict[str, Any]:
+    def _tree(self, note: PendingEvent, name: str, namespace: str) -> dict[str, Any]:
         tree: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -216,7 +216,7 @@ class Recorder:
             "action": note.action or note.reason,
             "reason": note.reason,
             "regarding": note.regarding.tree(),
-            "note": cut(note.note),
+            "note": truncate_note(note.note),
             "type": note.type,
         }
         if note.related is not None:
@@ -224,6 +224,6 @@ class Recorder:
         return tree
 
 
-def cut(text: str) -> str:
+def truncate_note(text: str) -> str:
     """Text as long as an Event may carry."""
-    return text if len(text) <= LONGEST_NOTE else text[: LONGEST_NOTE - len(_CUT)] + _CUT
+    return text if len(text) <= MAX_NOTE_LENGTH else text[: MAX_NOTE_LENGTH - len(_CUT)] + _CUT

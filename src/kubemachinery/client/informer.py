@@ -340,7 +340,7 @@ class _Index(Generic[T]):
             self.under.setdefault(word, set()).add(key)
 
 
-def typed(type_: type[Any]) -> Decode[Any]:
+def decoder(type_: type[Any]) -> Decode[Any]:
     """The decoder to a type of the API."""
     decode = msgspec.json.Decoder(type_).decode
     return lambda data: decode(data)
@@ -351,7 +351,9 @@ class NotSynced(ProgramError):
 
 
 @asynccontextmanager
-async def kept_up(informers: Sequence[Informer[Any]], timeout_seconds: float | None = None) -> AsyncIterator[None]:
+async def run_informers(
+    informers: Sequence[Informer[Any]], timeout_seconds: float | None = None
+) -> AsyncIterator[None]:
     """The copies are complete, and kept up to date while inside. What ends before its time ends everything.
 
     Raises `NotSynced` after the timeout. A kind that the server does not serve (yet) is waited for without a limit: its

@@ -49,7 +49,7 @@ STALL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaderElectionConfig:
     """Where the Lease is, and how long everything takes."""
 
     name: str
@@ -59,14 +59,14 @@ class Terms:
     retry_seconds: float = 2.0
 
 
-class Election:
+class LeaderElector:
     """A candidate. `run` returns when it led and does not any more."""
 
     def __init__(
         self,
         client: ApiClient,
         clock: Clock,
-        terms: Terms,
+        terms: LeaderElectionConfig,
         identity: str,
         *,
         own_connection: Callable[[], ApiClient] | None = None,

@@ -22,7 +22,7 @@ _ABSENCE_SECONDS: Final = 300.0
 _LOOK_SECONDS: Final = 1.0
 
 
-async def until_done(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10) -> T:
+async def retry_transient(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10) -> T:
     """The outcome of the first attempt that is answered for good.
 
     For what looks before it writes: after a conflict, a lost answer or a server in trouble the next attempt finds what
@@ -33,7 +33,7 @@ async def until_done(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10)
         try:
             return await attempt()
         except KubeError as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
             log.info("trying again: %s", error)
         await asyncio.sleep(pause)
@@ -41,7 +41,7 @@ async def until_done(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10)
     return await attempt()
 
 
-async def put(client: ApiClient, kind: Kind, wanted: Tree, field: str) -> bool:
+async def create_or_update(client: ApiClient, kind: Kind, wanted: Tree, field: str) -> bool:
     """Whether the object had to be created or changed. Only `field` is ours; labels and the like are not."""
     metadata = wanted["metadata"]
     found = await client.find(kind, metadata["name"], metadata.get("namespace", ""))
@@ -54,14 +54,14 @@ async def put(client: ApiClient, kind: Kind, wanted: Tree, field: str) -> bool:
     return True
 
 
-def passes(error: KubeError) -> bool:
+def is_transient(error: KubeError) -> bool:
     """Whether the same may work later: nobody answered, somebody was quicker, or the server is in trouble."""
     if isinstance(error, Unanswered | Conflict | AlreadyExists):
         return True
     return isinstance(error, ApiError) and (error.code >= 500 or error.code == 429)
 
 
-class Outlasting:
+class RetryThroughOutage:
     """Asks a server, and goes on asking while it is away, because it starts again or the way to it is broken.
 
     A server that has never answered is not waited for. `told` hears once of each absence, and how long it may last;
@@ -79,7 +79,7 @@ class Outlasting:
             try:
                 answer = await ask()
             except KubeError as error:
-                if not (self._has_answered and passes(error) and self._may_last(error)):
+                if not (self._has_answered and is_transient(error) and self._may_last(error)):
                     raise
             else:
                 self._has_answered, self._away_since = True, None

@@ -18,7 +18,7 @@ from typing import Final
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.defaulting import compile_defaulting
 from kubemachinery.structural.embedded import compile_embedded
-from kubemachinery.structural.node import ABSENT, Json, Node, read
+from kubemachinery.structural.node import ABSENT, Json, SchemaNode, read
 from kubemachinery.structural.pruning import compile_pruning
 from kubemachinery.structural.rules import compile_rules
 from kubemachinery.structural.servable import check_schema
@@ -46,7 +46,7 @@ _TOO_DEEP: Final = FieldError("", ErrorType.INVALID, "the object is nested too d
 class Structural:
     """A compiled schema of a whole resource."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SchemaNode) -> None:
         self._prune = compile_pruning(node)
         self._default = compile_defaulting(node)
         self._values = compile_values(node, root=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubemachinery.structural.node import ABSENT, Json, Node
+from kubemachinery.structural.node import ABSENT, Json, SchemaNode
 
 
 def same(left: Json, right: Json) -> bool:
@@ -23,19 +23,19 @@ def same(left: Json, right: Json) -> bool:
     return bool(left == right)
 
 
-def unchanged(node: Node, value: Json, old: Json) -> bool:
+def unchanged(node: SchemaNode, value: Json, old: Json) -> bool:
     """Whether a value is what it was; a list with keys may have been reordered."""
     if type(value) is list and type(old) is list and node.list_type == "map":
         find = old_items(node, old)
-        return len(value) == len(old) and all(unchanged(node.items or Node(), item, find(item)) for item in value)
+        return len(value) == len(old) and all(unchanged(node.items or SchemaNode(), item, find(item)) for item in value)
     if type(value) is dict and type(old) is dict:
         return len(value) == len(old) and all(
-            name in old and unchanged(node.child(name) or Node(), item, old[name]) for name, item in value.items()
+            name in old and unchanged(node.child(name) or SchemaNode(), item, old[name]) for name, item in value.items()
         )
     return same(value, old)
 
 
-def old_items(node: Node, old: Json) -> Callable[[Json], Json]:
+def old_items(node: SchemaNode, old: Json) -> Callable[[Json], Json]:
     """Finds the old item that a new item continues; ABSENT where there is none, or lists of this type have no such
     thing.
     """
@@ -49,7 +49,7 @@ def old_items(node: Node, old: Json) -> Callable[[Json], Json]:
     return lambda item: ABSENT if (key := _key(node, item)) is None else by_key.get(key, ABSENT)
 
 
-def _key(node: Node, item: Json) -> object:
+def _key(node: SchemaNode, item: Json) -> object:
     if type(item) is not dict:
         return None
     values = [item.get(name, ABSENT) for name in node.list_keys]

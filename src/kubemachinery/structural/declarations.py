@@ -7,17 +7,17 @@ from typing import Final
 
 from kubemachinery.cel import types
 from kubemachinery.cel.lexer import RESERVED
-from kubemachinery.structural.node import Node
+from kubemachinery.structural.node import SchemaNode
 
 _ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _ESCAPED: Final = re.compile(r"__|[-./]")
 _NAMEABLE: Final = re.compile(r"[A-Za-z_./-][A-Za-z0-9_./-]*")
 
-_TEXT: Final = Node(type="string")
+_TEXT: Final = SchemaNode(type="string")
 _RESOURCE_FIELDS: Final = {
     "apiVersion": _TEXT,
     "kind": _TEXT,
-    "metadata": Node(type="object", properties={"name": _TEXT, "generateName": _TEXT}),
+    "metadata": SchemaNode(type="object", properties={"name": _TEXT, "generateName": _TEXT}),
 }
 _STRING_TYPES: Final = {
     "byte": types.BYTES,
@@ -41,9 +41,9 @@ class Declarations:
     """The types of all nodes of a schema. Each node has one type, so that `self` and a field of its parent agree."""
 
     def __init__(self) -> None:
-        self._types: dict[int, tuple[Node, types.Type | None]] = {}
+        self._types: dict[int, tuple[SchemaNode, types.CelType | None]] = {}
 
-    def type_of(self, node: Node, *, root: bool = False) -> types.Type | None:
+    def type_of(self, node: SchemaNode, *, root: bool = False) -> types.CelType | None:
         """The type; None where rules cannot see values of this schema, because it says too little about them."""
         known = self._types.get(id(node))
         if known is None:
@@ -51,14 +51,14 @@ class Declarations:
             known = self._types[id(node)] = (node, self._declare(node, root or node.embedded))
         return known[1]
 
-    def _declare(self, node: Node, resource: bool) -> types.Type | None:
+    def _declare(self, node: SchemaNode, resource: bool) -> types.CelType | None:
         if node.int_or_string:
             return types.DYN
         match node.type:
             case "array":
                 item = self.type_of(node.items) if node.items is not None else None
                 return types.list_of(item, _shape(node)) if item is not None else None
-            case "object" if node.additional is not None and node.additional != Node():
+            case "object" if node.additional is not None and node.additional != SchemaNode():
                 value = self.type_of(node.additional)
                 return types.map_of(types.STRING, value) if value is not None else None
             case "object":
@@ -68,20 +68,20 @@ class Declarations:
             case other:
                 return _SCALAR_TYPES.get(other)
 
-    def _object(self, node: Node, resource: bool) -> types.Type:
+    def _object(self, node: SchemaNode, resource: bool) -> types.CelType:
         properties = {**node.fields, **_RESOURCE_FIELDS} if resource else node.fields
-        fields: dict[str, types.Field] = {}
+        fields: dict[str, types.CelField] = {}
         for name, child in properties.items():
             type_, spelling = self.type_of(child), escape(name)
             if type_ is not None and spelling is not None:
-                fields[spelling] = types.Field(name, type_)
+                fields[spelling] = types.CelField(name, type_)
         return types.ObjectType("object", fields=fields)
 
 
-def _shape(node: Node) -> types.ListShape | None:
+def _shape(node: SchemaNode) -> types.CelListShape | None:
     if node.list_type == "set":
-        return types.ListShape()
-    return types.ListShape(node.list_keys) if node.list_type == "map" and node.list_keys else None
+        return types.CelListShape()
+    return types.CelListShape(node.list_keys) if node.list_type == "map" and node.list_keys else None
 
 
 # --- Paths to fields ----------------------------------------------------------------------------------------------
@@ -90,13 +90,13 @@ _STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)
 _UNQUOTED: Final = {**dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)), "'": "'", "\\": "\\"}
 
 
-def field_path(node: Node, text: str) -> str | None:
+def field_path(node: SchemaNode, text: str) -> str | None:
     """The path of a rule's `fieldPath` (`.spec['a/b']`) as errors spell it, from `node` on; None where it leads
     nowhere.
     """
     steps: list[str] = []
     at = 0
-    current: Node | None = node
+    current: SchemaNode | None = node
     while at < len(text):
         match = _STEP.match(text, at)
         if match is None or current is None:

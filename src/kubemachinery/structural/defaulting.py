@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import is_
 
-from kubemachinery.structural.node import ABSENT, Json, Node
+from kubemachinery.structural.node import ABSENT, Json, SchemaNode
 
 Fill = Callable[[Json], Json]
 
 
-def compile_defaulting(node: Node) -> Fill:
+def compile_defaulting(node: SchemaNode) -> Fill:
     """The filler for a value of this schema."""
     return _fill_container(node) or _as_it_is
 
@@ -23,7 +23,7 @@ def _as_it_is(value: Json) -> Json:
     return value
 
 
-def _fill_container(node: Node) -> Fill | None:
+def _fill_container(node: SchemaNode) -> Fill | None:
     """The filler of an object or list; None where nothing below can change."""
     fill_object = _fill_object(node) if node.properties or node.additional else None
     fill_list = _fill_list(node.items) if node.items is not None else None
@@ -40,7 +40,7 @@ def _fill_container(node: Node) -> Fill | None:
     return fill
 
 
-def _fill_object(node: Node) -> Fill:
+def _fill_object(node: SchemaNode) -> Fill:
     children = {name: _fill_container(child) for name, child in node.fields.items()}
     additional = _fill_container(node.additional) if node.additional is not None else None
     makers = {name: _maker(child) for name, child in node.fields.items() if child.default is not ABSENT}
@@ -71,12 +71,12 @@ def _fill_object(node: Node) -> Fill:
     return fill_object
 
 
-def _maker(node: Node) -> Callable[[], Json]:
+def _maker(node: SchemaNode) -> Callable[[], Json]:
     """Makes the default of a node; a default may leave room for the defaults below it."""
     return fresh(compile_defaulting(node)(node.default))
 
 
-def _fill_list(items: Node) -> Fill | None:
+def _fill_list(items: SchemaNode) -> Fill | None:
     fill_item = _fill_container(items)
     replace_null = not items.nullable and items.default is not ABSENT
     if fill_item is None and not replace_null:

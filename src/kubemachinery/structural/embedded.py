@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from kubemachinery.field_errors import ErrorType
-from kubemachinery.structural.node import Json, Node
+from kubemachinery.structural.node import Json, SchemaNode
 from kubemachinery.structural.values import Finding, within
 
 Search = Callable[[Json], list[Finding]]
@@ -25,7 +25,7 @@ _METADATA_TYPES: Final[dict[str, type]] = {
 }
 
 
-def compile_embedded(node: Node) -> Search | None:
+def compile_embedded(node: SchemaNode) -> Search | None:
     """The search through embedded resources below a node; None where there are none."""
     children = {name: found for name, child in node.fields.items() if (found := compile_embedded(child))}
     additional = compile_embedded(node.additional) if node.additional is not None else None

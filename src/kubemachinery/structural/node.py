@@ -28,7 +28,7 @@ NUMBER_TYPES: Final = frozenset({"integer", "number"})
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CelRule:
     """One entry of `x-kubernetes-validations`."""
 
     rule: str
@@ -40,7 +40,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SchemaNode:
     """One schema and, below it, those of its properties, items and alternatives."""
 
     type: str = ""
@@ -62,21 +62,21 @@ class Node:
     min_properties: int | None = None
     max_properties: int | None = None
     required: tuple[str, ...] = ()
-    properties: Mapping[str, Node] | None = None
-    additional: Node | None = None
+    properties: Mapping[str, SchemaNode] | None = None
+    additional: SchemaNode | None = None
     additional_forbidden: bool = False
-    items: Node | None = None
-    all_of: tuple[Node, ...] = ()
-    any_of: tuple[Node, ...] = ()
-    one_of: tuple[Node, ...] = ()
-    not_: Node | None = None
+    items: SchemaNode | None = None
+    all_of: tuple[SchemaNode, ...] = ()
+    any_of: tuple[SchemaNode, ...] = ()
+    one_of: tuple[SchemaNode, ...] = ()
+    not_: SchemaNode | None = None
     preserve_unknown: bool = False
     embedded: bool = False
     int_or_string: bool = False
     list_type: str = ""
     list_keys: tuple[str, ...] = ()
     map_type: str = ""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[CelRule, ...] = ()
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -85,21 +85,21 @@ class Node:
         return (self.type,) if self.type else ()
 
     @property
-    def fields(self) -> Mapping[str, Node]:
+    def fields(self) -> Mapping[str, SchemaNode]:
         return self.properties or {}
 
-    def child(self, name: str) -> Node | None:
+    def child(self, name: str) -> SchemaNode | None:
         """The schema of a property: by its name, or else that of any further property."""
         return self.fields.get(name) or self.additional
 
 
-def read(schema: Json) -> Node:
+def read(schema: Json) -> SchemaNode:
     """The schema as a tree of nodes."""
     if not isinstance(schema, dict):
-        return Node()
+        return SchemaNode()
     additional = schema.get("additionalProperties")
     properties = schema.get("properties")
-    return Node(
+    return SchemaNode(
         type=_text(schema.get("type")),
         nullable=schema.get("nullable") is True,
         default=default if (default := schema.get("default")) is not None else ABSENT,
@@ -120,7 +120,7 @@ def read(schema: Json) -> Node:
         max_properties=_count(schema.get("maxProperties")),
         required=_texts(schema.get("required")),
         properties={name: read(child) for name, child in properties.items()} if isinstance(properties, dict) else None,
-        additional=read(additional) if isinstance(additional, dict) else Node() if additional is True else None,
+        additional=read(additional) if isinstance(additional, dict) else SchemaNode() if additional is True else None,
         additional_forbidden=additional is False,
         items=read(schema["items"]) if isinstance(schema.get("items"), dict) else None,
         all_of=_nodes(schema.get("allOf")),
@@ -137,9 +137,9 @@ def read(schema: Json) -> Node:
     )
 
 
-def _rule(entry: dict[str, Json]) -> Rule:
+def _rule(entry: dict[str, Json]) -> CelRule:
     optional = entry.get("optionalOldSelf")
-    return Rule(
+    return CelRule(
         rule=_text(entry.get("rule")),
         message=_text(entry.get("message")),
         message_expression=_text(entry.get("messageExpression")),
@@ -173,5 +173,5 @@ def _texts(value: Json) -> tuple[str, ...]:
     return tuple(entry for entry in _list(value) if isinstance(entry, str))
 
 
-def _nodes(value: Json) -> tuple[Node, ...]:
+def _nodes(value: Json) -> tuple[SchemaNode, ...]:
     return tuple(read(entry) for entry in _list(value) if isinstance(entry, dict))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import is_
 from typing import Final
 
-from kubemachinery.structural.node import RESOURCE_FIELDS, Json, Node
+from kubemachinery.structural.node import RESOURCE_FIELDS, Json, SchemaNode
 
 # Where a value stands: its parent's place and its own name or index. Spelt out only when there is something to report.
 Place = tuple["Place", str | int] | None
@@ -39,12 +39,12 @@ _OBJECT_META_FIELDS: Final = frozenset(
 )
 
 
-def compile_pruning(root: Node) -> Walk:
+def compile_pruning(root: SchemaNode) -> Walk:
     """The walk for a whole resource, whose own identity (apiVersion, kind, metadata) is never touched."""
     return _walk(root, preserve=root.preserve_unknown, resource="root")
 
 
-def _walk(node: Node, *, preserve: bool, resource: str) -> Walk:
+def _walk(node: SchemaNode, *, preserve: bool, resource: str) -> Walk:
     """`resource` tells whose apiVersion, kind and metadata stand here: of the "root", of an "embedded" object, of
     none.
     """
@@ -90,12 +90,12 @@ def _walk(node: Node, *, preserve: bool, resource: str) -> Walk:
     return prune
 
 
-def compile_part_pruning(node: Node) -> Walk:
+def compile_part_pruning(node: SchemaNode) -> Walk:
     """The walk for a value inside a resource."""
     return _walk(node, preserve=node.preserve_unknown, resource="embedded" if node.embedded else "")
 
 
-def _items(node: Node, preserve: bool) -> Walk | None:
+def _items(node: SchemaNode, preserve: bool) -> Walk | None:
     """How the items of a list are walked: by their schema; without one everything in them is unknown, or nothing is."""
     if node.items is None:
         return None if preserve else _walk_unknown

@@ -21,7 +21,7 @@ from kubemachinery.cel.values import NONE, some
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.correlation import old_items, unchanged
 from kubemachinery.structural.declarations import Declarations, field_path
-from kubemachinery.structural.node import ABSENT, Json, Node, Rule
+from kubemachinery.structural.node import ABSENT, CelRule, Json, SchemaNode
 
 EXPRESSION_STEPS_MAX: Final = 1_000_000
 OBJECT_STEPS_MAX: Final = 10_000_000
@@ -38,7 +38,7 @@ _SORTS: Final = {
 class CompiledRule:
     """A rule with its programs; in place of a program, why there is none."""
 
-    rule: Rule
+    rule: CelRule
     program: cel.Program | cel.CompileError
     message: cel.Program | cel.CompileError | None
     path: str
@@ -51,7 +51,7 @@ class CompiledRule:
         return (self.rule.message or self.rule.rule).strip()
 
 
-def compile_rule(rule: Rule, node: Node, self_type: types.Type) -> CompiledRule:
+def compile_rule(rule: CelRule, node: SchemaNode, self_type: types.CelType) -> CompiledRule:
     old_type = types.optional_of(self_type) if rule.optional_old_self else self_type
     variables = {"self": self_type, "oldSelf": old_type}
     program = cel.compile(rule.rule, variables, result=types.BOOL)
@@ -99,7 +99,7 @@ class _Asked(NamedTuple):
     of_change: bool
 
 
-def compile_rules(root: Node, *, resource: bool = True) -> Callable[[Json, Json], list[FieldError]] | None:
+def compile_rules(root: SchemaNode, *, resource: bool = True) -> Callable[[Json, Json], list[FieldError]] | None:
     """Asks all rules of a resource, or of a value inside one; None where there are none."""
     asked = _compile(root, Declarations(), root=resource)
     if asked is None:
@@ -114,7 +114,7 @@ def compile_rules(root: Node, *, resource: bool = True) -> Callable[[Json, Json]
     return validate
 
 
-def _compile(node: Node, declarations: Declarations, *, root: bool = False) -> _Asked | None:
+def _compile(node: SchemaNode, declarations: Declarations, *, root: bool = False) -> _Asked | None:
     self_type = declarations.type_of(node, root=root)
     if self_type is None:
         return None
@@ -161,14 +161,14 @@ def _compile(node: Node, declarations: Declarations, *, root: bool = False) -> _
     return _Asked(ask, any(rule.uses_old_self for rule in rules) or any(found.of_change for found in below))
 
 
-def _settled(node: Node | None, value: Json, old: Json, parent: Settled) -> Settled:
+def _settled(node: SchemaNode | None, value: Json, old: Json, parent: Settled) -> Settled:
     if old is ABSENT or node is None:
         return parent  # an item of a list without keys is what it was if the list is
     return lambda: unchanged(node, value, old)
 
 
 def _ask_rule(
-    compiled: CompiledRule, node: Node, value: Json, old: Json, path: str, settled: Settled, run: _Run
+    compiled: CompiledRule, node: SchemaNode, value: Json, old: Json, path: str, settled: Settled, run: _Run
 ) -> None:
     rule, program = compiled.rule, compiled.program
     if isinstance(program, cel.CompileError):

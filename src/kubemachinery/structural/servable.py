@@ -18,7 +18,7 @@ from kubemachinery.cel import re2
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.correlation import same
 from kubemachinery.structural.declarations import Declarations, field_path
-from kubemachinery.structural.node import ABSENT, RESOURCE_FIELDS, Json, Node, is_number, read
+from kubemachinery.structural.node import ABSENT, RESOURCE_FIELDS, Json, SchemaNode, is_number, read
 from kubemachinery.structural.pruning import compile_part_pruning
 from kubemachinery.structural.rules import compile_rule, compile_rules
 from kubemachinery.structural.values import compile_values
@@ -438,7 +438,7 @@ def _defaults(schema: Schema, path: str) -> Errors:
             yield from _defaults(child, child_path)
 
 
-def _default(node: Node, default: Json, path: str) -> Errors:
+def _default(node: SchemaNode, default: Json, path: str) -> Errors:
     unknown: list[str] = []
     if not same(compile_part_pruning(node)(default, None, unknown), default):
         yield _invalid(path, default, f"must not have unknown fields: {', '.join(unknown)}")
@@ -460,7 +460,9 @@ def _rules(schema: Schema, path: str) -> Errors:
     yield from _rules_of(read(schema), path, Declarations(), "", root=True)
 
 
-def _rules_of(node: Node, path: str, declarations: Declarations, uncorrelated: str, *, root: bool = False) -> Errors:
+def _rules_of(
+    node: SchemaNode, path: str, declarations: Declarations, uncorrelated: str, *, root: bool = False
+) -> Errors:
     """`uncorrelated`: the list around this schema in which no old item corresponds to a new one, if there is one."""
     self_type = declarations.type_of(node, root=root)
     for index, rule in enumerate(node.rules):

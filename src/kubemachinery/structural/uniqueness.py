@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kubemachinery.field_errors import ErrorType
-from kubemachinery.structural.node import Json, Node
+from kubemachinery.structural.node import Json, SchemaNode
 from kubemachinery.structural.values import Finding, identity_of, within
 
 Search = Callable[[Json], list[Finding]]
 
 
-def compile_uniqueness(node: Node) -> Search | None:
+def compile_uniqueness(node: SchemaNode) -> Search | None:
     """The search for duplicates at and below a node; None where no list below must be unique."""
     in_object = _in_object(node)
     in_list = _in_list(node)
@@ -32,7 +32,7 @@ def compile_uniqueness(node: Node) -> Search | None:
     return search
 
 
-def _in_object(node: Node) -> Search | None:
+def _in_object(node: SchemaNode) -> Search | None:
     children = {name: found for name, child in node.fields.items() if (found := compile_uniqueness(child))}
     additional = compile_uniqueness(node.additional) if node.additional is not None else None
     if not children and additional is None:
@@ -50,7 +50,7 @@ def _in_object(node: Node) -> Search | None:
     return search
 
 
-def _in_list(node: Node) -> Search | None:
+def _in_list(node: SchemaNode) -> Search | None:
     items = compile_uniqueness(node.items) if node.items is not None else None
     if items is None and node.list_type not in ("set", "map"):
         return None

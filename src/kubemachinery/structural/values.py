@@ -20,7 +20,7 @@ from kubemachinery.cel import re2
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural import formats
 from kubemachinery.structural.correlation import old_items, same, unchanged
-from kubemachinery.structural.node import ABSENT, NUMBER_TYPES, Json, Node
+from kubemachinery.structural.node import ABSENT, NUMBER_TYPES, Json, SchemaNode
 
 
 @dataclass(slots=True)
@@ -60,12 +60,12 @@ _NUMBER_RANGES: Final[dict[str, tuple[float, float]]] = {
 }
 
 
-def compile_values(node: Node, *, root: bool = False) -> Check:
+def compile_values(node: SchemaNode, *, root: bool = False) -> Check:
     """The check of one node and everything below it."""
     return _check(node, _tests(node, root))
 
 
-def _tests(node: Node, root: bool = False) -> dict[type, tuple[Check, ...]]:
+def _tests(node: SchemaNode, root: bool = False) -> dict[type, tuple[Check, ...]]:
     """What is asked of a value, by its Python type."""
     composition = _composition_tests(node)
     enum = [_enum(node.enum)] if node.enum else []
@@ -86,7 +86,7 @@ def _tests(node: Node, root: bool = False) -> dict[type, tuple[Check, ...]]:
     return tests_by_type
 
 
-def _check(node: Node, tests_by_type: dict[type, tuple[Check, ...]]) -> Check:
+def _check(node: SchemaNode, tests_by_type: dict[type, tuple[Check, ...]]) -> Check:
     def check(value: Json, old: Json) -> Findings:
         found: Findings = None
         for test in tests_by_type[type(value)]:
@@ -113,7 +113,7 @@ def within(step: str, findings: list[Finding]) -> list[Finding]:
 # --- Type ---------------------------------------------------------------------------------------------------------
 
 
-def _type_tests(node: Node, python_type: type) -> Iterable[Check]:
+def _type_tests(node: SchemaNode, python_type: type) -> Iterable[Check]:
     """The test that a value of this Python type is of the node's type; none where it always is."""
     actual = _JSON_TYPES[python_type]
     expected = node.types
@@ -135,7 +135,7 @@ def _type_tests(node: Node, python_type: type) -> Iterable[Check]:
 # --- Strings ------------------------------------------------------------------------------------------------------
 
 
-def _string_tests(node: Node) -> list[Check]:
+def _string_tests(node: SchemaNode) -> list[Check]:
     tests: list[Check] = []
     if node.max_length is not None or node.min_length is not None or node.pattern:
         tests.append(_length_and_pattern(node))
@@ -146,7 +146,7 @@ def _string_tests(node: Node) -> list[Check]:
     return tests
 
 
-def _length_and_pattern(node: Node) -> Check:
+def _length_and_pattern(node: SchemaNode) -> Check:
     least, most = node.min_length or 0, math.inf if node.max_length is None else node.max_length
     pattern = _pattern(node.pattern) if node.pattern else None
 
@@ -188,7 +188,7 @@ def _format(name: str, is_valid: formats.Test) -> Check:
 # --- Numbers ------------------------------------------------------------------------------------------------------
 
 
-def _number_tests(node: Node) -> list[Check]:
+def _number_tests(node: SchemaNode) -> list[Check]:
     tests: list[Check] = []
     if node.type in NUMBER_TYPES:
         tests += _number_range(node.type, node.format)
@@ -254,7 +254,7 @@ def _multiple_of(factor: float) -> Check:
 # --- Lists --------------------------------------------------------------------------------------------------------
 
 
-def _list_tests(node: Node) -> list[Check]:
+def _list_tests(node: SchemaNode) -> list[Check]:
     tests: list[Check] = []
     if node.items is not None:
         tests.append(_items(node, compile_values(node.items)))
@@ -267,7 +267,7 @@ def _list_tests(node: Node) -> list[Check]:
     return tests
 
 
-def _items(node: Node, check_item: Check) -> Check:
+def _items(node: SchemaNode, check_item: Check) -> Check:
     def check(value: list[Json], old: Json) -> Findings:
         found: Findings = None
         find_old = None if old is ABSENT else old_items(node, old)
@@ -319,7 +319,7 @@ def identity_of(value: Json) -> object:
 # --- Objects ------------------------------------------------------------------------------------------------------
 
 
-def _object_tests(node: Node, root: bool) -> list[Check]:
+def _object_tests(node: SchemaNode, root: bool) -> list[Check]:
     tests: list[Check] = []
     if node.min_properties is not None:
         tests.append(_min_properties(node.min_properties))
@@ -363,7 +363,7 @@ def _only_known(names: frozenset[str]) -> Check:
     return check
 
 
-def _properties(node: Node, root: bool) -> Check:
+def _properties(node: SchemaNode, root: bool) -> Check:
     tests = {name: _tests(child) for name, child in node.fields.items()}
     children = {name: _check(child, tests[name]) for name, child in node.fields.items()}
     # Of a property of this Python type nothing is asked, so that most values cost one look-up.
@@ -424,7 +424,7 @@ def _enum(options: tuple[Json, ...]) -> Check:
     return check
 
 
-def _composition_tests(node: Node) -> list[Check]:
+def _composition_tests(node: SchemaNode) -> list[Check]:
     tests: list[Check] = []
     # With x-kubernetes-int-or-string the two alternatives say what the type already says.
     if node.any_of and not (node.int_or_string and node.any_of == _INT_OR_STRING):
@@ -438,10 +438,10 @@ def _composition_tests(node: Node) -> list[Check]:
     return tests
 
 
-_INT_OR_STRING: Final = (Node(type="integer"), Node(type="string"))
+_INT_OR_STRING: Final = (SchemaNode(type="integer"), SchemaNode(type="string"))
 
 
-def _any_of(options: tuple[Node, ...]) -> Check:
+def _any_of(options: tuple[SchemaNode, ...]) -> Check:
     checks = [compile_values(option) for option in options]
 
     def check(value: Json, old: Json) -> Findings:
@@ -457,7 +457,7 @@ def _any_of(options: tuple[Node, ...]) -> Check:
     return check
 
 
-def _one_of(options: tuple[Node, ...]) -> Check:
+def _one_of(options: tuple[SchemaNode, ...]) -> Check:
     checks = [compile_values(option) for option in options]
 
     def check(value: Json, old: Json) -> Findings:
@@ -472,12 +472,12 @@ def _one_of(options: tuple[Node, ...]) -> Check:
     return check
 
 
-def _nearest(options: tuple[Node, ...], failures: list[list[Finding]], value: Json) -> list[Finding]:
+def _nearest(options: tuple[SchemaNode, ...], failures: list[list[Finding]], value: Json) -> list[Finding]:
     """The findings of the alternative that has most to say about the value, the first of them where several have."""
     return max(zip(options, failures, strict=True), key=lambda pair: _reach(pair[0], value))[1]
 
 
-def _reach(node: Node, value: Json) -> int:
+def _reach(node: SchemaNode, value: Json) -> int:
     """How many values below this one the schema speaks of."""
     if type(value) is dict:
         return sum(1 + _reach(child, item) for name, item in value.items() if (child := node.child(name)))
@@ -486,7 +486,7 @@ def _reach(node: Node, value: Json) -> int:
     return 0
 
 
-def _all_of(parts: tuple[Node, ...]) -> Check:
+def _all_of(parts: tuple[SchemaNode, ...]) -> Check:
     checks = [compile_values(part) for part in parts]
 
     def check(value: Json, old: Json) -> Findings:
@@ -498,7 +498,7 @@ def _all_of(parts: tuple[Node, ...]) -> Check:
     return check
 
 
-def _not(forbidden: Node) -> Check:
+def _not(forbidden: SchemaNode) -> Check:
     check_forbidden = compile_values(forbidden)
 
     def check(value: Json, old: Json) -> Findings:

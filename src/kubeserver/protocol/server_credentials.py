@@ -18,10 +18,10 @@ from typing import Final
 import yaml
 
 from kubemachinery import tls
-from kubemachinery.certificates import Authority, Identity, still_good, write_private
+from kubemachinery.certificates import CertificateAuthority, KeyPair, still_good, write_private
 from kubeserver.protocol import authentication
 
-__all__ = ["Credentials", "Identity", "kubeconfig", "prepare", "server_context", "write_private"]
+__all__ = ["Credentials", "KeyPair", "kubeconfig", "prepare", "server_context", "write_private"]
 
 _KEY: Final = b"-----BEGIN PRIVATE KEY"
 
@@ -32,8 +32,8 @@ class Credentials:
 
     ca: bytes
     server: Path
-    admin: Identity
-    viewer: Identity
+    admin: KeyPair
+    viewer: KeyPair
     admin_token: str
     view_token: str
 
@@ -56,7 +56,7 @@ def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Cr
 
 
 def server_context(
-    server: Path, key: Path | None, client_ca: bytes, *more_client_ca: Path, profile: tls.Profile = tls.DEFAULT
+    server: Path, key: Path | None, client_ca: bytes, *more_client_ca: Path, profile: tls.TlsProfile = tls.DEFAULT
 ) -> ssl.SSLContext:
     """TLS that asks clients for a certificate and takes those of the given authorities, or none.
 
@@ -71,18 +71,18 @@ def server_context(
     return context
 
 
-def _authority(path: Path, now: datetime.datetime) -> Authority:
+def _authority(path: Path, now: datetime.datetime) -> CertificateAuthority:
     if path.exists():
         kept = _read(path)
-        found = Authority.load(kept.certificate, kept.key)
+        found = CertificateAuthority.load(kept.certificate, kept.key)
         if found is not None:
             return found
-    made = Authority.make("embedded-ca", now)
+    made = CertificateAuthority.make("embedded-ca", now)
     _write(path, made.identity)
     return made
 
 
-def _client(authority: Authority, path: Path, user: authentication.User, now: datetime.datetime) -> Identity:
+def _client(authority: CertificateAuthority, path: Path, user: authentication.User, now: datetime.datetime) -> KeyPair:
     if not _is_good(path, now, ()):
         groups = [group for group in user.groups if group != authentication.AUTHENTICATED]
         _write(path, authority.issue(user.name, groups, now))
@@ -99,17 +99,17 @@ def _is_good(path: Path, now: datetime.datetime, hosts: Sequence[str]) -> bool:
     return path.is_file() and still_good(path.read_bytes(), now, hosts)
 
 
-def _read(path: Path) -> Identity:
+def _read(path: Path) -> KeyPair:
     """Certificate and key share a file, so that one is never replaced without the other."""
     certificate, border, key = path.read_bytes().partition(_KEY)
-    return Identity(certificate, border + key)
+    return KeyPair(certificate, border + key)
 
 
-def _write(path: Path, identity: Identity) -> None:
+def _write(path: Path, identity: KeyPair) -> None:
     write_private(path, identity.certificate + identity.key)
 
 
-def kubeconfig(url: str, ca: bytes, identity: Identity, token: str, name: str = "embedded") -> bytes:
+def kubeconfig(url: str, ca: bytes, identity: KeyPair, token: str, name: str = "embedded") -> bytes:
     """How kubectl and everybody else finds the server: with a token, and a certificate for those who drop tokens."""
 
     def data(pem: bytes) -> str:

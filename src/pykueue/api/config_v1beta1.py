@@ -12,7 +12,7 @@ from kubemachinery import unstructured
 from kubemachinery.fields import Field, Int32
 from kubemachinery.meta import ApiStruct, LabelSelector
 from kubemachinery.unstructured import Tree
-from kubemachinery.versions import Added, Change, Gone, Limited
+from kubemachinery.versions import FieldsAdded, FieldsRemoved, LimitsChanged, VersionChange
 from pykueue.api.config import V1BETA1, V1BETA2, PreemptionStrategy
 
 
@@ -41,19 +41,19 @@ class _QueueVisibility(ApiStruct, frozen=True):
     queue_visibility: Annotated[QueueVisibility | None, Field("Gone; the visibility API took its place.")] = None
 
 
-CHANGES: Final[tuple[Change, ...]] = (
-    Gone("", ("visibilityServer",)),
-    Gone("resources", ("quotaCheckStrategy",)),
-    Gone("resources.deviceClassMappings[]", ("sources",)),
-    Gone("metrics.customLabels[]", ("sourceKind", "trackedValues")),
-    Gone("multiKueue", ("clusterProfile", "incrementalDispatcherConfig")),
-    Added("", _QueueVisibility),
-    Added("integrations", _PodOptions),
-    Added("fairSharing", _Switch),
-    Added("waitForPodsReady", _Switch),
-    Limited("waitForPodsReady", without=("default",)),
-    Limited("waitForPodsReady.timeout", field=Field(default="5m")),
-    Limited("waitForPodsReady.blockAdmission", field=Field(default=True)),
+CHANGES: Final[tuple[VersionChange, ...]] = (
+    FieldsRemoved("", ("visibilityServer",)),
+    FieldsRemoved("resources", ("quotaCheckStrategy",)),
+    FieldsRemoved("resources.deviceClassMappings[]", ("sources",)),
+    FieldsRemoved("metrics.customLabels[]", ("sourceKind", "trackedValues")),
+    FieldsRemoved("multiKueue", ("clusterProfile", "incrementalDispatcherConfig")),
+    FieldsAdded("", _QueueVisibility),
+    FieldsAdded("integrations", _PodOptions),
+    FieldsAdded("fairSharing", _Switch),
+    FieldsAdded("waitForPodsReady", _Switch),
+    LimitsChanged("waitForPodsReady", without=("default",)),
+    LimitsChanged("waitForPodsReady.timeout", field=Field(default="5m")),
+    LimitsChanged("waitForPodsReady.blockAdmission", field=Field(default=True)),
 )
 
 _POD_OPTIONS: Final = ("integrations", "podOptions")

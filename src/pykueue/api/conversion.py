@@ -29,7 +29,7 @@ import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.unstructured import ABSENT, Path, Tree
-from kubemachinery.versions import Added, Gone, Renamed
+from kubemachinery.versions import FieldRenamed, FieldsAdded, FieldsRemoved
 from pykueue.api import kueue, kueue_v1beta1, registry, topology_encoding
 from pykueue.api.topology_encoding import Domain
 
@@ -361,18 +361,21 @@ _RESHAPED: Final[dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]]] = {
 
 def _differences(kind: str) -> Differences:
     changes = kueue_v1beta1.CHANGES.get(kind, ())
-    renamed = [change for change in changes if isinstance(change, Renamed)]
+    renamed = [change for change in changes if isinstance(change, FieldRenamed)]
     up, down = _RESHAPED.get(kind, ((), ()))
     return Differences(
         renamed=tuple((_path(change.place.rpartition(".")[0], change.name), _path(change.place)) for change in renamed),
         retired=tuple(
             _path(change.place, field.encode_name)
             for change in changes
-            if isinstance(change, Added)
+            if isinstance(change, FieldsAdded)
             for field in msgspec.structs.fields(change.fields)
         ),
         newer=tuple(
-            _path(change.place, name) for change in changes if isinstance(change, Gone) for name in change.names
+            _path(change.place, name)
+            for change in changes
+            if isinstance(change, FieldsRemoved)
+            for name in change.names
         ),
         up=up,
         down=down,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from kubemachinery.fields import Field, Int32, Int64, Quantity, Rule, Time, always, required
+from kubemachinery.fields import Field, Int32, Int64, Quantity, Time, ValidationRule, always, required
 from kubemachinery.meta import ApiStruct, LabelSelector, ObjectMeta
 
 ResourceList: TypeAlias = dict[str, Quantity]
@@ -75,26 +75,28 @@ class Toleration(ApiStruct, frozen=True):
 _EFFECTS = "['NoSchedule', 'PreferNoSchedule', 'NoExecute']"
 
 TAINT_RULES = (
-    Rule(f"self.all(t, t.effect in {_EFFECTS})", "a taint's effect must be NoSchedule, PreferNoSchedule or NoExecute"),
+    ValidationRule(
+        f"self.all(t, t.effect in {_EFFECTS})", "a taint's effect must be NoSchedule, PreferNoSchedule or NoExecute"
+    ),
 )
 TOLERATION_RULES = (
-    Rule(
+    ValidationRule(
         "self.all(t, has(t.key) || (has(t.operator) && t.operator == 'Exists'))",
         "a toleration without a key needs the operator Exists",
     ),
-    Rule(
+    ValidationRule(
         "self.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute'))",
         "tolerationSeconds needs the effect NoExecute",
     ),
-    Rule(
+    ValidationRule(
         "self.all(t, !has(t.operator) || t.operator in ['Equal', 'Exists'])",
         "a toleration's operator must be Equal or Exists",
     ),
-    Rule(
+    ValidationRule(
         "self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value))",
         "a toleration with the operator Exists takes no value",
     ),
-    Rule(
+    ValidationRule(
         f"self.all(t, !has(t.effect) || t.effect in {_EFFECTS})",
         "a toleration's effect must be NoSchedule, PreferNoSchedule or NoExecute",
     ),

@@ -23,9 +23,9 @@ from kubemachinery.fields import (
     Int64,
     Label,
     Quantity,
-    Rule,
     Subdomain,
     Time,
+    ValidationRule,
     always,
     required,
 )
@@ -60,7 +60,7 @@ Tolerations: TypeAlias = Annotated[
 Taints: TypeAlias = Annotated[tuple[Taint, ...], Field(max_items=8, list_type="atomic", rules=TAINT_RULES)]
 
 # The list holds no value twice. Written for lists whose order matters, where the list type `set` would lose it.
-UNIQUE: Final = Rule("self.all(x, self.exists_one(y, y == x))", "the entries must differ from each other")
+UNIQUE: Final = ValidationRule("self.all(x, self.exists_one(y, y == x))", "the entries must differ from each other")
 
 
 # --- Quota: what ClusterQueues and Cohorts share ----------------------------------------------------------------------
@@ -117,7 +117,7 @@ class ResourceGroup(ApiStruct, frozen=True):
     """Resources that come together from the same flavor, and the flavors that provide them."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.flavors.all(flavor, size(flavor.resources) == size(self.coveredResources))",
             "every flavor must give a quota for each of the covered resources, and for nothing else",
         ),
@@ -247,7 +247,7 @@ class FlavorFungibility(ApiStruct, frozen=True):
     """When to be content with a flavor and when to look at the next one."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "!has(self.preference) ||"
             " (self.whenCanBorrow == 'TryNextFlavor' && self.whenCanPreempt == 'TryNextFlavor')",
             "preference needs both whenCanBorrow and whenCanPreempt to be TryNextFlavor",
@@ -310,7 +310,7 @@ class ClusterQueuePreemption(ApiStruct, frozen=True):
     """Whom pending Workloads of this ClusterQueue may displace to get in."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.reclaimWithinCohort != 'Never' || !has(self.borrowWithinCohort) ||"
             " self.borrowWithinCohort.policy == 'Never'",
             "borrowWithinCohort must be Never while reclaimWithinCohort is Never",
@@ -431,9 +431,9 @@ class DefaultLocalQueue(ApiStruct, frozen=True):
     ] = required(str)
 
 
-def borrowing_needs_cohort(field: str) -> Rule:
+def borrowing_needs_cohort(field: str) -> ValidationRule:
     """Who is in no cohort has nobody to borrow from; `field` is how a version calls the cohort."""
-    return Rule(
+    return ValidationRule(
         f"has(self.{field}) || !has(self.resourceGroups) || self.resourceGroups.all(group,"
         " group.flavors.all(flavor, flavor.resources.all(resource, !has(resource.borrowingLimit))))",
         f"borrowingLimit needs a {field}",
@@ -739,11 +739,11 @@ class ResourceFlavorSpec(ApiStruct, frozen=True):
     """How to tell the nodes of a flavor, and what pods need to run there."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "!has(self.topologyName) || (has(self.nodeLabels) && size(self.nodeLabels) > 0)",
             "a flavor with a topologyName needs at least one of nodeLabels",
         ),
-        Rule(
+        ValidationRule(
             "!has(oldSelf.topologyName) || (has(self.topologyName) && self.topologyName == oldSelf.topologyName)",
             "topologyName cannot be changed once set",
         ),
@@ -801,7 +801,7 @@ class TopologyLevel(ApiStruct, frozen=True):
 
 
 _HOSTNAME: Final = "nodeLabel == 'kubernetes.io/hostname'"
-HOSTNAME_LAST: Final = Rule(
+HOSTNAME_LAST: Final = ValidationRule(
     f"!self.exists(level, level.{_HOSTNAME}) || self[size(self) - 1].{_HOSTNAME}",
     "kubernetes.io/hostname can only be the last level",
 )
@@ -819,7 +819,7 @@ class TopologySpec(ApiStruct, frozen=True):
             max_items=16,
             list_type="atomic",
             rules=(
-                Rule(
+                ValidationRule(
                     f"self == oldSelf || (self[size(self) - 1].{_HOSTNAME} && oldSelf[size(oldSelf) - 1].{_HOSTNAME})",
                     "the levels can be changed only while kubernetes.io/hostname is the last of them",
                 ),
@@ -885,11 +885,11 @@ class PriorityClassRef(ApiStruct, frozen=True):
     """The class that gave a Workload its priority."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.group != 'scheduling.k8s.io' || self.kind == 'PriorityClass'",
             "in the group scheduling.k8s.io the kind must be PriorityClass",
         ),
-        Rule(
+        ValidationRule(
             "self.group != 'kueue.x-k8s.io' || self.kind == 'WorkloadPriorityClass'",
             "in the group kueue.x-k8s.io the kind must be WorkloadPriorityClass",
         ),
@@ -987,7 +987,7 @@ class PodSet(ApiStruct, frozen=True):
     """A number of pods that are all alike."""
 
     RULES: ClassVar = (
-        Rule("!has(self.minCount) || self.minCount <= self.count", "minCount must not be greater than count"),
+        ValidationRule("!has(self.minCount) || self.minCount <= self.count", "minCount must not be greater than count"),
     )
 
     name: Annotated[PodSetName, Field("The set's name, unique within the Workload.", default="main")] = always("main")
@@ -1020,7 +1020,9 @@ class WorkloadSpec(ApiStruct, frozen=True):
     """What a Workload consists of, and how it wants to be queued."""
 
     RULES: ClassVar = (
-        Rule("!has(self.priorityClassRef) || has(self.priority)", "priority must be set when priorityClassRef is"),
+        ValidationRule(
+            "!has(self.priorityClassRef) || has(self.priority)", "priority must be set when priorityClassRef is"
+        ),
     )
 
     pod_sets: Annotated[
@@ -1099,7 +1101,9 @@ class TopologyAssignmentSliceLevelValues(ApiStruct, frozen=True):
     """The values of one level's label, for every domain of the slice."""
 
     RULES: ClassVar = (
-        Rule("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
+        ValidationRule(
+            "has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"
+        ),
     )
 
     universal: Annotated[LevelName | None, Field("The value that all domains of the slice share.")] = None
@@ -1112,7 +1116,9 @@ class TopologyAssignmentSlicePodCounts(ApiStruct, frozen=True):
     """How many pods go to each domain of the slice."""
 
     RULES: ClassVar = (
-        Rule("has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"),
+        ValidationRule(
+            "has(self.universal) != has(self.individual)", "exactly one of universal and individual must be set"
+        ),
     )
 
     universal: Annotated[Int32 | None, Field("The number that all domains of the slice share.", minimum=1)] = None
@@ -1126,11 +1132,11 @@ class TopologyAssignmentSlice(ApiStruct, frozen=True):
     """Some of the domains that the pods go to, written so that what they have in common is said once."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
             "podCounts.individual must have one entry for each domain",
         ),
-        Rule(
+        ValidationRule(
             "self.valuesPerLevel.all(level,"
             " !has(level.individual) || size(level.individual.roots) == self.domainCount)",
             "valuesPerLevel[].individual.roots must have one entry for each domain",
@@ -1156,7 +1162,7 @@ class TopologyAssignment(ApiStruct, frozen=True):
     """Which domains the pods of a set go to, and how many to each."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.slices.all(slice, size(slice.valuesPerLevel) == size(self.levels))",
             "every slice must have one entry of valuesPerLevel for each level",
         ),
@@ -1336,11 +1342,11 @@ class WorkloadStatus(ApiStruct, frozen=True):
     """How far a Workload has come, and what it holds."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName",
             "clusterName cannot be changed once set",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.clusterName) || !has(self.nominatedClusterNames) || size(self.nominatedClusterNames) == 0",
             "clusterName and nominatedClusterNames exclude each other",
         ),
@@ -1444,18 +1450,18 @@ def _holds(side: str, condition: str) -> str:
 
 HAD_QUOTA: Final = _holds("oldSelf", "QuotaReserved")
 _BOTH_CLASSES: Final = "has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)"
-ASSIGNMENTS_MATCH_POD_SETS: Final = Rule(
+ASSIGNMENTS_MATCH_POD_SETS: Final = ValidationRule(
     f"{_holds('self', 'QuotaReserved')} && has(self.status.admission)"
     " ? size(self.spec.podSets) == size(self.status.admission.podSetAssignments) : true",
     "while quota is reserved, status.admission must have one assignment for each pod set",
 )
-QUEUE_NAME_STAYS: Final = Rule(
+QUEUE_NAME_STAYS: Final = ValidationRule(
     f"{HAD_QUOTA} && {_holds('self', 'QuotaReserved')}"
     " ? has(oldSelf.spec.queueName) == has(self.spec.queueName)"
     " && (!has(self.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName) : true",
     "spec.queueName cannot be changed while quota is reserved",
 )
-EXECUTION_TIME_STAYS: Final = Rule(
+EXECUTION_TIME_STAYS: Final = ValidationRule(
     f"{_holds('oldSelf', 'Admitted')} && {_holds('self', 'Admitted')}"
     " ? (has(oldSelf.spec.maximumExecutionTimeSeconds) ? oldSelf.spec.maximumExecutionTimeSeconds : 0)"
     " == (has(self.spec.maximumExecutionTimeSeconds) ? self.spec.maximumExecutionTimeSeconds : 0) : true",
@@ -1468,21 +1474,21 @@ class Workload(ApiStruct, frozen=True):
 
     RULES: ClassVar = (
         ASSIGNMENTS_MATCH_POD_SETS,
-        Rule(
+        ValidationRule(
             f"{HAD_QUOTA} ? has(oldSelf.spec.priorityClassRef) == has(self.spec.priorityClassRef) : true",
             "spec.priorityClassRef can be neither added nor removed while quota is reserved",
         ),
-        Rule(
+        ValidationRule(
             f"{HAD_QUOTA} && {_BOTH_CLASSES}"
             " ? oldSelf.spec.priorityClassRef.group == self.spec.priorityClassRef.group : true",
             "spec.priorityClassRef.group cannot be changed while quota is reserved",
         ),
-        Rule(
+        ValidationRule(
             f"{HAD_QUOTA} && {_BOTH_CLASSES}"
             " ? oldSelf.spec.priorityClassRef.kind == self.spec.priorityClassRef.kind : true",
             "spec.priorityClassRef.kind cannot be changed while quota is reserved",
         ),
-        Rule(
+        ValidationRule(
             f"{HAD_QUOTA} && {_BOTH_CLASSES} && self.spec.priorityClassRef.group == 'scheduling.k8s.io'"
             " && self.spec.priorityClassRef.kind == 'PriorityClass'"
             " ? oldSelf.spec.priorityClassRef.name == self.spec.priorityClassRef.name : true",
@@ -1735,7 +1741,7 @@ class ClusterSource(ApiStruct, frozen=True):
     """How to reach a worker cluster, one way or the other."""
 
     RULES: ClassVar = (
-        Rule(
+        ValidationRule(
             "has(self.kubeConfig) != has(self.clusterProfileRef)",
             "exactly one of kubeConfig and clusterProfileRef must be set",
         ),

@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from kubemachinery.fields import Field, Int32, Rule, Subdomain, Time, required
+from kubemachinery.fields import Field, Int32, Subdomain, Time, ValidationRule, required
 from kubemachinery.meta import ApiStruct
-from kubemachinery.versions import Added, Change, Gone, Limited, Needs, Renamed, Ruled
+from kubemachinery.versions import (
+    FieldRenamed,
+    FieldsAdded,
+    FieldsRemoved,
+    LimitsChanged,
+    RequiredFields,
+    RulesReplaced,
+    VersionChange,
+)
 from pykueue.api import kueue
 from pykueue.api.kube import Labels, Taint
 
@@ -20,9 +28,9 @@ VERSION: Final = "v1beta1"
 API_VERSION: Final = f"{kueue.GROUP}/{VERSION}"
 
 
-def _looser(limits: Mapping[str, str]) -> tuple[Limited, ...]:
+def _looser(limits: Mapping[str, str]) -> tuple[LimitsChanged, ...]:
     """Places, and the names of the limits that the old version does not have there."""
-    return tuple(Limited(place, tuple(names.split())) for place, names in limits.items())
+    return tuple(LimitsChanged(place, tuple(names.split())) for place, names in limits.items())
 
 
 # --- Fields that only the old version has -----------------------------------------------------------------------------
@@ -173,12 +181,12 @@ _BOTH_SOURCES: Final = "has(oldSelf.spec.priorityClassSource) && has(self.spec.p
 
 _WORKLOAD_RULES: Final = (
     kueue.ASSIGNMENTS_MATCH_POD_SETS,
-    Rule(
+    ValidationRule(
         f"{kueue.HAD_QUOTA} && {_BOTH_SOURCES}"
         " ? oldSelf.spec.priorityClassSource == self.spec.priorityClassSource : true",
         "spec.priorityClassSource cannot be changed while quota is reserved",
     ),
-    Rule(
+    ValidationRule(
         f"{kueue.HAD_QUOTA} && {_BOTH_SOURCES}"
         " && self.spec.priorityClassSource != 'kueue.x-k8s.io/workloadpriorityclass'"
         " && has(oldSelf.spec.priorityClassName) && has(self.spec.priorityClassName)"
@@ -193,18 +201,22 @@ _ASSIGNMENT: Final = "status.admission.podSetAssignments[]"
 _TOPOLOGY: Final = f"{_ASSIGNMENT}.topologyAssignment"
 _REQUEST: Final = "spec.podSets[].topologyRequest"
 
-CHANGES: Final[Mapping[str, tuple[Change, ...]]] = {
+CHANGES: Final[Mapping[str, tuple[VersionChange, ...]]] = {
     "ClusterQueue": (
-        Renamed("spec.cohortName", "cohort"),
-        Gone("spec", ("concurrentAdmissionPolicy",)),
-        Added("spec", ClusterQueueSpecFields),
-        Added("status", ClusterQueueStatusFields),
-        Added("status.fairSharing", FairSharingStatusFields),
-        Needs("spec.admissionChecksStrategy", ()),
+        FieldRenamed("spec.cohortName", "cohort"),
+        FieldsRemoved("spec", ("concurrentAdmissionPolicy",)),
+        FieldsAdded("spec", ClusterQueueSpecFields),
+        FieldsAdded("status", ClusterQueueStatusFields),
+        FieldsAdded("status.fairSharing", FairSharingStatusFields),
+        RequiredFields("spec.admissionChecksStrategy", ()),
         # Two old words for MayStopSearch.
-        Limited("spec.flavorFungibility.whenCanBorrow", field=Field(enum=(*kueue.FlavorFungibilityPolicy, "Borrow"))),
-        Limited("spec.flavorFungibility.whenCanPreempt", field=Field(enum=(*kueue.FlavorFungibilityPolicy, "Preempt"))),
-        Ruled("spec", (kueue.borrowing_needs_cohort("cohort"),)),
+        LimitsChanged(
+            "spec.flavorFungibility.whenCanBorrow", field=Field(enum=(*kueue.FlavorFungibilityPolicy, "Borrow"))
+        ),
+        LimitsChanged(
+            "spec.flavorFungibility.whenCanPreempt", field=Field(enum=(*kueue.FlavorFungibilityPolicy, "Preempt"))
+        ),
+        RulesReplaced("spec", (kueue.borrowing_needs_cohort("cohort"),)),
         *_looser(
             {
                 "spec.admissionChecksStrategy.admissionChecks": "min_items max_items list_type list_map_keys",
@@ -217,30 +229,34 @@ CHANGES: Final[Mapping[str, tuple[Change, ...]]] = {
         ),
     ),
     "Cohort": (
-        Added("status.fairSharing", FairSharingStatusFields),
+        FieldsAdded("status.fairSharing", FairSharingStatusFields),
         *_looser({"spec.resourceGroups[].coveredResources": "list_type"}),
     ),
     "LocalQueue": (
-        Renamed("status.flavorsUsage", "flavorUsage"),
-        Added("status", LocalQueueStatusFields),
+        FieldRenamed("status.flavorsUsage", "flavorUsage"),
+        FieldsAdded("status", LocalQueueStatusFields),
         *_looser({"status.conditions": "max_items"}),
     ),
     "Workload": (
-        Renamed("status.accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds"),
-        Gone("spec", ("priorityClassRef", "preemptionGates")),
-        Gone("status", ("preemptionGates",)),
-        Gone(_REQUEST, ("podsetSliceRequiredTopologyConstraints",)),
-        Gone(_TOPOLOGY, ("slices",)),
-        Added("spec", WorkloadSpecFields),
-        Added(_TOPOLOGY, TopologyAssignmentFields),
-        Needs("spec", ("podSets",)),
-        Needs("spec.podSets[]", ("count", "template")),
-        Needs("status.admission", ("clusterQueue", "podSetAssignments")),
-        Needs(_ASSIGNMENT, ("name",)),
-        Ruled("", _WORKLOAD_RULES),
-        Ruled(
+        FieldRenamed("status.accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds"),
+        FieldsRemoved("spec", ("priorityClassRef", "preemptionGates")),
+        FieldsRemoved("status", ("preemptionGates",)),
+        FieldsRemoved(_REQUEST, ("podsetSliceRequiredTopologyConstraints",)),
+        FieldsRemoved(_TOPOLOGY, ("slices",)),
+        FieldsAdded("spec", WorkloadSpecFields),
+        FieldsAdded(_TOPOLOGY, TopologyAssignmentFields),
+        RequiredFields("spec", ("podSets",)),
+        RequiredFields("spec.podSets[]", ("count", "template")),
+        RequiredFields("status.admission", ("clusterQueue", "podSetAssignments")),
+        RequiredFields(_ASSIGNMENT, ("name",)),
+        RulesReplaced("", _WORKLOAD_RULES),
+        RulesReplaced(
             "spec",
-            (Rule("!has(self.priorityClassName) || has(self.priority)", "priority must be set when its class is"),),
+            (
+                ValidationRule(
+                    "!has(self.priorityClassName) || has(self.priority)", "priority must be set when its class is"
+                ),
+            ),
         ),
         *_looser(
             {
@@ -267,10 +283,10 @@ CHANGES: Final[Mapping[str, tuple[Change, ...]]] = {
     ),
     "WorkloadPriorityClass": _looser({"description": "max_length"}),
     "Topology": (
-        Ruled(
+        RulesReplaced(
             "spec.levels",
             (
-                Rule(
+                ValidationRule(
                     "self == oldSelf", "the levels cannot be changed; use v1beta2 where the last one is the host name"
                 ),
                 kueue.UNIQUE,
@@ -288,7 +304,7 @@ CHANGES: Final[Mapping[str, tuple[Change, ...]]] = {
                 "status.conditions": "max_items",
             }
         ),
-        Limited("spec.retryDelayMinutes", field=Field(default=15)),
+        LimitsChanged("spec.retryDelayMinutes", field=Field(default=15)),
     ),
     "ProvisioningRequestConfig": _looser(
         {
@@ -297,13 +313,13 @@ CHANGES: Final[Mapping[str, tuple[Change, ...]]] = {
         }
     ),
     "MultiKueueConfig": (
-        Gone("spec", ("quotaManagement",)),
-        Limited("spec.clusters", ("rules",), Field(list_type="set")),
+        FieldsRemoved("spec", ("quotaManagement",)),
+        LimitsChanged("spec.clusters", ("rules",), Field(list_type="set")),
         *_looser({"spec.clusters[]": "max_length"}),
     ),
     "MultiKueueCluster": (
-        Gone("spec", ("clusterSource",)),
-        Added("spec", MultiKueueClusterSpecFields),
+        FieldsRemoved("spec", ("clusterSource",)),
+        FieldsAdded("spec", MultiKueueClusterSpecFields),
         *_looser({"status.conditions": "max_items"}),
     ),
 }

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from kubemachinery.kinds import Column, Kind, Kinds, Scope, Version
+from kubemachinery.kinds import Kind, Kinds, PrinterColumn, Scope, Version
 from pykueue.api import autoscaling, kube, kueue, kueue_v1beta1
 
 _DEPRECATED: Final = f"{kueue_v1beta1.API_VERSION} is deprecated; write {kueue.API_VERSION} instead"
 
-_AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", description="How long ago it was created.")
+_AGE: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date", description="How long ago it was created.")
 
 
 def _own(
@@ -20,8 +20,8 @@ def _own(
     plural: str,
     *short_names: str,
     scope: Scope = Scope.CLUSTER,
-    columns: tuple[Column, ...] = (),
-    old_columns: tuple[Column, ...] | None = None,
+    columns: tuple[PrinterColumn, ...] = (),
+    old_columns: tuple[PrinterColumn, ...] | None = None,
     selectable: tuple[str, ...] = (),
     deprecation: str | None = _DEPRECATED,
     status: bool = True,
@@ -48,16 +48,18 @@ def _own(
     )
 
 
-def _condition(name: str, condition: str, description: str) -> Column:
-    return Column(name, f".status.conditions[?(@.type=='{condition}')].status", description=description)
+def _condition(name: str, condition: str, description: str) -> PrinterColumn:
+    return PrinterColumn(name, f".status.conditions[?(@.type=='{condition}')].status", description=description)
 
 
-_COHORT: Final = Column("Cohort", ".spec.cohortName", description="The cohort it lends to and borrows from.")
+_COHORT: Final = PrinterColumn("Cohort", ".spec.cohortName", description="The cohort it lends to and borrows from.")
 _QUEUE_COLUMNS: Final = (
     _COHORT,
-    Column("Strategy", ".spec.queueingStrategy", priority=1, description="How its Workloads are ordered."),
-    Column("Pending Workloads", ".status.pendingWorkloads", "integer", description="How many wait for quota."),
-    Column("Admitted Workloads", ".status.admittedWorkloads", "integer", priority=1, description="How many are in."),
+    PrinterColumn("Strategy", ".spec.queueingStrategy", priority=1, description="How its Workloads are ordered."),
+    PrinterColumn("Pending Workloads", ".status.pendingWorkloads", "integer", description="How many wait for quota."),
+    PrinterColumn(
+        "Admitted Workloads", ".status.admittedWorkloads", "integer", priority=1, description="How many are in."
+    ),
 )
 
 KUEUE: Final = Kinds(
@@ -79,11 +81,13 @@ KUEUE: Final = Kinds(
             "lq",
             scope=Scope.NAMESPACED,
             columns=(
-                Column("ClusterQueue", ".spec.clusterQueue", description="The ClusterQueue it leads to."),
-                Column(
+                PrinterColumn("ClusterQueue", ".spec.clusterQueue", description="The ClusterQueue it leads to."),
+                PrinterColumn(
                     "Pending Workloads", ".status.pendingWorkloads", "integer", description="How many wait for quota."
                 ),
-                Column("Admitted Workloads", ".status.admittedWorkloads", "integer", description="How many are in."),
+                PrinterColumn(
+                    "Admitted Workloads", ".status.admittedWorkloads", "integer", description="How many are in."
+                ),
             ),
             converts=True,
         ),
@@ -95,8 +99,8 @@ KUEUE: Final = Kinds(
             "kueueworkloads",
             scope=Scope.NAMESPACED,
             columns=(
-                Column("Queue", ".spec.queueName", description="The LocalQueue it is in."),
-                Column("Reserved in", ".status.admission.clusterQueue", description="Whose quota it holds."),
+                PrinterColumn("Queue", ".spec.queueName", description="The LocalQueue it is in."),
+                PrinterColumn("Reserved in", ".status.admission.clusterQueue", description="Whose quota it holds."),
                 _condition("Admitted", "Admitted", "Whether it may run."),
                 _condition("Finished", "Finished", "Whether it is done."),
                 _AGE,
@@ -108,7 +112,7 @@ KUEUE: Final = Kinds(
             kueue.WorkloadPriorityClass,
             "workloadpriorityclasses",
             "wpc",
-            columns=(Column("Value", ".value", "integer", description="The priority."),),
+            columns=(PrinterColumn("Value", ".value", "integer", description="The priority."),),
             status=False,
         ),
         _own(kueue.ResourceFlavor, "resourceflavors", "flavor", "flavors", "rf", status=False),

@@ -20,10 +20,18 @@ from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
-from kubemachinery.fields import Field, Required, Rule
-from kubemachinery.kinds import Column, Kind, Version
+from kubemachinery.fields import Field, RequiredDefault, ValidationRule
+from kubemachinery.kinds import Kind, PrinterColumn, Version
 from kubemachinery.meta import ObjectMeta
-from kubemachinery.versions import Added, Change, Gone, Limited, Needs, Renamed, Ruled
+from kubemachinery.versions import (
+    FieldRenamed,
+    FieldsAdded,
+    FieldsRemoved,
+    LimitsChanged,
+    RequiredFields,
+    RulesReplaced,
+    VersionChange,
+)
 from pykueue.api.kube import PodTemplateSpec
 
 Schema: TypeAlias = dict[str, Any]
@@ -120,14 +128,14 @@ def _struct(type_: type[msgspec.Struct], *, open_: bool) -> Schema:
         member.encode_name: _annotated(member.type, open_=open_)
         for member in sorted(members, key=lambda member: member.encode_name)
     }
-    if required := sorted(m.encode_name for m in members if isinstance(m.default_factory, Required)):
+    if required := sorted(m.encode_name for m in members if isinstance(m.default_factory, RequiredDefault)):
         schema["required"] = required
     if rules := getattr(type_, "RULES", ()):
         schema["x-kubernetes-validations"] = _rules(rules)
     return schema
 
 
-def _rules(rules: tuple[Rule, ...]) -> list[Schema]:
+def _rules(rules: tuple[ValidationRule, ...]) -> list[Schema]:
     return [
         {"rule": rule.cel, "message": rule.message, **({"fieldPath": rule.field_path} if rule.field_path else {})}
         for rule in rules
@@ -181,32 +189,32 @@ def _limits(field: Field) -> Schema:
 # --- Older versions ---------------------------------------------------------------------------------------------------
 
 
-def _apply(change: Change, schema: Schema) -> None:
+def _apply(change: VersionChange, schema: Schema) -> None:
     """Make in `schema` the difference that an older version makes."""
     match change:
-        case Renamed(place, name):
+        case FieldRenamed(place, name):
             parent, _, old = place.rpartition(".")
             properties = _at(schema, parent)["properties"]
             properties[name] = properties.pop(old)
-        case Gone(place, names):
+        case FieldsRemoved(place, names):
             holder = _at(schema, place)
             for name in names:
                 del holder["properties"][name]
             _require(holder, [name for name in holder.get("required", ()) if name not in names])
-        case Added(place, fields):
+        case FieldsAdded(place, fields):
             holder, more = _at(schema, place), _struct(fields, open_=False)
             holder["properties"] |= more["properties"]
             _require(holder, [*holder.get("required", ()), *more.get("required", ())])
-        case Limited(place, without, field):
+        case LimitsChanged(place, without, field):
             holder = _at(schema, place)
             for name in without:
                 holder.pop(_SPELLINGS[name], None)
             holder |= _limits(field)
             if field.meaning:
                 holder["description"] = field.meaning
-        case Needs(place, names):
+        case RequiredFields(place, names):
             _require(_at(schema, place), names)
-        case Ruled(place, rules):
+        case RulesReplaced(place, rules):
             _at(schema, place)["x-kubernetes-validations"] = _rules(rules)
 
 
@@ -278,7 +286,7 @@ def _version(row: Kind, version: Version) -> Schema:
     return served
 
 
-def _column(column: Column) -> Schema:
+def _column(column: PrinterColumn) -> Schema:
     shown: Schema = {"name": column.name, "jsonPath": column.path, "type": column.type}
     if column.priority:
         shown["priority"] = column.priority

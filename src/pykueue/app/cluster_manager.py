@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kubemachinery.client import client_config as servers
-from kubemachinery.client.client import ApiClient, RateLimit
-from kubemachinery.client.delegated_auth import Door
-from kubemachinery.client.leader_election import Election
+from kubemachinery.client.client import ApiClient, RateLimiter
+from kubemachinery.client.delegated_auth import DelegatedAuthorizer
+from kubemachinery.client.leader_election import LeaderElector
 from kubemachinery.client.transport import Transport
 from kubemachinery.clock import Clock, SystemClock
 from pykueue.api import config
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 async def manage(
-    target: servers.Target,
+    target: servers.ClientConfig,
     settings: Settings,
     clock: Clock | None = None,
     rng: random.Random | None = None,
@@ -92,10 +92,10 @@ class _Term:
         self._leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
         identity = f"{socket.gethostname()}_{uuid.UUID(int=rng.getrandbits(128), version=4)}"
         terms = options.for_election(settings)
-        self._election = Election(self._office, clock, terms, identity, own_connection=own_connection)
+        self._election = LeaderElector(self._office, clock, terms, identity, own_connection=own_connection)
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
-        client = ApiClient(transport, rng, RateLimit(connection.qps or 0.0, connection.burst or 0))
+        client = ApiClient(transport, rng, RateLimiter(connection.qps or 0.0, connection.burst or 0))
         chosen = options.for_manager(settings)
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
         self.manager.metrics.role = Role.STANDALONE if self._leads_alone else Role.FOLLOWER
@@ -135,9 +135,9 @@ class _Term:
             return webhook_server.in_cluster(self._office, configuration, (SERVICE, METRICS_SERVICE))
         return await webhook_server.beside(self._office, configuration, (SERVICE_BESIDE,))
 
-    def _door(self) -> Door:
+    def _door(self) -> DelegatedAuthorizer:
         """One for each port: what the API server in front may say at one of them means nothing at the others."""
-        return Door(self._office, self._clock)
+        return DelegatedAuthorizer(self._office, self._clock)
 
     def _missing(self) -> str:
         return "" if self._webhooks is not None else "webhooks are not served yet"
@@ -152,7 +152,7 @@ class _Term:
 
 
 async def populate(
-    target: servers.Target,
+    target: servers.ClientConfig,
     configuration: PopulatorConfiguration,
     clock: Clock | None = None,
     rng: random.Random | None = None,

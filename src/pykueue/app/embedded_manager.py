@@ -12,7 +12,7 @@ from functools import partial
 
 from kubemachinery import codec, unstructured
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.delegated_auth import Door
+from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubeserver.assembly import Embedded
@@ -62,7 +62,7 @@ async def embedded_manager(
         leading = group.create_task(manager.lead())
         try:
             with (
-                ports.dashboard_pages(manager, Door(client, clock), clock, explain) as shown,
+                ports.dashboard_pages(manager, DelegatedAuthorizer(client, clock), clock, explain) as shown,
                 embedded.registry.extended(extensions.resources(seen)),
                 embedded.server.showing(pages),
                 embedded.server.hosting({PREFIX: shown.answer}),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from kubemachinery import meta
-from kubemachinery.client.leader_election import Terms
+from kubemachinery.client.leader_election import LeaderElectionConfig
 from pykueue.api import config
 from pykueue.controllers.assembly import ManagerOptions
 from pykueue.controllers.topology import NodeFailureOptions
@@ -55,9 +55,9 @@ def for_manager(settings: Settings) -> ManagerOptions:
     )
 
 
-def for_election(settings: Settings) -> Terms:
+def for_election(settings: Settings) -> LeaderElectionConfig:
     chosen = settings.configuration.leader_election or config.LeaderElection()
-    return Terms(
+    return LeaderElectionConfig(
         name=chosen.resource_name,
         namespace=chosen.resource_namespace or settings.configuration.namespace or config.DEFAULT_NAMESPACE,
         lease_seconds=_seconds(chosen.lease_duration, 15.0),

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeAlias
 
 from kubemachinery import http_server
-from kubemachinery.client.delegated_auth import Door, guarded
+from kubemachinery.client.delegated_auth import DelegatedAuthorizer, authorized
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 from kubemachinery.serving import aggregated_api
@@ -67,7 +67,7 @@ async def profiling(manager: Manager, settings: Settings, anywhere: str = LOOPBA
 
 @asynccontextmanager
 async def metrics(
-    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: Door, in_pod: bool
+    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: DelegatedAuthorizer, in_pod: bool
 ) -> AsyncIterator[None]:
     """Metrics on a port of their own while inside: open to who works on this machine, else for those who may."""
     address = metrics_address(settings, EVERYWHERE if in_pod else LOOPBACK[0])
@@ -76,14 +76,14 @@ async def metrics(
         return
     handler, tls = health.exposition(manager.metrics.exposition), None
     if address[0] not in LOOPBACK:
-        handler, tls = guarded(handler, door), served.another_context()
+        handler, tls = authorized(handler, door), served.another_context()
     async with _served("metrics", handler, address, tls):
         yield
 
 
 @asynccontextmanager
 async def lists(
-    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: Door, in_pod: bool
+    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: DelegatedAuthorizer, in_pod: bool
 ) -> AsyncIterator[None]:
     """Who waits where, for an API server that passes on what it is asked about it."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
@@ -108,7 +108,7 @@ async def dashboard(
     manager: Manager,
     address: Address | None,
     served: webhook_server.WebhookServer,
-    door: Door,
+    door: DelegatedAuthorizer,
     clock: Clock,
     explain: Explain | None,
 ) -> AsyncIterator[None]:
@@ -123,7 +123,9 @@ async def dashboard(
 
 
 @contextmanager
-def dashboard_pages(manager: Manager, door: Door, clock: Clock, explain: Explain | None) -> Iterator[Pages]:
+def dashboard_pages(
+    manager: Manager, door: DelegatedAuthorizer, clock: Clock, explain: Explain | None
+) -> Iterator[Pages]:
     """The dashboard over what a manager knows; leaving it ends the streams of those who watch."""
     informers = manager.informers
     sources = Sources(

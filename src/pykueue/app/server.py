@@ -60,7 +60,7 @@ class ServerSettings:
     hosts: tuple[str, ...] = field(default=())
     max_bytes: int = 0
     # What clients have to be able to: `tls` of the Configuration.
-    tls: tls.Profile = field(default_factory=tls.Profile)
+    tls: tls.TlsProfile = field(default_factory=tls.TlsProfile)
 
 
 @dataclass(frozen=True, slots=True)

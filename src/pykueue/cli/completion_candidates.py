@@ -14,7 +14,7 @@ from pykueue.errors import PykueueError
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
-    from kubemachinery.client.client_config import Target
+    from kubemachinery.client.client_config import ClientConfig
 
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -45,7 +45,7 @@ def objects(kind: str) -> Complete:
 
         row = next(row for row in registry.ALL if row.singular == kind)
 
-        async def work(client: ApiClient, target: Target) -> list[str]:
+        async def work(client: ApiClient, target: ClientConfig) -> list[str]:
             where = (context.params.get("namespace") or target.namespace) if row.namespaced else ""
             found = await client.list(row, where, answer=METADATA_OF_ALL)
             return [msgspec.json.decode(item)["metadata"]["name"] for item in found.items]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from kubemachinery.client.client import ApiClient
-    from kubemachinery.client.client_config import Target, Wish
+    from kubemachinery.client.client_config import ClientConfig, ConfigOverrides
     from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 
 T = TypeVar("T")
@@ -82,13 +82,13 @@ class Reach:
         waits = {"request-timeout": patience} if patience else {}
         return cls(said.get("kubeconfig") or "", said.get("context") or "", waits | given)
 
-    def target(self) -> Target:
+    def target(self) -> ClientConfig:
         """Where that is; else where `pykueue up` left word."""
         from kubemachinery.client import client_config
 
         return client_config.find(os.environ, self.kubeconfig, wish=self._wish(), fallback=paths.kubeconfig())
 
-    def _wish(self) -> Wish:
+    def _wish(self) -> ConfigOverrides:
         from kubemachinery.client import client_config
 
         def said(section: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Reach:
             return {flag.field or flag.name: self.flags[flag.name] for flag in given}
 
         timeout = self.flags.get("request-timeout")
-        return client_config.Wish(
+        return client_config.ConfigOverrides(
             context=self.context,
             of_cluster=said("cluster"),
             of_user=said("user"),
@@ -104,7 +104,7 @@ class Reach:
             **said("entry"),
         )
 
-    def run(self, work: Callable[[ApiClient, Target], Awaitable[T]]) -> T:
+    def run(self, work: Callable[[ApiClient, ClientConfig], Awaitable[T]]) -> T:
         """Do something with the server; the work is handed a client, and where it leads."""
         from kubemachinery.client import client_config, errors
         from kubemachinery.client.client import ApiClient
@@ -126,7 +126,7 @@ class Reach:
         return asyncio.run(run())
 
 
-def _told(error: Exception, target: Target) -> str:
+def _told(error: Exception, target: ClientConfig) -> str:
     """What a server says to those whom it does not know is a single word."""
     if getattr(error, "code", None) != HTTPStatus.UNAUTHORIZED:
         return str(error)

@@ -15,7 +15,7 @@ from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.up import CONFIG, FEATURE_GATES, address, configured, event_loop, log_notices
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client_config import Target
+    from kubemachinery.client.client_config import ClientConfig
     from pykueue.controllers.assembly import Manager
     from pykueue.controllers.decision_trace import Write
     from pykueue.settings import Settings
@@ -68,7 +68,7 @@ def command(
 
 
 async def _manage(
-    target: Target,
+    target: ClientConfig,
     settings: Settings,
     file: Path | None,
     told: Log,

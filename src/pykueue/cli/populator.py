@@ -15,7 +15,7 @@ from pykueue.cli.log_options import Log, log_options
 from pykueue.cli.up import event_loop
 
 if TYPE_CHECKING:
-    from kubemachinery.client.client_config import Target
+    from kubemachinery.client.client_config import ClientConfig
     from pykueue.controllers.populator import Configuration
 
 
@@ -52,7 +52,7 @@ def _configured(path: Path | None) -> Configuration:
     return populator.load(found[0].tree, str(path)) if found else populator.Configuration()
 
 
-async def _populate(target: Target, configuration: Configuration) -> None:
+async def _populate(target: ClientConfig, configuration: Configuration) -> None:
     from pykueue import app
 
     await signals.until(signals.told(), app.populate(target, configuration))

@@ -33,7 +33,7 @@ def command(connection: Connection, once: bool, every: float) -> None:
     from rich.text import Text
 
     from kubemachinery.client.errors import KubeError
-    from kubemachinery.client.retry import passes
+    from kubemachinery.client.retry import is_transient
 
     class _Console(Console):
         def on_broken_pipe(self) -> None:
@@ -53,7 +53,7 @@ def command(connection: Connection, once: bool, every: float) -> None:
                     seen = await _look(client, console.width)
                     screen.update(seen, refresh=True)
                 except KubeError as error:
-                    if not passes(error):
+                    if not is_transient(error):
                         raise
                     # A server that starts again is seen again.
                     screen.update(Group(Text(f"{error}; as it was before:", style="red"), seen), refresh=True)

@@ -14,7 +14,7 @@ from pykueue.version import __version__
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
-    from kubemachinery.client.client_config import Target
+    from kubemachinery.client.client_config import ClientConfig
 
 
 @click.command(name="version")
@@ -44,7 +44,7 @@ def _manager_image(reach: Reach) -> str:
 
     deployments = Kind("apps", "Deployment", "deployments", (Version("v1", storage=True),))
 
-    async def work(client: ApiClient, target: Target) -> str:
+    async def work(client: ApiClient, target: ClientConfig) -> str:
         found = await client.find(deployments, MANAGER, DEFAULT_NAMESPACE) or {}
         containers = [
             container for _, container in unstructured.entries(found, "spec", "template", "spec", "containers")

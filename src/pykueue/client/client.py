@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Un
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient as Caller
-from kubemachinery.client.informer import Informer, InformerEvent, typed
+from kubemachinery.client.informer import Informer, InformerEvent, decoder
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError
 from kubemachinery.yaml_documents import Document
@@ -85,7 +85,7 @@ class AsyncClient:
         self._reaches_out = caller is None  # else the system is in this very process, and runs nothing
         if caller is None:
             target = client_config.find(
-                os.environ, kubeconfig, wish=client_config.Wish(context=context), fallback=paths.kubeconfig()
+                os.environ, kubeconfig, wish=client_config.ConfigOverrides(context=context), fallback=paths.kubeconfig()
             )
             namespace = namespace or target.namespace
             caller = Caller(client_config.connect(target, self._clock), random.Random())
@@ -189,7 +189,7 @@ class AsyncClient:
         """Workloads as they come, change and go; first those that are there. A server that goes away is waited for."""
         news: asyncio.Queue[News | None] = asyncio.Queue()
         copy = Informer(
-            self.caller, job_service.WORKLOADS, typed(kueue.Workload), random.Random(), namespace=self.namespace
+            self.caller, job_service.WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace
         )
         copy.subscribe(lambda change: news.put_nowait(_news(change)))
         kept_up = asyncio.create_task(copy.run(self._desk.outlast))

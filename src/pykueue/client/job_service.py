@@ -16,7 +16,7 @@ from kubemachinery import codec, meta
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
-from kubemachinery.client.retry import Outlasting, passes
+from kubemachinery.client.retry import RetryThroughOutage, is_transient
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
@@ -51,7 +51,7 @@ class Desk:
     def __init__(self, client: ApiClient, namespace: str, away: Told = log.warning) -> None:
         """`away` hears of a server that goes away while somebody waits for a job."""
         self._client = client
-        self._outlast = Outlasting(away)
+        self._outlast = RetryThroughOutage(away)
         self.namespace = namespace
 
     # --- Submitting ---------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Desk:
 
     async def outlast(self, error: KubeError) -> None:
         """Return when the server answers again. What will not pass by waiting is raised."""
-        if not passes(error):
+        if not is_transient(error):
             raise error
         await self.runs_processes()
 

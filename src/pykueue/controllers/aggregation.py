@@ -15,8 +15,13 @@ from typing import Any, Final
 
 from kubemachinery import status, unstructured
 from kubemachinery.client import errors
-from kubemachinery.client.delegated_auth import SETTINGS_NAME, SETTINGS_NAMESPACE, Door, Front
-from kubemachinery.client.retry import put, until_done
+from kubemachinery.client.delegated_auth import (
+    CONFIG_MAP_NAME,
+    CONFIG_MAP_NAMESPACE,
+    DelegatedAuthorizer,
+    RequestHeaderConfig,
+)
+from kubemachinery.client.retry import create_or_update, retry_transient
 from kubemachinery.http_server import Request
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.serving.paths import ResourcePath
@@ -38,7 +43,7 @@ _LOOPBACK: Final = "127.0.0.1"
 class Aggregated:
     """What an API server has to know of our lists, and what we have to know of it."""
 
-    def __init__(self, door: Door, tls: ssl.SSLContext, namespace: str, *, beside: bool) -> None:
+    def __init__(self, door: DelegatedAuthorizer, tls: ssl.SSLContext, namespace: str, *, beside: bool) -> None:
         self._client = door.client
         self._tls = tls
         self._namespace = namespace
@@ -57,7 +62,7 @@ class Aggregated:
                 self._tls.load_verify_locations(cadata=front.authorities)
             except ssl.SSLError as error:
                 self._warn(f"the authority of the API server cannot be read: {error}")
-                front = Front()
+                front = RequestHeaderConfig()
         if not front.authorities:
             # Only this machine can reach us beside a cluster, and what we show is no secret to who works on it.
             front = replace(front, believes_anybody=self._beside)
@@ -65,15 +70,15 @@ class Aggregated:
             self._warn(f"the API server has no certificate to prove itself with: {who} who waits where")
         self._door.front = front
 
-    async def _told(self) -> Front:
+    async def _told(self) -> RequestHeaderConfig:
         try:
-            found = await self._client.find(_CONFIG_MAP, SETTINGS_NAME, SETTINGS_NAMESPACE)
+            found = await self._client.find(_CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
         except errors.ApiError as error:
             if error.code != 403:
                 raise
             self._warn(str(error))
-            return Front()
-        return Front.of(unstructured.texts(unstructured.get(found, "data")))
+            return RequestHeaderConfig()
+        return RequestHeaderConfig.of(unstructured.texts(unstructured.get(found, "data")))
 
     def _warn(self, sentence: str) -> None:
         """Once: it is found again at every look."""
@@ -86,11 +91,11 @@ class Aggregated:
         service, port = (SERVICE_BESIDE, self.port) if self._beside else (visibility.SERVICE, visibility.SERVICE_PORT)
         try:
             if self._beside:
-                await until_done(self._name_this_machine)
+                await retry_transient(self._name_this_machine)
             return [
                 f"{API_SERVICE.kind} {wanted['metadata']['name']}"
                 for wanted in visibility.api_services(self._namespace, service, port, ca=authority)
-                if await until_done(partial(put, self._client, API_SERVICE, wanted, "spec"))
+                if await retry_transient(partial(create_or_update, self._client, API_SERVICE, wanted, "spec"))
             ]
         except errors.ApiError as error:
             # An API server that passes nothing on, or rights of an older installation: all else must go on.

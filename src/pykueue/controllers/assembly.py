@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.event_recorder import Recorder
-from kubemachinery.client.informer import Informer, kept_up
-from kubemachinery.client.leader_election import Election
-from kubemachinery.client.retry import until_done
+from kubemachinery.client.event_recorder import EventRecorder
+from kubemachinery.client.informer import Informer, run_informers
+from kubemachinery.client.leader_election import LeaderElector
+from kubemachinery.client.retry import retry_transient
 from kubemachinery.clock import Clock
 from pykueue.controllers import concurrency
 from pykueue.controllers.checks.multikueue import MultiKueueChecks
@@ -90,12 +90,12 @@ class Manager:
         rng: random.Random,
         *,
         instance: str = "pykueue",
-        election: Election | None = None,
+        election: LeaderElector | None = None,
     ) -> None:
         self.client = client
         client = client.fenced(election.may_write if election is not None else None)
         self.informers = Informers(client, rng, topology=options.policy.topology)
-        self.recorder = Recorder(client.patiently(), clock, instance)
+        self.recorder = EventRecorder(client.patiently(), clock, instance)
         self.world = options.empty_world()
         measures = Measures(options.metrics, self.world, self.informers, clock, lambda: client.sent)
         self.metrics = measures.metrics
@@ -168,15 +168,15 @@ class Manager:
         """Everything has been read, and is kept up to date while inside. Raises `NotSynced` if that takes too long."""
         timeout = self._sync_timeout_seconds
         async with (
-            kept_up(self.informers.shaping, timeout),
-            kept_up((self.informers.workloads,), timeout),
-            kept_up(self._jobs, timeout),
+            run_informers(self.informers.shaping, timeout),
+            run_informers((self.informers.workloads,), timeout),
+            run_informers(self._jobs, timeout),
         ):
             yield
 
     async def take_over(self) -> None:
         """Lead after somebody else, who may have given away quota that no watch has shown here yet."""
-        await until_done(self.informers.workloads.caught_up)
+        await retry_transient(self.informers.workloads.caught_up)
         await self.lead()
 
     async def lead(self) -> None:

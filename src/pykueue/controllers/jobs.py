@@ -10,7 +10,7 @@ from typing import Any, Final
 from kubemachinery import codec, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.event_recorder import Recorder
+from kubemachinery.client.event_recorder import EventRecorder
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
@@ -41,7 +41,7 @@ class JobsController:
         client: ApiClient,
         informers: Informers,
         writer: Writer,
-        recorder: Recorder,
+        recorder: EventRecorder,
         kinds: JobKinds,
         options: IntegrationOptions,
         clock: Clock,

@@ -15,8 +15,8 @@ import msgspec
 
 from kubemachinery import codec, meta, selectors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.event_recorder import Recorder
-from kubemachinery.client.informer import Informer, kept_up
+from kubemachinery.client.event_recorder import EventRecorder
+from kubemachinery.client.informer import Informer, run_informers
 from kubemachinery.clock import Clock
 from kubemachinery.meta import LabelSelector, LabelSelectorRequirement
 from pykueue.api import kube, kueue, labels, registry
@@ -92,7 +92,7 @@ class Populator:
         cluster_queues, namespaces = copy(kueue.ClusterQueue), copy(kube.Namespace)
         local_queues = copy(kueue.LocalQueue)
         self._informers: tuple[Informer[Any], ...] = (namespaces, local_queues, cluster_queues)
-        self._recorder = Recorder(client, clock, instance)
+        self._recorder = EventRecorder(client, clock, instance)
         self._loop = DefaultLocalQueues(
             client,
             cluster_queues,
@@ -106,6 +106,6 @@ class Populator:
 
     async def run(self) -> None:
         """Make LocalQueues until cancelled."""
-        async with kept_up(self._informers), asyncio.TaskGroup() as group:
+        async with run_informers(self._informers), asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="recorder")
             group.create_task(self._loop.run(), name=self._loop.name)

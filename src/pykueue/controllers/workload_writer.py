@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from kubemachinery import codec, patches
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
-from kubemachinery.client.leader_election import Election
+from kubemachinery.client.leader_election import LeaderElector
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue, labels, registry
 from pykueue.lifecycle import states, workload_changes
@@ -51,7 +51,7 @@ class Writer:
         client: ApiClient,
         workloads: Informer[kueue.Workload],
         reporter: Reporter,
-        election: Election | None = None,
+        election: LeaderElector | None = None,
     ) -> None:
         self._client = client
         self._election = election

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from kubemachinery import quantity
-from kubemachinery.quantity import Format, Quantity
+from kubemachinery.quantity import Quantity, QuantityFormat
 
 Amount: TypeAlias = int
 Resource: TypeAlias = str
@@ -80,7 +80,7 @@ def as_quantity(resource: Resource, amount: Amount) -> Quantity:
         return Quantity(amount, -3)
     if resource in _BYTES or resource.startswith(_BYTES_PREFIX):
         # Read once more, because a number of bytes without a power of 1024 in it is then a plain decimal: 5000 is 5k.
-        return quantity.parse(Quantity(amount, format=Format.BINARY).canonical)
+        return quantity.parse(Quantity(amount, format=QuantityFormat.BINARY).canonical)
     return Quantity(amount)
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from kubemachinery import codec
-from kubemachinery.client.delegated_auth import Door
+from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.errors import KubeError
 from kubemachinery.errors import UsageError
 from kubemachinery.http_server import Request, Response, Write
@@ -72,7 +72,7 @@ def _gone(kind: str, name: str) -> _Refused:
 class Pages:
     """Answers the paths. `close` ends the streams."""
 
-    def __init__(self, board: Board, door: Door) -> None:
+    def __init__(self, board: Board, door: DelegatedAuthorizer) -> None:
         self._board = board
         self._door = door
         self._over = asyncio.Event()

@@ -16,7 +16,7 @@ import msgspec
 from kubemachinery import unstructured
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.retry import until_done
+from kubemachinery.client.retry import retry_transient
 from kubemachinery.errors import UsageError
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.unstructured import Tree
@@ -215,5 +215,7 @@ async def _let_go(client: ApiClient, tell: Tell) -> None:
             if len(kept) != len(metadata.get("finalizers", ())):
                 patch = {"metadata": {"finalizers": kept or None}}
                 # The API server learns a moment later that our webhooks are gone.
-                await until_done(partial(client.patch, row, metadata["name"], patch, metadata.get("namespace", "")))
+                await retry_transient(
+                    partial(client.patch, row, metadata["name"], patch, metadata.get("namespace", ""))
+                )
                 tell(f"{row.singular}/{metadata['name']} may go")

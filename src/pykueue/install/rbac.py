@@ -74,7 +74,9 @@ def documents(namespace: str, secret: str, kinds: JobKinds, external: External =
     yield from _bound("Role", "manager-secrets-role", secret_rules(secret), namespace)
     yield from _bound("ClusterRole", "metrics-auth-role", review_rules(), namespace)
     # The role is the cluster's own: to read how its API server proves itself.
-    yield _binding("visibility-server-auth-reader", "Role", _PROOF_READER, delegated_auth.SETTINGS_NAMESPACE, namespace)
+    yield _binding(
+        "visibility-server-auth-reader", "Role", _PROOF_READER, delegated_auth.CONFIG_MAP_NAMESPACE, namespace
+    )
     yield from people(kinds)
 
 
@@ -172,7 +174,7 @@ def secret_rules(secret: str) -> list[Tree]:
 
 def review_rules() -> list[Tree]:
     """To ask who somebody is and what they may, before they are shown anything."""
-    reviews = (delegated_auth.TOKEN_REVIEW, delegated_auth.ACCESS_REVIEW)
+    reviews = (delegated_auth.TOKEN_REVIEW, delegated_auth.SUBJECT_ACCESS_REVIEW)
     return [{"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["create"]} for kind in reviews]
 
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from kubemachinery import patches, unstructured
 from kubemachinery.client.client import JSON_PATCH, METADATA, ApiClient
 from kubemachinery.client.errors import ApiError, KubeError
-from kubemachinery.client.event_recorder import NORMAL, WARNING, Note, Recorder, Reference
+from kubemachinery.client.event_recorder import NORMAL, WARNING, EventRecorder, EventReference, PendingEvent
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import SECOND, Nanoseconds
@@ -113,7 +113,7 @@ Done: TypeAlias = Callable[[JobIntegration, CreateWorkload | ReplaceObject, Tree
 class JobReconciler:
     client: ApiClient
     writer: WorkloadWriter
-    recorder: Recorder
+    recorder: EventRecorder
     sources: JobSources
     kinds: JobKinds
     options: IntegrationOptions
@@ -328,12 +328,12 @@ def _identity(tree: Tree) -> tuple[str, str, str]:
     )
 
 
-def _note(event: EmitJobEvent, row: JobIntegration) -> Note:
+def _note(event: EmitJobEvent, row: JobIntegration) -> PendingEvent:
     name, namespace, uid = _identity(event.regarding)
     revision = unstructured.text(unstructured.get(event.regarding, "metadata", "resourceVersion"))
-    regarding = Reference(row.kind.api_version, row.kind.kind, name, namespace, uid, revision)
+    regarding = EventReference(row.kind.api_version, row.kind.kind, name, namespace, uid, revision)
     kind = WARNING if event.warning else NORMAL
-    return Note(regarding, kind, event.reason, event.note, row.controller, event.action or event.reason)
+    return PendingEvent(regarding, kind, event.reason, event.note, row.controller, event.action or event.reason)
 
 
 def _is_group_workload(workload: kueue.Workload) -> bool:

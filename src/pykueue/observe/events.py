@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 from kubemachinery import meta
-from kubemachinery.client.event_recorder import Note, Recorder, Reference
+from kubemachinery.client.event_recorder import EventRecorder, EventReference, PendingEvent
 from pykueue.api import kueue
 from pykueue.lifecycle.workload_changes import Change, EmitEvent, EventType
 
@@ -35,9 +35,9 @@ class _Object(Protocol):
     def metadata(self) -> meta.ObjectMeta: ...
 
 
-def reference(thing: _Object) -> Reference:
+def reference(thing: _Object) -> EventReference:
     metadata = thing.metadata
-    return Reference(
+    return EventReference(
         thing.api_version,
         thing.kind,
         metadata.name,
@@ -50,7 +50,7 @@ def reference(thing: _Object) -> Reference:
 class Reporter:
     """The one door through which controllers report. `count` hears of every change too, for the metrics."""
 
-    def __init__(self, recorder: Recorder, count: Count = lambda workload, changes: None) -> None:
+    def __init__(self, recorder: EventRecorder, count: Count = lambda workload, changes: None) -> None:
         self._recorder = recorder
         self._count = count
 
@@ -79,12 +79,12 @@ class Reporter:
 
     def _tell(
         self,
-        about: Reference,
+        about: EventReference,
         change: EmitEvent,
         controller: str,
         *,
         redundant: bool = False,
-        related: Reference | None = None,
+        related: EventReference | None = None,
     ) -> None:
-        note = Note(about, change.type, change.reason, change.note, controller, related=related)
+        note = PendingEvent(about, change.type, change.reason, change.note, controller, related=related)
         self._recorder.tell(replace(note, redundant=redundant, important=change.important))

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.event_recorder import Recorder
-from kubemachinery.client.informer import Informer, kept_up
+from kubemachinery.client.event_recorder import EventRecorder
+from kubemachinery.client.informer import Informer, run_informers
 from kubemachinery.clock import Clock
 from pykueue.api import kube, registry
 from pykueue.runner import process_spec
@@ -43,7 +43,7 @@ class Runner:
 
         self._jobs, self.pods, self.nodes = copy(JOBS), copy(PODS), copy(NODES)
         self._keeper = NodeKeeper(client, machine, clock)
-        self._notes = Recorder(client, clock, machine.name, compares_notes=True)
+        self._notes = EventRecorder(client, clock, machine.name, compares_notes=True)
         self._loops = (
             JobsController(client, self._jobs, self.pods, self._notes, clock, rng).loop,
             PodsController(client, self.pods, self.nodes, executor, self._notes, clock, rng, serves).loop,
@@ -53,7 +53,7 @@ class Runner:
     async def reading(self) -> AsyncIterator[None]:
         """The Node is there, and everything has been read and is kept up to date while inside."""
         await self._keeper.begin()
-        async with kept_up((self.nodes, self._jobs, self.pods)):
+        async with run_informers((self.nodes, self._jobs, self.pods)):
             yield
 
     async def run(self) -> None:

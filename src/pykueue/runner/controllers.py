@@ -11,7 +11,7 @@ from kubemachinery.client import event_recorder
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller, Result
 from kubemachinery.client.errors import NotFound
-from kubemachinery.client.event_recorder import Note, Recorder, Reference
+from kubemachinery.client.event_recorder import EventRecorder, EventReference, PendingEvent
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.unstructured import Tree
@@ -44,8 +44,8 @@ def _revision(tree: Tree) -> int:
     return int(_metadata(tree, "resourceVersion") or 0)
 
 
-def _tell(to: Recorder, about: Tree, type_: str, reason: str, words: str, *, by: str) -> None:
-    reference = Reference(
+def _tell(to: EventRecorder, about: Tree, type_: str, reason: str, words: str, *, by: str) -> None:
+    reference = EventReference(
         unstructured.text(about.get("apiVersion")),
         unstructured.text(about.get("kind")),
         _metadata(about, "name"),
@@ -53,7 +53,7 @@ def _tell(to: Recorder, about: Tree, type_: str, reason: str, words: str, *, by:
         _metadata(about, "uid"),
         _metadata(about, "resourceVersion"),
     )
-    to.tell(Note(reference, type_, reason, words, by))
+    to.tell(PendingEvent(reference, type_, reason, words, by))
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class JobsController:
     REPORTS_AS: Final = "job-controller"
 
     def __init__(
-        self, client: ApiClient, jobs: Trees, pods: Trees, notes: Recorder, clock: Clock, rng: random.Random
+        self, client: ApiClient, jobs: Trees, pods: Trees, notes: EventRecorder, clock: Clock, rng: random.Random
     ) -> None:
         self._client, self._jobs, self._pods = client, jobs, pods
         self._notes, self._clock = notes, clock
@@ -190,7 +190,7 @@ class PodsController:
         pods: Trees,
         nodes: Trees,
         executor: Executor,
-        notes: Recorder,
+        notes: EventRecorder,
         clock: Clock,
         rng: random.Random,
         serves: Callable[[str], bool],

@@ -68,15 +68,15 @@ class NodeKeeper:
 
     async def begin(self) -> None:
         """The Node is there and ready."""
-        await retry.until_done(self._ensure)
-        await retry.until_done(self._renew)
+        await retry.retry_transient(self._ensure)
+        await retry.retry_transient(self._renew)
 
     async def run(self) -> None:
         """Say from time to time that it still is; a server that cannot hear it now may later."""
         for turn in itertools.count(1):
             await asyncio.sleep(_RENEW_SECONDS)
             try:
-                await retry.until_done(self._renew if turn % _RENEWALS_PER_STATUS else self._ensure)
+                await retry.retry_transient(self._renew if turn % _RENEWALS_PER_STATUS else self._ensure)
             except KubeError as error:
                 log.warning("node %s: %s", self._machine.name, error)
 
@@ -88,7 +88,7 @@ class NodeKeeper:
             "renewTime": meta.format_micro_time(self._clock.now()),
         }
         lease = {"apiVersion": _LEASES.api_version, "kind": _LEASES.kind, "metadata": metadata, "spec": spec}
-        await retry.put(self._client, _LEASES, lease, "spec")
+        await retry.create_or_update(self._client, _LEASES, lease, "spec")
 
     async def _ensure(self) -> None:
         machine = self._machine

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kubemachinery import certificates, unstructured
-from kubemachinery.certificates import Authority, Identity, still_good
+from kubemachinery.certificates import CertificateAuthority, KeyPair, still_good
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
@@ -44,8 +44,8 @@ class CertificateBundle:
     key: bytes = b""
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.certificate, self.key)
+    def identity(self) -> KeyPair:
+        return KeyPair(self.certificate, self.key)
 
 
 # Field of `Kept` -> name of the file, or of the key in the Secret.
@@ -55,9 +55,9 @@ NAMES: Final[Mapping[str, str]] = {"ca": "ca.crt", "ca_key": "ca.key", "certific
 def renewed(kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
     """What to keep from now on: the same while it is good, else a new certificate, and a new authority where needed."""
     signing, *others = _authorities(kept.ca) or [b""]
-    authority = Authority.load(signing, kept.ca_key)
+    authority = CertificateAuthority.load(signing, kept.ca_key)
     if authority is None or not still_good(signing, now, renew_days=_AUTHORITY_RENEW_DAYS):
-        authority = Authority.make(AUTHORITY_NAME, now)
+        authority = CertificateAuthority.make(AUTHORITY_NAME, now)
         others = [signing, *others] if signing else others
     elif still_good(kept.certificate, now, hosts) and authority.signed(kept.certificate):
         return kept

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from kubemachinery import selectors, unstructured
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.retry import put, until_done
+from kubemachinery.client.retry import create_or_update, retry_transient
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.selectors import Operator, Requirement, Selector
 from kubemachinery.unstructured import Tree
@@ -176,11 +176,11 @@ async def register(
     up anew because the kind has changed.
     """
     converting = [row for row in registry.KUEUE if row.converts]
-    rows = [row for row in converting if await until_done(partial(_convert_here, client, row, reach))]
+    rows = [row for row in converting if await retry_transient(partial(_convert_here, client, row, reach))]
     await _wait_for_storage(client, rows)
     changed = [f"{CRD.kind} {row.name}" for row in rows]
     for phase, wanted in zip(Phase, configurations(choices, reach, own_namespace), strict=True):
-        if await until_done(partial(put, client, KINDS[phase], wanted, "webhooks")):
+        if await retry_transient(partial(create_or_update, client, KINDS[phase], wanted, "webhooks")):
             changed.append(f"{KINDS[phase].kind} {NAMES[phase]}")
     return changed
 
@@ -201,7 +201,7 @@ async def _wait_for_storage(client: ApiClient, rows: Iterable[Kind]) -> None:
     if rows:
         await asyncio.sleep(_NOTICED_SECONDS)
     for row in rows:
-        await until_done(partial(client.list, row))
+        await retry_transient(partial(client.list, row))
 
 
 async def _convert_here(client: ApiClient, row: Kind, reach: WebhookClientConfig) -> bool:

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from kubemachinery import certificates, http_server, tls
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.retry import until_done
+from kubemachinery.client.retry import retry_transient
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 from pykueue.api import config
@@ -122,7 +122,7 @@ class WebhookServer:
         place: ServingOptions,
         clock: Clock,
         own_namespace: str,
-        profile: tls.Profile,
+        profile: tls.TlsProfile,
     ) -> None:
         self._client = client
         self._choices = choices
@@ -153,7 +153,7 @@ class WebhookServer:
 
     async def accompany(self, companion: Companion) -> None:
         """Look after something else as well from now on."""
-        await until_done(companion.renew)
+        await retry_transient(companion.renew)
         self._companions.append(companion)
 
     async def renew(self) -> None:
@@ -198,11 +198,11 @@ async def webhooks(
     place: ServingOptions,
     clock: Clock,
     own_namespace: str,
-    profile: tls.Profile = tls.DEFAULT,
+    profile: tls.TlsProfile = tls.DEFAULT,
 ) -> AsyncIterator[WebhookServer]:
     """Serve until the end of the block. Inside of it, connections are taken; `register` makes the API server come."""
     served = WebhookServer(client, choices, place, clock, own_namespace, profile)
-    await until_done(served.renew)
+    await retry_transient(served.renew)
     http = await _listening(service.handler(choices, sources), place, served.tls)
     served.port = http.port
     upkeep = asyncio.create_task(served.keep_up())

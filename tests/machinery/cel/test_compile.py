@@ -10,9 +10,9 @@ from kubemachinery.cel import types
 _SELF = types.ObjectType(
     "object",
     fields={
-        "name": types.Field("name", types.STRING),
-        "count": types.Field("count", types.INT),
-        "__in__": types.Field("in", types.STRING),
+        "name": types.CelField("name", types.STRING),
+        "count": types.CelField("count", types.INT),
+        "__in__": types.CelField("in", types.STRING),
     },
 )
 

@@ -12,7 +12,7 @@ from kubemachinery.cel import types
 from kubemachinery.cel.values import Duration, Timestamp, UInt
 
 _ITEM = types.ObjectType(
-    "item", fields={"key": types.Field("key", types.STRING), "value": types.Field("value", types.INT)}
+    "item", fields={"key": types.CelField("key", types.STRING), "value": types.CelField("value", types.INT)}
 )
 _FIELDS = {
     "name": types.STRING,
@@ -24,15 +24,15 @@ _FIELDS = {
     "tags": types.list_of(types.STRING),
     "labels": types.map_of(types.STRING, types.STRING),
     "port": types.DYN,
-    "set": types.list_of(types.STRING, types.ListShape()),
-    "items": types.list_of(_ITEM, types.ListShape(("key",))),
+    "set": types.list_of(types.STRING, types.CelListShape()),
+    "items": types.list_of(_ITEM, types.CelListShape(("key",))),
 }
 _SELF = types.ObjectType(
     "object",
     fields={
-        **{name: types.Field(name, type_) for name, type_ in _FIELDS.items()},
-        "__namespace__": types.Field("namespace", types.STRING),
-        "a__dash__b": types.Field("a-b", types.STRING),
+        **{name: types.CelField(name, type_) for name, type_ in _FIELDS.items()},
+        "__namespace__": types.CelField("namespace", types.STRING),
+        "a__dash__b": types.CelField("a-b", types.STRING),
     },
 )
 VARIABLES = {"self": _SELF, "oldSelf": _SELF, "any": types.DYN}

@@ -8,13 +8,13 @@ import random
 from typing import Final
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.leader_election import Election, Terms
+from kubemachinery.client.leader_election import LeaderElectionConfig, LeaderElector
 from kubemachinery.client.transport import Transport
 from pykueue.controllers.assembly import Manager, ManagerOptions
 from pykueue.testing.virtual_loop import Process, VirtualClock
 from simulation.engine.faults import Stormy, Weather
 
-TERMS: Final = Terms(name="pykueue", namespace="default", retry_seconds=4.0)
+TERMS: Final = LeaderElectionConfig(name="pykueue", namespace="default", retry_seconds=4.0)
 _COMES_BACK_SECONDS: Final = 1.0
 
 
@@ -62,7 +62,7 @@ class Member:
                 async with manager.reading():
                     await manager.lead()
             else:
-                election = Election(client, self.clock, TERMS, identity)
+                election = LeaderElector(client, self.clock, TERMS, identity)
                 manager = Manager(client, self._options, self.clock, self._chance, instance=identity, election=election)
                 self._manager = manager
                 async with manager.reading():

@@ -25,7 +25,7 @@ from kubemachinery.cel.library import (
     times,
     urls,
 )
-from kubemachinery.cel.types import Signature, Type, signature
+from kubemachinery.cel.types import CelType, Signature, signature
 from kubemachinery.cel.values import Value
 
 Function = Callable[..., Value]
@@ -58,7 +58,7 @@ class Overload:
     function: Function
 
     @property
-    def params(self) -> tuple[Type, ...]:
+    def params(self) -> tuple[CelType, ...]:
         return self.signature.params
 
     @property

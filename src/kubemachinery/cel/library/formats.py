@@ -22,14 +22,14 @@ _QUALIFIED: Final = "(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 
 @dataclass(frozen=True)
-class Format:
+class NamedFormat:
     """A name, and the complaint about a text, empty where there is none."""
 
     name: str
     complaint: Callable[[str], str]
 
 
-declare(Format, types.FORMAT)
+declare(NamedFormat, types.FORMAT)
 
 
 def _shape(pattern: str, length_max: int, words: str, *, prefix: bool = False) -> Callable[[str], str]:
@@ -85,7 +85,7 @@ def _is_uuid(text: str) -> bool:
 
 
 _FORMATS: Final = {
-    name: Format(name, complaint)
+    name: NamedFormat(name, complaint)
     for name, complaint in {
         "dns1123Label": _shape(_LABEL, 63, "a DNS label"),
         "dns1123Subdomain": _shape(_SUBDOMAIN, 253, "a DNS subdomain"),
@@ -108,12 +108,12 @@ def _named(name: str) -> Optional:
     return some(_FORMATS[name]) if name in _FORMATS else NONE
 
 
-def _validate(format_: Format, text: str) -> Optional:
+def _validate(format_: NamedFormat, text: str) -> Optional:
     complaint = format_.complaint(text)
     return some([complaint]) if complaint else NONE
 
 
-def _constant(format_: Format) -> Callable[[], Format]:
+def _constant(format_: NamedFormat) -> Callable[[], NamedFormat]:
     return lambda: format_
 
 
