@@ -220,7 +220,7 @@ def drive(name: str, make: Callable[[], Made], seconds: float) -> Figures:
         gone: list[str] = []
         for decision in outcome:
             if isinstance(decision, Preempt):
-                gone += [victim.key for victim in decision.victims if not victim.already_evicted]
+                gone += [victim.key for victim in decision.targets if not victim.already_evicted]
         preempted += len(gone)
         if len(running) > 3:
             gone += [d.workload for d in running.popleft()]

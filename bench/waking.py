@@ -124,7 +124,7 @@ class Drain:
             given = admission.typed(decision.cluster_queue, decision.pod_sets)
             self._at(self.now + self.latency, lambda: self._start(decision.workload, given))
         elif isinstance(decision, Preempt):
-            for victim in decision.victims:
+            for victim in decision.targets:
                 if not victim.already_evicted:
                     self.figures.preempted += 1
                     self._at(self.now + self.latency, lambda key=victim.key: self._evict(key))  # type: ignore[misc]

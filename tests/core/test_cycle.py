@@ -38,7 +38,7 @@ NO_TERMS = NodeTerms()
 def snapshot_of(*specs: QueueSpec, flavors: Mapping[str, FlavorSpec] | None = None) -> Snapshot:
     snapshot = Snapshot(Fleet())
     for plan in cohort.plan_trees(specs, {}).trees:
-        tree = CohortTree.grow(plan)
+        tree = CohortTree.build(plan)
         for spec in plan.members():
             snapshot.queues[spec.name] = Queue(spec, tree.queues[spec.name])
             for group in spec.groups:
@@ -161,7 +161,7 @@ def test_scan_memory_goes_on_behind_the_flavor_where_the_search_stopped() -> Non
     chosen = []
     for _ in range(4):
         [decision] = cycle.run(snapshot, [Head(workload)], SchedulingPolicy(), 0)
-        workload.memory = decision.scan  # as `state` stores it
+        workload.scan_position = decision.scan_position  # as `state` stores it
         chosen.append(flavors_of(decision)["main"]["cpu"])
     assert chosen == ["one", "two", "three", "one"]
 
@@ -172,7 +172,7 @@ def test_scan_memory_is_forgotten_when_room_may_have_appeared_and_it_is_older_th
     for generation, age, starts_at in ((0, 5, "two"), (1, 1, "two"), (1, 2, "one")):
         snapshot.queues["q"].generation = generation
         workload = WorkloadInfo("ns/w", "u", shape, cluster_queue="q")
-        workload.memory = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=shape)
+        workload.scan_position = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=shape)
         workload.turn = age
         [decision] = cycle.run(snapshot, [Head(workload)], SchedulingPolicy(), 0)
         assert flavors_of(decision)["main"]["cpu"] == starts_at
@@ -202,8 +202,8 @@ def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another
     def decided(*names: str) -> dict[str, Decision]:
         snapshot = snapshot_of(*specs)
         held = Reservation("ns/v", "v", "victim", "lq", (AssignedPodSet("main", 1, {"cpu": "f1"}, (("cpu", 8),)),))
-        snapshot.queues["victim"].seat(held)
-        snapshot.assume(snapshot.queues["victim"], held.numbers)
+        snapshot.queues["victim"].add_reservation(held)
+        snapshot.assume(snapshot.queues["victim"], held.usage_by_number)
         heads = [
             Head(
                 WorkloadInfo(
@@ -216,7 +216,7 @@ def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another
         for head in heads:
             workload = head.workload
             if workload.key == "ns/a":
-                workload.memory = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=workload.shape)
+                workload.scan_position = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=workload.shape)
             if workload.key == "ns/poison":
                 workload.details = POISON
         return {each.workload: each for each in cycle.run(snapshot, heads, SchedulingPolicy(), 0)}
@@ -279,8 +279,8 @@ def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:
         snapshot = snapshot_of(limited, queue_spec("other", cohort="c", f={"cpu": 9}))
         queue = snapshot.queues["q"]
         held = Reservation("ns/v", "v", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 5),)),))
-        queue.seat(held)
-        snapshot.assume(queue, held.numbers)
+        queue.add_reservation(held)
+        snapshot.assume(queue, held.usage_by_number)
         running = Cycle(snapshot, SchedulingPolicy(departures=departures), 0)
         workload = WorkloadInfo("ns/w", "u", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="q")
         running.run([Head(workload)])
@@ -299,7 +299,9 @@ def test_a_lone_pod_keeps_its_placement_when_its_node_is_lost(is_owned_by_pod: b
     workload = WorkloadInfo(
         "ns/w",
         "u",
-        WorkloadShape((PodSetResources("main", 1, 1, (("cpu", 1),), pod=(("cpu", 1),), wish=TopologyRequest()),)),
+        WorkloadShape(
+            (PodSetResources("main", 1, 1, (("cpu", 1),), pod=(("cpu", 1),), topology_request=TopologyRequest()),)
+        ),
         cluster_queue="q",
         details=WorkloadDetails(unhealthy_nodes=("n1",), is_owned_by_pod=is_owned_by_pod),
         reservation=held,

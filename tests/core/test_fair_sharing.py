@@ -18,7 +18,7 @@ def queues(**specs: tuple[int, float, int]) -> dict[str, QuotaNode]:
         ],
         {},
     ).trees[0]
-    tree = CohortTree.grow(plan)
+    tree = CohortTree.build(plan)
     for name, (_, _, used) in specs.items():
         quota.add(tree.queues[name], tree.number(*CPU), used, [])
     return tree.queues
@@ -53,7 +53,7 @@ def test_the_dominant_resource_is_the_one_with_the_largest_ratio() -> None:
     plan = cohort.plan_trees(
         [QueueSpec(name, cohort="c", quotas={CPU: Quota(10), MEMORY: Quota(4)}) for name in "ab"], {}
     ).trees[0]
-    tree = CohortTree.grow(plan)
+    tree = CohortTree.build(plan)
     quota.add(tree.queues["a"], tree.number(*CPU), 12, [])
     quota.add(tree.queues["a"], tree.number(*MEMORY), 6, [])
     share = fair_sharing.dominant_resource_share(tree.queues["a"])

@@ -21,8 +21,8 @@ from pykueue.core.decision import (
     Wait,
 )
 
-SHORT = FlavorFinding(Cause.SHORT, "default", "cpu", requested=2000, room=1000)
-BEYOND = FlavorFinding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, room=4000, earlier=2000)
+SHORT = FlavorFinding(Cause.SHORT, "default", "cpu", requested=2000, available=1000)
+BEYOND = FlavorFinding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, available=4000, earlier=2000)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ BEYOND = FlavorFinding(Cause.BEYOND_CAPACITY, "default", "cpu", requested=5000, 
         (SHORT, "insufficient unused quota for cpu in flavor default, 1 more needed"),
         # What is owed is no part of what is needed.
         (
-            FlavorFinding(Cause.SHORT, "default", "cpu", requested=2000, room=-1000),
+            FlavorFinding(Cause.SHORT, "default", "cpu", requested=2000, available=-1000),
             "insufficient unused quota for cpu in flavor default, 2 more needed",
         ),
         (
@@ -102,14 +102,14 @@ def test_message_of_a_preemption_counts_its_targets(is_second_pass: bool) -> Non
     victims = tuple(TargetWorkload(name, "other", PreemptedReason.IN_CLUSTER_QUEUE) for name in ("ns/a", "ns/b"))
     explanation = (PodSetExplanation("main", findings=(SHORT,)),)
     decision = (
-        SecondPassFailed(workload="ns/w", cluster_queue="cq", explanation=explanation, victims=victims)
+        SecondPassFailed(workload="ns/w", cluster_queue="cq", explanation=explanation, targets=victims)
         if is_second_pass
         else Preempt(
             workload="ns/w",
             cluster_queue="cq",
             explanation=explanation,
             reason=QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS,
-            victims=victims,
+            targets=victims,
         )
     )
     assert messages.message(decision) == (

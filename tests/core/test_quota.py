@@ -18,7 +18,7 @@ def tree_of(queues: dict[str, tuple[str, Quota]], cohorts: dict[str, tuple[str, 
         {name: CohortInfo(name, parent, {PAIR: quota}) for name, (parent, quota) in cohorts.items()},
     )
     [plan] = forest.trees
-    return CohortTree.grow(plan)
+    return CohortTree.build(plan)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_deciding_until_nothing_changes_ends(case: WorldOf) -> None:
             return
         for decision in decisions:
             if isinstance(decision, Preempt):
-                for victim in decision.victims:  # its job stops and it does not come back
+                for victim in decision.targets:  # its job stops and it does not come back
                     world.drop(kueue.Workload(metadata=_metadata(victim.key)), NOW)
     raise AssertionError("still admitting or preempting after 200 cycles")
 
@@ -73,7 +73,7 @@ def test_a_stated_shortage_is_true(nominal: int, used: int, asked: int) -> None:
     assume(isinstance(decision, Wait))
     [finding] = {f for e in decision.explanation for f in e.findings if f.cause in (Cause.SHORT, Cause.BEYOND_CAPACITY)}
     if finding.cause is Cause.BEYOND_CAPACITY:
-        assert finding.room == nominal * 1000
+        assert finding.available == nominal * 1000
         return
     short = finding.short_by // 1000
     assert finding.short_by == short * 1000 > 0

@@ -122,7 +122,7 @@ def _reserved(case: WorldOf) -> tuple[World, dict[str, WorkloadOf], list[str]]:
             if isinstance(decision, Admit):
                 flavor = decision.pod_sets[0].flavors.get("cpu")
                 held[decision.workload] = replace(by_key[decision.workload], flavor=flavor)
-                if decision.assumes:
+                if decision.assumed_targets:
                     assuming.append(decision.workload)
                 world.ledger.end(decision.workload)
     return world, held, assuming
@@ -211,7 +211,7 @@ def _judge(world: World, oracle: Oracle, key: str) -> None:
             # The quota that the answer counts on is not counted twice.
             assert world.recheck(key, NOW) == verdict
         case Holds():
-            assert world.reservations[key].assumed_victims == {}
+            assert world.reservations[key].assumed_targets == {}
         case Lost():
             before = figures(world)
             assert world.recheck(key, NOW) == verdict

@@ -158,7 +158,7 @@ def test_a_required_level_holds_all_pods_in_one_domain(
     outcome = place(fleet_of(hosts, profile), group)
     if not outcome.fits:
         return
-    level = LEVELS.index(group[0].wish.level or "")
+    level = LEVELS.index(group[0].topology_request.level or "")
     used = {name for request in group for name in per_host(outcome, request.pod_set)}
     assert len({host.path[level] for host in hosts if host.name in used}) == 1
 
@@ -171,7 +171,7 @@ def test_slices_stay_whole_at_every_layer(
     if not outcome.fits:
         return
     placed = per_host(outcome, "workers")
-    for layer in group[0].wish.slices:
+    for layer in group[0].topology_request.slices:
         at = LEVELS.index(layer.level)
         per_domain: dict[str, int] = {}
         for host in hosts:
@@ -184,8 +184,14 @@ def test_single_pods_are_placed_exactly_when_there_is_room(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
     """Counted the plain way: somewhere the workers fit beside the leader, in one domain where that is required."""
-    workers, *leaders = [replace(request, wish=replace(request.wish, slices=())) for request in group]
-    level = LEVELS.index(workers.wish.level or "") if workers.wish.kind is TopologyRequestMode.REQUIRED else None
+    workers, *leaders = [
+        replace(request, topology_request=replace(request.topology_request, slices=())) for request in group
+    ]
+    level = (
+        LEVELS.index(workers.topology_request.level or "")
+        if workers.topology_request.mode is TopologyRequestMode.REQUIRED
+        else None
+    )
     domains = {host.path[level] if level is not None else "" for host in hosts}
     possible = False
     for domain in domains:

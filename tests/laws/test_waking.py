@@ -99,7 +99,7 @@ def effects(decisions: list[Decision]) -> list[tuple[str, ...]]:
         if isinstance(decision, Admit):
             found.append(("admit", decision.workload))
         elif isinstance(decision, Preempt):
-            fresh = [victim.key for victim in decision.victims if not victim.already_evicted]
+            fresh = [victim.key for victim in decision.targets if not victim.already_evicted]
             if fresh:
                 found.append(("preempt", decision.workload, *fresh))
     return sorted(found)

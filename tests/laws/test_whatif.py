@@ -23,7 +23,7 @@ def test_cycle_changes_neither_snapshot_nor_workloads(case: WorldOf) -> None:
     world = case.world()
     heads = [Head(workload) for queue in world.queues.values() if (workload := queue.pop()) is not None]
     for place, head in enumerate(heads):
-        head.workload.memory = ScanPosition(({"cpu": place % 2 - 1},), 0, 0, None)
+        head.workload.scan_position = ScanPosition(({"cpu": place % 2 - 1},), 0, 0, None)
     before = figures(world), _snapshot_values(world.snapshot), [_slots(head.workload) for head in heads]
     cycle.run(world.snapshot, heads, world.policy, NOW)
     assert (figures(world), _snapshot_values(world.snapshot), [_slots(head.workload) for head in heads]) == before

@@ -199,7 +199,7 @@ def test_a_victim_is_counted_for_who_preempts_and_only_when_it_is_told_to_go() -
     )
     metrics = Metrics(EVERYTHING)
     metrics.cycle(
-        [Preempt(workload="a", cluster_queue="owner", reason=QuotaReservedReason.WAITING_FOR_QUOTA, victims=victims)],
+        [Preempt(workload="a", cluster_queue="owner", reason=QuotaReservedReason.WAITING_FOR_QUOTA, targets=victims)],
         0.0,
     )
     labels = 'preempting_cluster_queue="owner",reason="InCohortReclamation",replica_role="standalone"'

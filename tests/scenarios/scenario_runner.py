@@ -325,7 +325,7 @@ class Teller:
                 case Holds():
                     self.scenario_runner.append(f"{name}'s reservation holds")
                 case HoldsAfter():
-                    victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in verdict.victims)
+                    victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in verdict.targets)
                     self.scenario_runner.append(f"{name}'s reservation holds once these are gone: {victims}")
                 case Lost():
                     self.scenario_runner.append(f"{name}'s reservation does not hold: {verdict.why}")
@@ -563,7 +563,7 @@ def _told(decision: Decision) -> str:
             flavors = sorted({flavor for pod_set in decision.pod_sets for flavor in pod_set.flavors.values()})
             pods = sum(pod_set.count for pod_set in decision.pod_sets)
             outcome = "admitted" if decision.is_admitted else "reserves quota"
-            assumes = ", ".join(_short(victim.key) for victim in decision.assumes)
+            assumes = ", ".join(_short(victim.key) for victim in decision.assumed_targets)
             later = f", to preempt {assumes} later" if assumes else ""
             places = [d for p in decision.pod_sets if p.placement for d in p.placement.domains]
             placed = " at " + ", ".join(f"{'/'.join(d.values)}: {d.count}" for d in places) if places else ""
@@ -571,7 +571,7 @@ def _told(decision: Decision) -> str:
         case Preempt():
             if decision.migrates:
                 return f"{name} evicts {_short(decision.migrates)} to take its place on a better flavor"
-            victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.victims)
+            victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.targets)
             return f"{name} preempts {victims}"
         case Wait():
             why = "; ".join(messages.of_decision(decision))

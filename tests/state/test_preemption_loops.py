@@ -67,7 +67,7 @@ def _preemptions(decisions: list[Any]) -> set[Preemption]:
     return {
         Preemption(decision.workload, victim.key)
         for decision in decisions
-        for victim in getattr(decision, "victims", ())
+        for victim in getattr(decision, "targets", ())
         if not victim.already_evicted
     }
 

@@ -394,7 +394,7 @@ def test_a_head_is_tried_again_when_somebody_else_starts_to_borrow_what_it_may_r
     world.put(WorkloadOf(4, "r", 2, 1, 0, "f0").thing(), NOW)
     [decision] = world.decide(NOW)
     assert isinstance(decision, Preempt)
-    assert [victim.key for victim in decision.victims] == [f"{NAMESPACE}/w3"]
+    assert [victim.key for victim in decision.targets] == [f"{NAMESPACE}/w3"]
 
 
 def test_a_queue_that_leaves_its_cohort_wakes_those_who_stay_behind() -> None:

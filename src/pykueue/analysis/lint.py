@@ -341,7 +341,7 @@ def _too_big(scene: Scene) -> Told:
             worst = beyond[0][0]
             told = (
                 f"asks for {amounts.text(worst.resource, worst.requested)} {worst.resource} of flavor "
-                f"{worst.flavor}; its queue and cohort have {amounts.text(worst.resource, worst.room)} at most"
+                f"{worst.flavor}; its queue and cohort have {amounts.text(worst.resource, worst.available)} at most"
             )
             yield _asker(scene.workloads[decision.workload]), told
 

@@ -233,7 +233,7 @@ def _outcome(decision: Decision) -> str:
         case Admit():
             return "admitted" if decision.is_admitted else "quota reserved"
         case Preempt():
-            return f"preempts {len(decision.victims)}" if decision.victims else "migrates"
+            return f"preempts {len(decision.targets)}" if decision.targets else "migrates"
         case Wait():
             return f"waits: {decision.reason.value}"
         case SecondPassFailed():

@@ -112,7 +112,7 @@ class DecisionApplier:
                     self._no_admission_in_flight.clear()
                     self._start(self._admit(decision, decided_on)).add_done_callback(self._admission_ended)
             case Preempt():
-                for victim in decision.victims:
+                for victim in decision.targets:
                     self.evict(victim, decision.workload, decision.cluster_queue)
                 if decision.migrates and decision.migrates not in self._evicting:
                     self._evicting.add(decision.migrates)
@@ -121,7 +121,7 @@ class DecisionApplier:
             case Wait():
                 self._queue_status(decision)
             case SecondPassFailed():
-                for victim in decision.victims:
+                for victim in decision.targets:
                     self.evict(victim, decision.workload, decision.cluster_queue)
                 self._emit_second_pass_failed(decision)
             case Evict():

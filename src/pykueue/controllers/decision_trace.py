@@ -116,9 +116,9 @@ def _decided(do: str, result: Any) -> list[Tree] | None:
 
 def _decision(decision: Decision) -> Tree:
     """A decision without its long reasons, and without what only the scheduler itself goes by."""
-    bare = replace(decision, explanation=(), scan=None, rank=(), failure=None)
+    bare = replace(decision, explanation=(), scan_position=None, rank=(), failure=None)
     found: Tree = msgspec.to_builtins(bare, str_keys=True, order="deterministic", enc_hook=repr)
-    for internal in ("explanation", "scan", "rank", "failure"):
+    for internal in ("explanation", "scan_position", "rank", "failure"):
         del found[internal]
     return {"decision": type(decision).__name__, **found}
 

@@ -117,7 +117,7 @@ class WorkloadController:
             return due
         verdict = self._scheduler.recheck(str(key))
         if isinstance(verdict, HoldsAfter):
-            self._scheduler.preempt(str(key), verdict.victims)
+            self._scheduler.preempt(str(key), verdict.targets)
         if verdict is None or isinstance(verdict, HoldsAfter):
             # The end of a target wakes it. The pause is for an eviction that could not be written.
             again = now + _VICTIMS_PAUSE

@@ -53,7 +53,7 @@ class AssignmentInputs:
     workload: WorkloadInfo
     queue: Queue
     simulate: Simulation
-    memory: ScanPosition | None = None
+    scan_position: ScanPosition | None = None
     replaced: Reservation | None = None
     pinned: Mapping[str, Mapping[str, str]] | None = None
 
@@ -107,7 +107,7 @@ class Assignment:
     pod_sets: list[PodSetFlavorAssignment] = field(default_factory=list)
     usage: dict[int, int] = field(default_factory=dict)
     level: int = 0
-    memory: ScanPosition | None = None
+    scan_position: ScanPosition | None = None
     replaced: Reservation | None = None  # the elastic slice that the Workload takes over from
     reason: QuotaReservedReason | None = None  # why it is NoFit
     _mode: FlavorAssignmentMode | None = None
@@ -127,17 +127,17 @@ class Assignment:
             choice.set_mode(mode)
 
     def set_mode_of(self, pod_set: str, mode: FlavorAssignmentMode) -> None:
-        self.of(pod_set).set_mode(mode)
+        self.pod_set(pod_set).set_mode(mode)
         self._mode = mode
 
     def fail(self, pod_set: str, error: str) -> None:
         """The pod set cannot be evaluated; its mode, and with it the whole one, is worked out anew."""
-        choice = self.of(pod_set)
+        choice = self.pod_set(pod_set)
         choice.error = error
         choice.findings.append(FlavorFinding(Cause.BROKEN, detail=error))
         self._mode = None
 
-    def of(self, pod_set: str) -> PodSetFlavorAssignment:
+    def pod_set(self, pod_set: str) -> PodSetFlavorAssignment:
         return next(choice for choice in self.pod_sets if choice.name == pod_set)
 
     @property

@@ -77,7 +77,7 @@ class QuotaNode:
         for cohort in self.cohorts:
             yield from cohort.subtree_queues()
 
-    def _widen(self) -> None:
+    def _add_number(self) -> None:
         self.subtree.append(0)
         self.guaranteed.append(0)
         self.borrowing_limit.append(UNLIMITED)
@@ -107,11 +107,11 @@ class CohortTree:
         self.numbers[pair] = len(self.pairs)
         self.pairs.append(pair)
         for node in self.nodes:
-            node._widen()
+            node._add_number()
         return len(self.pairs) - 1
 
     @staticmethod
-    def grow(plan: TreePlan) -> CohortTree:
+    def build(plan: TreePlan) -> CohortTree:
         """Build the tree that the plan describes, with no usage in it."""
         tree = CohortTree()
         quotas: list[tuple[QuotaNode, Mapping[FlavorResource, Quota]]] = []
@@ -128,10 +128,10 @@ class CohortTree:
             for child in plan.children.get(name, ()):
                 plant(child, node)
             for queue in plan.queues.get(name, ()):
-                quotas.append((tree._seat(queue, node), queue.quotas))
+                quotas.append((tree._add_queue(queue, node), queue.quotas))
 
         if plan.single is not None:
-            quotas.append((tree._seat(plan.single, None), plan.single.quotas))
+            quotas.append((tree._add_queue(plan.single, None), plan.single.quotas))
         else:
             plant(plan.root, None)
         for _, of_node in quotas:
@@ -140,7 +140,7 @@ class CohortTree:
         _fill(tree, quotas)
         return tree
 
-    def _seat(self, spec: QueueSpec, parent: QuotaNode | None) -> QuotaNode:
+    def _add_queue(self, spec: QueueSpec, parent: QuotaNode | None) -> QuotaNode:
         node = QuotaNode(self, spec.name, parent, spec.weight, is_queue=True)
         self.nodes.append(node)
         self.queues[spec.name] = node
@@ -202,7 +202,7 @@ class TreePlan:
         for queues in self.queues.values():
             yield from queues
 
-    def ingredients(self) -> frozenset[int]:
+    def spec_ids(self) -> frozenset[int]:
         """The identities of all specs: equal where nothing in the tree changed, because specs are never edited."""
         return frozenset({id(spec) for spec in self.members()} | {id(spec) for spec in self.cohorts.values()})
 

@@ -79,7 +79,7 @@ class CycleEntry:
     assignment: Assignment
     targets: list[PreemptionTarget]
     placed: tuple[PlacedPods, ...] = ()
-    keeps_memory: bool = True  # of where the search for flavors stopped
+    keeps_scan_position: bool = True  # of where the search for flavors stopped
     rank: Rank = ()  # where the order without fair sharing put it
     recomputation: Recomputation | None = None
     skips_preemption: bool = False
@@ -97,9 +97,9 @@ class CycleEntry:
         return self.assignment.level
 
     @property
-    def scan(self) -> ScanPosition | None:
+    def scan_position(self) -> ScanPosition | None:
         """Where the next scan of its flavors continues; None: at the first."""
-        return self.assignment.memory if self.keeps_memory else None
+        return self.assignment.scan_position if self.keeps_scan_position else None
 
     def quota_usage(self) -> Mapping[int, int]:
         """[CY2] A reservation counts already."""
@@ -145,14 +145,14 @@ def _set_aside(failure: _Unjudged) -> Decision:
         return SecondPassFailed(
             workload=workload.key,
             cluster_queue=workload.cluster_queue,
-            scan=workload.memory,
+            scan_position=workload.scan_position,
             failure=error,
             message=message,
         )
     return Wait(
         workload=workload.key,
         cluster_queue=workload.cluster_queue,
-        scan=workload.memory,
+        scan_position=workload.scan_position,
         failure=error,
         reason=QuotaReservedReason.PENDING_EVALUATION,
         requeue=Requeue.SET_ASIDE,
@@ -188,7 +188,7 @@ class Cycle:
                 continue
             queue = self.snapshot.queues[head.workload.cluster_queue]
             with _judging(head):
-                assignment, targets = self.nominator.find(head.workload, queue, head.workload.memory)
+                assignment, targets = self.nominator.find(head.workload, queue, head.workload.scan_position)
             entries.append(CycleEntry(head, queue, assignment, targets))
         decided: dict[str, Decision] = {}
         for entry in self._in_order(entries):
@@ -196,13 +196,15 @@ class Cycle:
                 decision = self._process(entry)
             decided[entry.workload.key] = replace(
                 decision,
-                scan=entry.scan,
+                scan_position=entry.scan_position,
                 rank=entry.rank,
                 recomputation=entry.recomputation,
                 skips_preemption=entry.skips_preemption,
             )
         left_out = [
-            replace(self._left_out(entry), scan=entry.scan) for entry in entries if entry.workload.key not in decided
+            replace(self._left_out(entry), scan_position=entry.scan_position)
+            for entry in entries
+            if entry.workload.key not in decided
         ]
         return [*decided.values(), *left_out, *refused]
 
@@ -254,11 +256,11 @@ class Cycle:
                 return self._wait(entry, QuotaReservedReason.WAITING_FOR_QUOTA, Requeue.PREEMPTION_NO_CANDIDATES)
             has_gates = self.policy.concurrent_admission or self.policy.orchestrated_preemption
             if has_gates and workload.details.has_closed_gate:
-                entry.keeps_memory = False
+                entry.keeps_scan_position = False
                 why = "Workload requires preemption, but it's gated"
                 return self._wait(entry, QuotaReservedReason.ADMISSION_GATED, Requeue.PREEMPTION_GATED, why)
         if mode is FlavorAssignmentMode.DEFERRED_FIT:
-            entry.keeps_memory = False
+            entry.keeps_scan_position = False
             self._claim(entry, entry.quota_usage())
             return self._wait(
                 entry,
@@ -302,7 +304,7 @@ class Cycle:
         for target in entry.targets:
             self.issued[target.reservation.key] = target.reservation
         if mode is FlavorAssignmentMode.PREEMPT:
-            entry.keeps_memory = False
+            entry.keeps_scan_position = False
             self._claim(entry, entry.quota_usage())
             return self._preempt(entry, victims)
         self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
@@ -429,7 +431,7 @@ class Cycle:
                 Requeue.GENERIC,
                 "Target flavor is below LastAcceptableFlavorName",
             )
-        entry.keeps_memory = False
+        entry.keeps_scan_position = False
         return Preempt(
             workload=workload.key,
             cluster_queue=entry.queue.name,
@@ -451,10 +453,10 @@ class Cycle:
             is_admitted=not assumes and is_admitted(workload, entry.queue, pod_sets),
             was_admitted=workload.reservation is not None and workload.reservation.admitted,
             is_second_pass=workload.reservation is not None,
-            repairs_node=bool(workload.details.unhealthy_nodes) and workload.reservation is not None,
+            replaces_node=bool(workload.details.unhealthy_nodes) and workload.reservation is not None,
             replaces=old.key if old is not None else "",
             borrowing_level=assignment.level,
-            assumes=assumes,
+            assumed_targets=assumes,
         )
 
     def _preempt(self, entry: CycleEntry, victims: tuple[TargetWorkload, ...]) -> Decision:
@@ -464,7 +466,7 @@ class Cycle:
                 workload=workload.key,
                 cluster_queue=entry.queue.name,
                 explanation=entry.assignment.explanation(),
-                victims=victims,
+                targets=victims,
                 message="",
             )
         return Preempt(
@@ -472,7 +474,7 @@ class Cycle:
             cluster_queue=entry.queue.name,
             explanation=entry.assignment.explanation(),
             reason=self._told(QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS),
-            victims=victims,
+            targets=victims,
         )
 
     def _skip(
@@ -480,7 +482,7 @@ class Cycle:
     ) -> Decision:
         """[CY3] Straight back into the queue; the scan goes on where it was, unless that is switched off."""
         if not self.policy.preserve_scan_progress:
-            entry.keeps_memory = False
+            entry.keeps_scan_position = False
         return self._wait(entry, reason, Requeue.FAILED_AFTER_NOMINATION, message)
 
     def _wait(self, entry: CycleEntry, reason: QuotaReservedReason, requeue: Requeue, message: str = "") -> Decision:
@@ -507,13 +509,13 @@ class Cycle:
             return SecondPassFailed(
                 workload=workload.key,
                 cluster_queue=workload.cluster_queue,
-                scan=workload.memory,
+                scan_position=workload.scan_position,
                 message=refusal.message,
             )
         return Wait(
             workload=workload.key,
             cluster_queue=workload.cluster_queue,
-            scan=workload.memory,
+            scan_position=workload.scan_position,
             reason=self._told(refusal.reason),
             requeue=refusal.requeue,
             message=refusal.message,

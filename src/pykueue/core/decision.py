@@ -81,13 +81,13 @@ class FlavorFinding:
     flavor: str = ""
     resource: str = ""
     requested: int = 0
-    room: int = 0
+    available: int = 0
     detail: str = ""
     earlier: int = 0
 
     @property
     def short_by(self) -> int:
-        return max(0, self.requested - self.room)
+        return max(0, self.requested - self.available)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class FlavorAttempt:
     """One flavor that was looked at for a group of pod sets, with its worst outcome over their resources."""
 
     flavor: str
-    kind: PreemptionMode
-    level: int = 0
+    mode: PreemptionMode
+    borrowing_level: int = 0
     findings: tuple[FlavorFinding, ...] = ()
     reason: QuotaReservedReason | None = None
 
@@ -134,7 +134,7 @@ class Decision:
     workload: str
     cluster_queue: str
     explanation: tuple[PodSetExplanation, ...] = ()
-    scan: ScanPosition | None = field(default=None, repr=False, compare=False)
+    scan_position: ScanPosition | None = field(default=None, repr=False, compare=False)
     rank: Rank = field(default=(), repr=False, compare=False)
     failure: BaseException | None = field(default=None, repr=False, compare=False)
     recomputation: Recomputation | None = field(default=None, repr=False, compare=False)
@@ -154,10 +154,10 @@ class Admit(Decision):
     is_admitted: bool
     was_admitted: bool = False
     is_second_pass: bool = False
-    repairs_node: bool = False
+    replaces_node: bool = False
     replaces: str = ""
     borrowing_level: int = 0
-    assumes: tuple[TargetWorkload, ...] = ()
+    assumed_targets: tuple[TargetWorkload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class Preempt(Decision):
     """`migrates` is a less favorable variant of the same Workload that is to give way."""
 
     reason: QuotaReservedReason
-    victims: tuple[TargetWorkload, ...] = ()
+    targets: tuple[TargetWorkload, ...] = ()
     migrates: str = ""
 
 
@@ -179,7 +179,7 @@ class Wait(Decision):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondPassFailed(Decision):
     message: str = ""
-    victims: tuple[TargetWorkload, ...] = ()
+    targets: tuple[TargetWorkload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ def obstacle(
     It depends on nothing that a cycle changes, so it is found once; whoever changes flavors, topologies or queues wipes
     `snapshot.verdicts`.
     """
-    verdicts = snapshot.verdicts
+    verdicts = snapshot.eligibility_cache
     for pod_set in pod_sets:
         asked = (queue.name, flavor, pod_set)
         if asked in verdicts:
@@ -71,7 +71,7 @@ def _topology_mismatch(
     snapshot: Snapshot, queue: Queue, flavor: FlavorSpec, group: ResourceGroupInfo, pod_set: PodSetResources
 ) -> str:
     """§4.3 Why flavor and pod set do not agree about topology; empty where they do."""
-    if pod_set.wish is None:
+    if pod_set.topology_request is None:
         if queue.spec.is_topology_only or flavor.topology is None:
             return ""
         return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
@@ -82,7 +82,7 @@ def _topology_mismatch(
         return ""
     if not snapshot.fleet.has_flavor(flavor.name):
         return f'Flavor "{flavor.name}" information missing in TAS cache'
-    if not snapshot.fleet.has_levels(flavor.name, pod_set.wish):
+    if not snapshot.fleet.has_levels(flavor.name, pod_set.topology_request):
         return f'Flavor "{flavor.name}" does not contain the requested level'
     return ""
 

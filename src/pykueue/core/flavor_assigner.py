@@ -34,7 +34,7 @@ def assign(inputs: AssignmentInputs, counts: Sequence[int] | None = None) -> Ass
     choices = [_start(inputs, index, pod_set, counts) for index, pod_set in enumerate(pod_sets)]
     # [FL5] The first group that fails ends the assignment: `all` does not look at later groups.
     all_given = all(_assign_group(inputs, assignment, choices, indices) for indices in _groups(pod_sets))
-    assignment.memory = ScanPosition(
+    assignment.scan_position = ScanPosition(
         stopped_at=tuple(
             {resource: chosen.stopped_at for resource, chosen in choice.flavors.items()}
             for choice in assignment.pod_sets
@@ -106,7 +106,7 @@ def _assign_group(
             found, findings, error = {}, search.findings, search.error
             break
         found.update(search.best)
-        if search.grade.kind is not PreemptionMode.FIT:
+        if search.grade.preemption_mode is not PreemptionMode.FIT:
             findings += search.findings
     succeeded = True
     tried = tuple(attempts[flavor] for flavor in sorted(attempts))
@@ -197,7 +197,7 @@ def _reason(assignment: Assignment, queue: Queue) -> QuotaReservedReason:
             continue
         mildest: dict[int, QuotaReservedReason | None] = {}
         for attempt in choice.attempts:
-            if attempt.kind is not PreemptionMode.NO_FIT:
+            if attempt.mode is not PreemptionMode.NO_FIT:
                 continue
             for index, group in enumerate(queue.spec.groups):
                 if attempt.flavor in group.flavors and (

@@ -32,8 +32,8 @@ SEVERITY: Final[Mapping[QuotaReservedReason | None, int]] = {
 class GranularMode(NamedTuple):
     """How well a flavor suits: what it takes to use it, and how high up the cohort tree it borrows."""
 
-    kind: PreemptionMode
-    level: int
+    preemption_mode: PreemptionMode
+    borrowing_level: int
 
 
 _BEST: Final = GranularMode(PreemptionMode.FIT, 0)
@@ -74,8 +74,8 @@ class FlavorSearch:
     def run(self) -> None:
         """Walk from the recorded scan position to the flavor that ends the walk, or to the end of the list."""
         policy, queue = self.inputs.policy, self.inputs.queue
-        columns = queue.columns[self.group]
-        memory = self.inputs.memory
+        columns = queue.group_flavors[self.group]
+        memory = self.inputs.scan_position
         start = memory.next_index(self.first, self.resource) if memory and policy.flavor_fungibility else 0
         stopped_at = -1
         for index in range(start, len(columns)):
@@ -103,9 +103,9 @@ class FlavorSearch:
                     break
                 if is_preferred(grade, self.grade, queue.spec.fungibility.preference):
                     self.best, self.grade = choices, grade
-            elif grade.kind > self.grade.kind:
+            elif grade.preemption_mode > self.grade.preemption_mode:
                 self.best, self.grade = choices, grade
-                if grade.kind is PreemptionMode.FIT:
+                if grade.preemption_mode is PreemptionMode.FIT:
                     break
         if policy.flavor_fungibility:
             # [FL20] Where the walk ended, not which flavor it chose: the next attempt continues behind everything that
@@ -161,10 +161,12 @@ class FlavorSearch:
                 grade = GranularMode(kind, level)
             # Once one resource does not fit, the flavor is lost; the remaining ones are still tested, so that their
             # findings are reported, too.
-            if grade.kind is not PreemptionMode.NO_FIT:
+            if grade.preemption_mode is not PreemptionMode.NO_FIT:
                 choices[resource] = FlavorAssignment(column.flavor, number, MODE_OF[kind], level)
         self.findings += findings
-        self.attempts.append(FlavorAttempt(column.flavor, grade.kind, highest, tuple(findings), worst_reason))
+        self.attempts.append(
+            FlavorAttempt(column.flavor, grade.preemption_mode, highest, tuple(findings), worst_reason)
+        )
         return choices, grade
 
     def _fit(
@@ -198,25 +200,25 @@ class FlavorSearch:
 
 def is_preferred(a: GranularMode, b: GranularMode, preference: FlavorFungibilityPreference) -> bool:
     """Whether a is better than b. Equal grades are not, so that the earlier flavor stays ([FL34])."""
-    if a.kind is PreemptionMode.NO_FIT:
+    if a.preemption_mode is PreemptionMode.NO_FIT:
         return False
-    if b.kind is PreemptionMode.NO_FIT:
+    if b.preemption_mode is PreemptionMode.NO_FIT:
         return True
-    if (a.kind is PreemptionMode.NO_CANDIDATES) is not (b.kind is PreemptionMode.NO_CANDIDATES):
-        return b.kind is PreemptionMode.NO_CANDIDATES
+    if (a.preemption_mode is PreemptionMode.NO_CANDIDATES) is not (b.preemption_mode is PreemptionMode.NO_CANDIDATES):
+        return b.preemption_mode is PreemptionMode.NO_CANDIDATES
     if preference is FlavorFungibilityPreference.PREEMPTION_OVER_BORROWING:
-        return (-a.level, a.kind) > (-b.level, b.kind)
-    return (a.kind, -a.level) > (b.kind, -b.level)
+        return (-a.borrowing_level, a.preemption_mode) > (-b.borrowing_level, b.preemption_mode)
+    return (a.preemption_mode, -a.borrowing_level) > (b.preemption_mode, -b.borrowing_level)
 
 
 def should_try_next_flavor(grade: GranularMode, fungibility: Fungibility) -> bool:
     """Whether the walk continues behind a flavor of this grade: it does not fit, or it preempts or borrows and the
     policy is TryNextFlavor ([FL18])."""
-    if grade.kind in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
+    if grade.preemption_mode in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
         return True
-    if grade.kind is not PreemptionMode.FIT and not fungibility.stop_at_preempting:
+    if grade.preemption_mode is not PreemptionMode.FIT and not fungibility.stop_at_preempting:
         return True
-    return grade.level > 0 and not fungibility.stop_at_borrowing
+    return grade.borrowing_level > 0 and not fungibility.stop_at_borrowing
 
 
 def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAttempt], group: ResourceGroupInfo) -> None:
@@ -229,8 +231,8 @@ def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAtte
         else:
             into[attempt.flavor] = FlavorAttempt(
                 attempt.flavor,
-                min(before.kind, attempt.kind),
-                max(before.level, attempt.level),
+                min(before.mode, attempt.mode),
+                max(before.borrowing_level, attempt.borrowing_level),
                 before.findings + tuple(f for f in attempt.findings if f not in before.findings),
                 max(before.reason, attempt.reason, key=SEVERITY.__getitem__),
             )
@@ -240,5 +242,9 @@ def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAtte
             before = into.get(flavor)
             if before is not None and flavor not in seen:
                 into[flavor] = FlavorAttempt(
-                    flavor, PreemptionMode.NO_FIT, before.level, before.findings, QuotaReservedReason.NO_MATCHING_FLAVOR
+                    flavor,
+                    PreemptionMode.NO_FIT,
+                    before.borrowing_level,
+                    before.findings,
+                    QuotaReservedReason.NO_MATCHING_FLAVOR,
                 )

@@ -40,7 +40,7 @@ def usage_is_recorded(queue: Queue) -> Iterator[str]:
     """A queue uses what its reservations say, no more and no less."""
     recorded: dict[int, int] = {}
     for reservation in queue.reservations.values():
-        for number, amount in reservation.numbers:
+        for number, amount in reservation.usage_by_number:
             recorded[number] = amounts.add(recorded.get(number, 0), amount)
     for number, pair in enumerate(queue.node.tree.pairs):
         if queue.node.usage[number] != recorded.get(number, 0):

@@ -38,12 +38,12 @@ def of_finding(finding: FlavorFinding) -> str:
     match finding.cause:
         case Cause.SHORT:
             # Kueue reckons from what is free, which is never below zero.
-            more = _amount(finding, finding.requested - max(0, finding.room))
+            more = _amount(finding, finding.requested - max(0, finding.available))
             return f"insufficient unused quota for {resource} in flavor {flavor}, {more} more needed"
         case Cause.BEYOND_CAPACITY:
             before, now = (_amount(finding, each) for each in (finding.earlier, finding.requested - finding.earlier))
             requested = f"previously considered podsets requests ({before}) + current podset request ({now})"
-            most = _amount(finding, finding.room)
+            most = _amount(finding, finding.available)
             return f"insufficient quota for {resource} in flavor {flavor}, {requested} > maximum capacity ({most})"
         case Cause.UNDECLARED:
             return f"resource {resource} unavailable in ClusterQueue"
@@ -66,7 +66,7 @@ def message(decision: Decision) -> str:
     match decision:
         case Preempt():
             return ". ".join(filter(None, (_unassigned(decision), _pending(decision))))
-        case SecondPassFailed(message="") if decision.victims:
+        case SecondPassFailed(message="") if decision.targets:
             return ". ".join(filter(None, (_unassigned(decision), _pending(decision))))
         case Wait() | SecondPassFailed():
             return decision.message or _unassigned(decision)
@@ -79,7 +79,7 @@ def message(decision: Decision) -> str:
 def _pending(decision: Preempt | SecondPassFailed) -> str:
     if isinstance(decision, Preempt) and decision.migrates:
         return "Pending the migration of 1 workload(s)"
-    return f"Pending the preemption of {len(decision.victims)} workload(s)"
+    return f"Pending the preemption of {len(decision.targets)} workload(s)"
 
 
 def _unassigned(decision: Decision) -> str:
@@ -107,7 +107,7 @@ def details(decision: Decision) -> Iterator[str]:
                 yield "borrows from its cohort"
             return
         case Preempt() | SecondPassFailed():
-            for victim in decision.victims:
+            for victim in decision.targets:
                 yield f"preempts {victim.key} of ClusterQueue {victim.cluster_queue} ({victim.reason.value})"
             if isinstance(decision, Preempt) and decision.migrates:
                 yield f"replaces its less favorable variant {decision.migrates}"
@@ -118,13 +118,11 @@ def _figures(decision: Decision) -> Iterator[str]:
     for explained in decision.explanation:
         for finding in (*(each for attempt in explained.attempts for each in attempt.findings), *explained.findings):
             if finding.cause is Cause.SHORT:
-                debt = f", {_amount(finding, -finding.room)} used beyond quota" if finding.room < 0 else ""
-                figures = (
-                    f"requested {_amount(finding, finding.requested)}, unused {_amount(finding, max(0, finding.room))}"
-                )
-                yield f"{finding.resource} in flavor {finding.flavor}: {figures}{debt}"
+                debt = f", {_amount(finding, -finding.available)} used beyond quota" if finding.available < 0 else ""
+                requested, unused = _amount(finding, finding.requested), _amount(finding, max(0, finding.available))
+                yield f"{finding.resource} in flavor {finding.flavor}: requested {requested}, unused {unused}{debt}"
         for attempt in explained.attempts:
-            if attempt.kind is PreemptionMode.NO_CANDIDATES:
+            if attempt.mode is PreemptionMode.NO_CANDIDATES:
                 yield f"flavor {attempt.flavor}: no preemption candidates"
 
 
@@ -149,7 +147,7 @@ def considered(decision: Decision) -> str:
         tried = [
             _attempt(attempt)
             for attempt in explained.attempts
-            if attempt.kind is not PreemptionMode.FIT or attempt.level > 0
+            if attempt.mode is not PreemptionMode.FIT or attempt.borrowing_level > 0
         ]
         if tried:
             pod_sets.append(f"{explained.pod_set}: {', '.join(tried)}")
@@ -157,15 +155,15 @@ def considered(decision: Decision) -> str:
 
 
 def _attempt(attempt: FlavorAttempt) -> str:
-    possibility = _POSSIBILITY.get(attempt.kind)
+    possibility = _POSSIBILITY.get(attempt.mode)
     mode = (
         "Fit"
-        if attempt.kind is PreemptionMode.FIT
+        if attempt.mode is PreemptionMode.FIT
         else "NoFit"
         if possibility is None
         else f"preemptionMode={possibility}"
     )
-    borrow = [f"borrow={attempt.level}"] if attempt.level > 0 else []
+    borrow = [f"borrow={attempt.borrowing_level}"] if attempt.borrowing_level > 0 else []
     reasons = sorted(set(map(of_finding, attempt.findings)))
     return f"{attempt.flavor}({';'.join((mode, *borrow, *reasons))})"
 
@@ -192,7 +190,7 @@ def holders(snapshot: Snapshot, workload: WorkloadInfo, flavor: str, resource: s
         if other is None:
             continue
         for reservation in other.reservations.values():
-            amount = dict(reservation.numbers).get(number, 0)
+            amount = dict(reservation.usage_by_number).get(number, 0)
             if amount > 0:
                 rule = _protection(snapshot, workload, reservation, other.node, number)
                 found.append(Holder(reservation.key, name, amount, rule))

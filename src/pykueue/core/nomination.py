@@ -47,7 +47,7 @@ class Nominator:
             workload=workload,
             queue=queue,
             simulate=victims.simulate,
-            memory=memory,
+            scan_position=memory,
             replaced=replaced,
             pinned=pinned,
         )
@@ -117,7 +117,7 @@ class Nominator:
         workload, queue = inputs.workload, inputs.queue
         if not self.policy.topology or assignment.mode is not FlavorAssignmentMode.PREEMPT:
             return
-        if not (workload.shape.wants_topology or queue.spec.is_topology_only) or has_lost_node(workload):
+        if not (workload.shape.requests_topology or queue.spec.is_topology_only) or has_lost_node(workload):
             return
         requests = topology_request.placement_requests(inputs, assignment)
         if not requests:

@@ -32,7 +32,7 @@ class Holds:
 class HoldsAfter:
     """There is room for it once these are gone. Those that are being evicted already need no second eviction."""
 
-    victims: tuple[TargetWorkload, ...]
+    targets: tuple[TargetWorkload, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def recheck(
         return Lost(missing)
     leaving = tuple(leaving)
     mark = snapshot.mark()
-    snapshot.withdraw(queue, reservation.numbers, reservation.placed)
+    snapshot.withdraw(queue, reservation.usage_by_number, reservation.placed)
     try:
         if _has_room(snapshot, queue, reservation):
             return Holds()
@@ -106,7 +106,7 @@ def _has_room(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> boo
 
 
 def _short(queue: Queue, reservation: Reservation) -> frozenset[int]:
-    return frozenset(n for n, amount in reservation.numbers if amount > quota.available(queue.node, n))
+    return frozenset(n for n, amount in reservation.usage_by_number if amount > quota.available(queue.node, n))
 
 
 def _search(
@@ -122,7 +122,7 @@ def _search(
         queue_time=reservation.queue_time,
     )
     # Where only the nodes are full, whatever the Workload uses is contested.
-    contested = _short(queue, reservation) or reservation.uses
+    contested = _short(queue, reservation) or reservation.used_numbers
     return TargetSearch(
         snapshot,
         policy,
@@ -130,7 +130,7 @@ def _search(
         asking,
         queue,
         contested=contested,
-        requests=dict(reservation.numbers),
+        requests=dict(reservation.usage_by_number),
         placed=reservation.placed,
     )
 

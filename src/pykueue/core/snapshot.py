@@ -30,8 +30,8 @@ class Queue:
 
     __slots__ = (
         "_priorities",
-        "columns",
         "generation",
+        "group_flavors",
         "group_of",
         "local_usage",
         "name",
@@ -50,11 +50,11 @@ class Queue:
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, in a usage-based queue
         tree = node.tree
         self.group_of: dict[str, ResourceGroupInfo] = {}
-        self.columns: dict[ResourceGroupInfo, tuple[GroupFlavor, ...]] = {}
+        self.group_flavors: dict[ResourceGroupInfo, tuple[GroupFlavor, ...]] = {}
         for group in spec.groups:
             for resource in group.resources:
                 self.group_of.setdefault(resource, group)
-            self.columns[group] = tuple(
+            self.group_flavors[group] = tuple(
                 GroupFlavor(flavor, {resource: tree.number(flavor, resource) for resource in sorted(group.resources)})
                 for flavor in group.flavors
             )
@@ -62,18 +62,18 @@ class Queue:
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
 
-    def seat(self, reservation: Reservation) -> None:
+    def add_reservation(self, reservation: Reservation) -> None:
         """Write the usage of a reservation in the numbering of this queue's tree, and count it among its own."""
         number = self.node.tree.number
-        reservation.numbers = tuple(
+        reservation.usage_by_number = tuple(
             (number(pair.flavor, pair.resource), reservation.counted(pair, amount))
             for pair, amount in reservation.usage
         )
-        reservation.uses = frozenset(pair for pair, _ in reservation.numbers)
+        reservation.used_numbers = frozenset(pair for pair, _ in reservation.usage_by_number)
         self.reservations[reservation.key] = reservation
         self._priorities[reservation.priority] = self._priorities.get(reservation.priority, 0) + 1
 
-    def unseat(self, reservation: Reservation) -> None:
+    def remove_reservation(self, reservation: Reservation) -> None:
         del self.reservations[reservation.key]
         self._priorities[reservation.priority] -= 1
         if not self._priorities[reservation.priority]:
@@ -98,7 +98,9 @@ class Snapshot:
         self.inactive: set[str] = set()  # the names of those that cannot, for now
         self.flavors: dict[str, FlavorSpec] = {}
         self.fleet = fleet
-        self.verdicts: dict[tuple[str, str, PodSetResources], FlavorFinding | None] = {}  # see `core.eligibility`
+        self.eligibility_cache: dict[
+            tuple[str, str, PodSetResources], FlavorFinding | None
+        ] = {}  # see `core.eligibility`
         self.ended: frozenset[str] = frozenset()  # keys of reservations that a what-if treats as ended
         self._log: quota.UndoLog = []
 
@@ -133,17 +135,17 @@ class Snapshot:
 
     def remove(self, reservation: Reservation) -> None:
         """As if the reservation had ended: its quota and its room on the nodes are free."""
-        quota.remove_all(self.queues[reservation.cluster_queue].node, reservation.numbers, self._log)
+        quota.remove_all(self.queues[reservation.cluster_queue].node, reservation.usage_by_number, self._log)
         if reservation.placed:
             self.fleet.remove(reservation.placed)
 
     def restore(self, reservation: Reservation) -> None:
         """The opposite of `remove`, in whatever order."""
-        self.assume(self.queues[reservation.cluster_queue], reservation.numbers, reservation.placed)
+        self.assume(self.queues[reservation.cluster_queue], reservation.usage_by_number, reservation.placed)
 
     def end(self, queue: Queue, reservation: Reservation) -> None:
         """The reservation is over, and so is its usage of quota."""
-        quota.remove_all(queue.node, reservation.numbers, self._log)
+        quota.remove_all(queue.node, reservation.usage_by_number, self._log)
         self.settle()
 
     def settle(self) -> None:

@@ -28,7 +28,7 @@ def place(inputs: AssignmentInputs, assignment: Assignment) -> None:
     if assignment.mode is FlavorAssignmentMode.FIT:
         outcome = topology.place(fleet, requests) if requests else topology.PlacementOutcome()
         if outcome.failure is not None:
-            assignment.of(outcome.failure.pod_set).findings.append(_no_placement(outcome.failure))
+            assignment.pod_set(outcome.failure.pod_set).findings.append(_no_placement(outcome.failure))
             assignment.set_mode_of(outcome.failure.pod_set, FlavorAssignmentMode.PREEMPT)
         else:
             record_placements(assignment, outcome)
@@ -43,12 +43,12 @@ def place(inputs: AssignmentInputs, assignment: Assignment) -> None:
 
 
 def _record_failure(assignment: Assignment, failure: topology.PlacementFailure) -> None:
-    choice = assignment.of(failure.pod_set)
+    choice = assignment.pod_set(failure.pod_set)
     choice.attempts = tuple(
         FlavorAttempt(
             attempt.flavor,
             PreemptionMode.NO_FIT,
-            attempt.level,
+            attempt.borrowing_level,
             attempt.findings,
             QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED,
         )
@@ -68,7 +68,7 @@ def _no_placement(failure: topology.PlacementFailure) -> FlavorFinding:
 def record_placements(assignment: Assignment, outcome: topology.PlacementOutcome) -> None:
     """Write the placements found into the assignment; a delayed topology request is thereby Ready."""
     for name, placement in outcome.placements.items():
-        choice = assignment.of(name)
+        choice = assignment.pod_set(name)
         choice.placement = placement
         if choice.delayed is not None:
             choice.delayed = DELAYED_READY
@@ -79,7 +79,7 @@ def placement_requests(inputs: AssignmentInputs, assignment: Assignment) -> list
     ([TS31])."""
     requests = []
     for choice in assignment.pod_sets:
-        if choice.pod_set.wish is None and not inputs.queue.spec.is_topology_only:
+        if choice.pod_set.topology_request is None and not inputs.queue.spec.is_topology_only:
             continue
         if choice.error or choice.count == 0:
             continue
@@ -110,10 +110,10 @@ def _placement_request(
     inputs: AssignmentInputs, assignment: Assignment, choice: PodSetFlavorAssignment, lost: str | None
 ) -> PlacementRequest | None:
     fleet, spec, details = inputs.snapshot.fleet, inputs.queue.spec, inputs.workload.details
-    wish = choice.pod_set.wish or TopologyRequest()
+    wish = choice.pod_set.topology_request or TopologyRequest()
     is_elastic = inputs.policy.elastic_slices_with_topology and details.is_elastic
-    if is_elastic and wish.kind is not topology.TopologyRequestMode.UNCONSTRAINED:
-        assignment.fail(choice.name, f"{wish.kind.value} topology is not supported with ElasticJobsViaWorkloadSlices")
+    if is_elastic and wish.mode is not topology.TopologyRequestMode.UNCONSTRAINED:
+        assignment.fail(choice.name, f"{wish.mode.value} topology is not supported with ElasticJobsViaWorkloadSlices")
         return None
     of_queue = {flavor for group in spec.groups for flavor in group.flavors}
     if not any(fleet.has_flavor(flavor) for flavor in of_queue):
@@ -139,9 +139,9 @@ def _placement_request(
         flavor=flavors[0],
         count=choice.count,
         pod=choice.pod_set.pod,
-        wish=wish,
+        topology_request=wish,
         terms=details.terms.get(choice.name, choice.pod_set.terms),
         group=choice.pod_set.group,
-        repair=repair,
+        node_replacement=repair,
         previous=previous,
     )

@@ -39,7 +39,7 @@ class PodSetResources:
     pod: Figure = ()
     min_count: int | None = None
     terms: NodeTerms = NO_TERMS
-    wish: TopologyRequest | None = None
+    topology_request: TopologyRequest | None = None
     group: str | None = None
 
     @property
@@ -55,8 +55,8 @@ class WorkloadShape:
     problem: str = ""  # why no Workload of this shape can ever be admitted (§1.10, 3 and 4)
 
     @property
-    def wants_topology(self) -> bool:
-        return any(pod_set.wish is not None for pod_set in self.pod_sets)
+    def requests_topology(self) -> bool:
+        return any(pod_set.topology_request is not None for pod_set in self.pod_sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,12 @@ class Reservation:
 
     __slots__ = (
         "admitted",
-        "assumed_victims",
+        "assumed_targets",
         "cluster_queue",
         "evicted",
         "hidden",
         "key",
         "local_queue",
-        "numbers",
         "parent_uid",
         "placed",
         "pod_sets",
@@ -96,7 +95,8 @@ class Reservation:
         "shape",
         "uid",
         "usage",
-        "uses",
+        "usage_by_number",
+        "used_numbers",
         "variant_flavor",
     )
 
@@ -133,12 +133,12 @@ class Reservation:
         self.parent_uid = parent_uid
         self.variant_flavor = variant_flavor
         self.shape = shape  # what its pods ask for; None: not known
-        self.assumed_victims = assumed_victims or {}  # who is to go later for it, and on what grounds
+        self.assumed_targets = assumed_victims or {}  # who is to go later for it, and on what grounds
         self.usage = _usage(pod_sets)
         # By successor: what counts as usage of the one that is to take its place.
         self.hidden: dict[str, Mapping[FlavorResource, int]] = {}
-        self.numbers: tuple[tuple[int, int], ...] = ()
-        self.uses: frozenset[int] = frozenset()
+        self.usage_by_number: tuple[tuple[int, int], ...] = ()
+        self.used_numbers: frozenset[int] = frozenset()
 
     def __repr__(self) -> str:
         return f"<reservation {self.key} in {self.cluster_queue}>"
@@ -152,17 +152,17 @@ class Reservation:
 
     def is_like(self, other: Reservation) -> bool:
         """Whether nothing that a decision looks at tells them apart."""
-        return all(getattr(self, name) == getattr(other, name) for name in _TELLING)
+        return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
     def counted(self, pair: FlavorResource, amount: int) -> int:
         """Of so much usage, what counts as its own."""
         return amount - sum(hidden.get(pair, 0) for hidden in self.hidden.values())
 
 
-_TELLING: Final = tuple(
+_COMPARED: Final = tuple(
     name
     for name in Reservation.__slots__
-    if name not in {"assumed_victims", "hidden", "numbers", "shape", "usage", "uses"}
+    if name not in {"assumed_targets", "hidden", "shape", "usage", "usage_by_number", "used_numbers"}
 )
 
 
@@ -206,7 +206,7 @@ class CheckInfo:
 
     name: str
     state: str  # Pending, Ready, Retry, Rejected
-    wants_preemption: bool = False
+    requests_preemption: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +249,10 @@ class WorkloadInfo:
         "held_back",
         "key",
         "local_queue",
-        "memory",
         "priority",
         "queue_time",
         "reservation",
+        "scan_position",
         "set_aside",
         "shape",
         "turn",
@@ -290,7 +290,7 @@ class WorkloadInfo:
         self.back_off_until = back_off_until
         self.details = details
         self.reservation = reservation
-        self.memory: ScanPosition | None = None
+        self.scan_position: ScanPosition | None = None
         self.set_aside = False  # something is wrong with it that no change elsewhere can mend
         self.turn = 0  # how many heads its queue had offered when it was last taken as one
 
@@ -302,16 +302,16 @@ class WorkloadInfo:
         return self.key.partition("/")[0]
 
     @property
-    def kind(self) -> tuple[WorkloadShape, int, frozenset[str] | None]:
+    def equivalence_class(self) -> tuple[WorkloadShape, int, frozenset[str] | None]:
         """[QU12] Its equivalence class within a queue: Workloads of one kind get one verdict."""
         return self.shape, self.priority, self.details.allowed_flavors
 
     @property
     def resumes_at(self) -> tuple[tuple[tuple[str, int], ...], ...]:
         """Where the next attempt goes on in the lists of flavors; empty where it starts from the first."""
-        if self.memory is None or not self.memory.has_untried_flavors:
+        if self.scan_position is None or not self.scan_position.has_untried_flavors:
             return ()
-        return tuple(tuple(sorted(by_resource.items())) for by_resource in self.memory.stopped_at)
+        return tuple(tuple(sorted(by_resource.items())) for by_resource in self.scan_position.stopped_at)
 
     def differs_from(self, other: WorkloadInfo) -> bool:
         """Whether what decides about it has changed, other than by a decision: its spec, priority, checks, back-off."""

@@ -215,8 +215,8 @@ class Gauges(Collector):
 
     def _shapes(self) -> Iterator[Sample]:
         for name, in_line, parked in self._lines():
-            yield (name, "active"), len({workload.kind for workload in in_line})
-            yield (name, "inadmissible"), len({workload.kind for workload in parked})
+            yield (name, "active"), len({workload.equivalence_class for workload in in_line})
+            yield (name, "inadmissible"), len({workload.equivalence_class for workload in parked})
 
     def _tenants_pending(self) -> Iterator[Sample]:
         waiting: Counter[tuple[str, str, str]] = Counter()

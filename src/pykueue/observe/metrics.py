@@ -570,7 +570,7 @@ class Metrics:
             if decision.recomputation is not None:
                 result = str(decision.recomputation)
                 self._add("kueue_preemption_target_recomputations_total", decision.cluster_queue, result)
-            for victim in decision.victims if isinstance(decision, Preempt | SecondPassFailed) else ():
+            for victim in decision.targets if isinstance(decision, Preempt | SecondPassFailed) else ():
                 if not victim.already_evicted:
                     self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
         # A cycle without skips leaves the figure of the last one that had some, as Kueue does.

@@ -54,7 +54,7 @@ class PendingIndex:
         if before is not None:
             self._withdraw_all(key, before)
         for workload in self._waiting.get(key, {}).values():
-            workload.cluster_queue, workload.memory = leads.cluster_queue, None
+            workload.cluster_queue, workload.scan_position = leads.cluster_queue, None
         self._enqueue_all(key, now)
         return True
 
@@ -104,7 +104,7 @@ class PendingIndex:
             if not _may_matter(before, workload) and self._is_in_line(before):
                 before.generation = workload.generation
                 return
-            workload.memory = before.memory
+            workload.scan_position = before.scan_position
             workload.evaluated_generation = before.evaluated_generation
         waiting[key] = workload
         self._local_queue_of[key] = local_queue

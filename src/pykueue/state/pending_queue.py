@@ -234,7 +234,7 @@ class PendingQueue:
                 self._line_up(bucket)
 
     def _join(self, workload: WorkloadInfo) -> None:
-        kind, local_queue = workload.kind, f"{workload.namespace}/{workload.local_queue}"
+        kind, local_queue = workload.equivalence_class, f"{workload.namespace}/{workload.local_queue}"
         verdict = self.inadmissible_classes.get(kind)
         if verdict is not None and workload.queue_time < verdict.queue_time:
             self._unpark_class(kind)
@@ -347,7 +347,7 @@ class PendingQueue:
         flavors continues at `scan`."""
         key = workload.key
         newest = self.in_flight.pop(key, workload)
-        newest.memory = scan
+        newest.scan_position = scan
         newest.evaluated_generation = workload.evaluated_generation
         if requeue in (Requeue.PENDING_PREEMPTION, Requeue.PENDING_MIGRATION):
             self.preemptor = (key, workload.evaluated_generation)
@@ -356,7 +356,7 @@ class PendingQueue:
             at_once = requeue is not Requeue.NAMESPACE_MISMATCH
         else:
             at_once = requeue in AT_ONCE
-        has_untried = newest.memory is not None and newest.memory.has_untried_flavors
+        has_untried = newest.scan_position is not None and newest.scan_position.has_untried_flavors
         if newest.may_compete(now) and (at_once or self._released_at >= self._pops or has_untried):
             self._join(newest)
         elif parks_class and requeue in PARKS_EQUIVALENT and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO:
@@ -368,8 +368,8 @@ class PendingQueue:
 
     def _park_class(self, workload: WorkloadInfo, reason: QuotaReservedReason, now: Nanoseconds) -> None:
         """[QU13] The verdict holds for the whole kind: park them without asking again."""
-        self.inadmissible_classes[workload.kind] = InadmissibleClass(reason, workload.queue_time)
-        for bucket in self._of_kind.get(workload.kind, {}).values():
+        self.inadmissible_classes[workload.equivalence_class] = InadmissibleClass(reason, workload.queue_time)
+        for bucket in self._of_kind.get(workload.equivalence_class, {}).values():
             bucket.is_parked = True
         if workload.may_compete(now):
             self._join(workload)

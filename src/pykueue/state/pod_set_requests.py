@@ -151,7 +151,7 @@ class _Shapes:
                 pod=topology.figure(requests.in_amounts(figure)),
                 min_count=pod_set.min_count,
                 terms=topology.terms_of(pod_set.template.spec),
-                wish=topology.topology_request_of(request) if asks_for_topology(request) else None,
+                topology_request=topology.topology_request_of(request) if asks_for_topology(request) else None,
                 group=request.pod_set_group_name if request is not None else None,
             )
             read.append(one)

@@ -39,7 +39,7 @@ class Reservations:
                 before.shape = reservation.shape
                 self._structure.note_update(before.cluster_queue)
                 return before
-            reservation.assumed_victims, reservation.hidden = before.assumed_victims, before.hidden
+            reservation.assumed_targets, reservation.hidden = before.assumed_targets, before.hidden
             self._release(before)
             self._waking.invalidate(before.cluster_queue)
             if before.usage != reservation.usage or before.priority != reservation.priority:
@@ -69,7 +69,7 @@ class Reservations:
             parent_uid=workload.details.parent_uid,
             variant_flavor=workload.details.variant_flavor,
             shape=workload.shape,
-            assumed_victims={victim.key: victim.reason for victim in decision.assumes},
+            assumed_victims={victim.key: victim.reason for victim in decision.assumed_targets},
         )
         self._reserve(reservation)
         self._invalidate(self._hide_victims(reservation))
@@ -85,7 +85,7 @@ class Reservations:
             if held is not None:  # the victims that are left may hide more behind it now
                 self._invalidate(self._show_victims(held))
                 # Should this one come back, then into room that nobody waits for.
-                held.assumed_victims = {who: why for who, why in held.assumed_victims.items() if who != key}
+                held.assumed_targets = {who: why for who, why in held.assumed_targets.items() if who != key}
                 self._invalidate(self._hide_victims(held))
         self._give_back(reservation)
 
@@ -100,7 +100,7 @@ class Reservations:
         assumed from then on: one that is no legal target any more, or not needed, is released from the assumption.
         """
         held = self.held[key]
-        assumed = held.assumed_victims
+        assumed = held.assumed_targets
         leaving = [
             PreemptionTarget(victim, reason)
             for who, reason in assumed.items()
@@ -113,8 +113,8 @@ class Reservations:
         queue = self._structure.queue(held.cluster_queue)
         verdict = recheck(self._structure.snapshot, queue, held, policy, now, leaving)
         if not isinstance(verdict, Lost):
-            victims = verdict.victims if isinstance(verdict, HoldsAfter) else ()
-            held.assumed_victims = {each.key: each.reason for each in victims}
+            victims = verdict.targets if isinstance(verdict, HoldsAfter) else ()
+            held.assumed_targets = {each.key: each.reason for each in victims}
         self._hide_victims(held)
         after = self._hidden_behind(held)
         # An answer that changes no figure wakes no one: it is asked for every few seconds while targets stop.
@@ -147,11 +147,11 @@ class Reservations:
     def _hide_victims(self, reservation: Reservation) -> list[Reservation]:
         """Victims that are to go later count together with their successor, as the larger of the two. Those that count
         otherwise now."""
-        victims = [self.held[key] for key in reservation.assumed_victims if key in self.held]
+        victims = [self.held[key] for key in reservation.assumed_targets if key in self.held]
         queue = self._structure.queue(reservation.cluster_queue)
         if queue is None or not victims:
             return []
-        for victim, amounts in deferred_preemption.hide(queue, dict(reservation.numbers), victims):
+        for victim, amounts in deferred_preemption.hide(queue, dict(reservation.usage_by_number), victims):
             victim.hidden[reservation.key] = amounts
             self._structure.recount(victim)
         return victims
@@ -159,7 +159,7 @@ class Reservations:
     def _show_victims(self, reservation: Reservation) -> list[Reservation]:
         """They count for themselves again: their successor is gone, or asked whether it needs them. Those that count
         otherwise now."""
-        victims = [self.held[key] for key in reservation.assumed_victims if key in self.held]
+        victims = [self.held[key] for key in reservation.assumed_targets if key in self.held]
         shown = [victim for victim in victims if victim.hidden.pop(reservation.key, None) is not None]
         for victim in shown:
             self._structure.recount(victim)
@@ -167,7 +167,7 @@ class Reservations:
 
     def _hidden_behind(self, successor: Reservation) -> dict[str, Mapping[FlavorResource, int]]:
         """What of each victim counts as its successor's."""
-        victims = (self.held[key] for key in successor.assumed_victims if key in self.held)
+        victims = (self.held[key] for key in successor.assumed_targets if key in self.held)
         return {each.key: each.hidden[successor.key] for each in victims if successor.key in each.hidden}
 
     def _invalidate(self, victims: Iterable[Reservation]) -> None:

@@ -45,7 +45,7 @@ class SecondPasses:
     def try_later(self, key: str, now: Nanoseconds, scan: ScanPosition | None = None) -> None:
         """[TS26] A failed second pass is tried again, at ever longer intervals. Its next scan continues at `scan`."""
         tries = self._tries[key] = self._tries.get(key, 0) + 1
-        self.heads[key].memory = scan
+        self.heads[key].scan_position = scan
         self.heads[key].back_off_until = now + min(2 ** (tries - 1), _LONGEST_PAUSE_SECONDS) * SECOND
 
     def has_failed(self, key: str) -> bool:

@@ -91,7 +91,7 @@ class Structure:
         self.flavors[name] = flavor
         if before is not None and before.spec == flavor.spec:
             return set()
-        self.snapshot.verdicts.clear()
+        self.snapshot.eligibility_cache.clear()
         self.snapshot.flavors[name] = specs.flavor_spec(flavor)
         if before is None or before.spec.topology_name != flavor.spec.topology_name:
             self._to_read |= self._users_of_flavor(name)
@@ -100,7 +100,7 @@ class Structure:
 
     def drop_flavor(self, name: str) -> set[str]:
         self.flavors.pop(name, None)
-        self.snapshot.verdicts.clear()
+        self.snapshot.eligibility_cache.clear()
         self.snapshot.flavors.pop(name, None)
         self.snapshot.fleet.drop_flavor(name)
         self._on_nodes = None
@@ -168,7 +168,7 @@ class Structure:
         """Build what changed; the names of the queues that were read anew or stand in a new tree."""
         if not self._to_read and not self._is_reshaped:
             return set()
-        self.snapshot.verdicts.clear()
+        self.snapshot.eligibility_cache.clear()
         references = References.of(
             self.flavors.values(),
             self.topologies.values(),
@@ -189,13 +189,13 @@ class Structure:
         seats: dict[str, Queue] = {}
         for plan in forest.trees:
             name = (plan.single is not None, plan.root)
-            ingredients = plan.ingredients()
+            ingredients = plan.spec_ids()
             grown = self._trees.get(name)
             if grown is not None and grown.ingredients == ingredients:
                 trees[name] = grown
                 seats.update((spec.name, self._seats[spec.name]) for spec in plan.members())
                 continue
-            tree = CohortTree.grow(plan)
+            tree = CohortTree.build(plan)
             trees[name] = _Grown(plan, ingredients, tree)
             for spec in plan.members():
                 before = self._seats.get(spec.name)
@@ -295,7 +295,7 @@ class Structure:
         self._held[reservation.cluster_queue].pop(reservation.key)
         queue = self._seats.get(reservation.cluster_queue)
         if queue is not None:
-            queue.unseat(reservation)
+            queue.remove_reservation(reservation)
             self.snapshot.end(queue, reservation)
         if reservation.placed:
             self.snapshot.fleet.release(reservation.placed)
@@ -311,11 +311,11 @@ class Structure:
         """What of the reservation's usage is hidden has changed."""
         queue = self._seats.get(reservation.cluster_queue)
         if queue is not None:
-            queue.unseat(reservation)
+            queue.remove_reservation(reservation)
             self.snapshot.end(queue, reservation)
             self._seat(queue, reservation)
             self.snapshot.settle()
 
     def _seat(self, queue: Queue, reservation: Reservation) -> None:
-        queue.seat(reservation)
-        self.snapshot.assume(queue, reservation.numbers)
+        queue.add_reservation(reservation)
+        self.snapshot.assume(queue, reservation.usage_by_number)

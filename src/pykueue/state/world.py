@@ -374,7 +374,11 @@ class World:
         """[QU13] Why a Workload of the same kind did not get in, where that verdict still stands."""
         workload = self.lines.pending(key)
         queue = self.queues.get(workload.cluster_queue) if workload is not None else None
-        verdict = queue.inadmissible_classes.get(workload.kind) if queue is not None and workload is not None else None
+        verdict = (
+            queue.inadmissible_classes.get(workload.equivalence_class)
+            if queue is not None and workload is not None
+            else None
+        )
         return verdict.reason if verdict is not None else None
 
     def exclusions(self, workload: kueue.Workload) -> tuple[Exclusion, ...]:
@@ -489,7 +493,7 @@ class World:
             case Admit():
                 self._assume(decision, now)
             case Preempt():
-                self._evict(decision.victims)
+                self._evict(decision.targets)
                 requeue = Requeue.PENDING_MIGRATION if decision.migrates else Requeue.PENDING_PREEMPTION
                 if decision.migrates and not self.reservations[decision.migrates].evicted:
                     # Marked once: every mark has the queues evaluated again, and the head would be decided for ever.
@@ -500,8 +504,8 @@ class World:
                     self.queues[decision.cluster_queue].in_flight[decision.workload].set_aside = True
                 self._requeue(decision, decision.requeue, now)
             case SecondPassFailed():
-                self._evict(decision.victims)
-                self._second_passes.try_later(decision.workload, now, decision.scan)
+                self._evict(decision.targets)
+                self._second_passes.try_later(decision.workload, now, decision.scan_position)
             case Evict():
                 self._reservations.mark_evicted(decision.workload)
                 self._second_passes.drop(decision.workload)
@@ -509,7 +513,7 @@ class World:
     def _compare_preemption(self, decision: Decision, queues: tuple[str, ...], now: Nanoseconds) -> None:
         """Let the loop detector compare a decision that evicts Workloads which were not being evicted before."""
         if isinstance(decision, Preempt | SecondPassFailed):
-            targets = tuple(sorted(victim.key for victim in decision.victims if not victim.already_evicted))
+            targets = tuple(sorted(victim.key for victim in decision.targets if not victim.already_evicted))
             if targets:
                 self._loops.preempted(queues, decision.cluster_queue, decision.workload, targets, now)
 
@@ -522,7 +526,7 @@ class World:
         queue = self.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
         parks_class = self.policy.equivalence_hashing
-        queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan, parks_class=parks_class)
+        queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan_position, parks_class=parks_class)
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:
         """The reservation counts from now on, before the API has heard of it."""

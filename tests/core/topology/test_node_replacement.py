@@ -24,7 +24,7 @@ def mend(text: str, held: str, lost: str, *, gone: str = "", world_text: str = S
     for name in gone.split():
         world.drop_node(name)
     count = placement(held).count
-    return ask(world, text, count, repair=NodeReplacement(placement(held), lost))
+    return ask(world, text, count, node_replacement=NodeReplacement(placement(held), lost))
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,11 @@ def test_the_replacement_must_suit_the_pods_as_well() -> None:
     world = fleet("b1 r1 h1 4 disk=ssd \n b1 r1 h2 4 disk=hdd \n b1 r1 h3 4 disk=ssd \n b1 r2 h4 9 disk=ssd")
     held = placement("h1:2 h3:1")
     world.book([usage("h1:2 h3:1")])
-    assert ask(world, "required rack", 3, repair=NodeReplacement(held, "h1"), terms=terms(disk="ssd")) == "h1:2 h3:1", (
-        "a node that is lost to the workload but still there may be chosen again"
-    )
+    assert (
+        ask(world, "required rack", 3, node_replacement=NodeReplacement(held, "h1"), terms=terms(disk="ssd"))
+        == "h1:2 h3:1"
+    ), "a node that is lost to the workload but still there may be chosen again"
     world.drop_node("h1")
-    assert ask(world, "required rack", 3, repair=NodeReplacement(held, "h1"), terms=terms(disk="ssd")) == "h3:3"
+    assert (
+        ask(world, "required rack", 3, node_replacement=NodeReplacement(held, "h1"), terms=terms(disk="ssd")) == "h3:3"
+    )

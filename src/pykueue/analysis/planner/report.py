@@ -73,8 +73,8 @@ def _attempt_tree(pod_set: str, attempt: FlavorAttempt) -> dict[str, Any]:
     return {
         "podSet": pod_set,
         "flavor": attempt.flavor,
-        "outcome": attempt.kind.name,
-        "borrowingLevel": attempt.level,
+        "outcome": attempt.mode.name,
+        "borrowingLevel": attempt.borrowing_level,
         "short": {
             f.resource: amounts.text(f.resource, f.short_by) for f in attempt.findings if f.resource and f.short_by
         },
@@ -113,7 +113,7 @@ def _preempted(decisions: Iterable[Decision]) -> Iterator[tuple[str, dict[str, s
 
 
 def _ordered_victims(decision: Decision) -> tuple[TargetWorkload, ...]:
-    victims = decision.victims if isinstance(decision, (Preempt, SecondPassFailed)) else ()
+    victims = decision.targets if isinstance(decision, (Preempt, SecondPassFailed)) else ()
     return tuple(victim for victim in victims if not victim.already_evicted)
 
 
@@ -144,7 +144,7 @@ def _events(decisions: Iterable[Decision]) -> Iterator[tuple[str, str, str]]:
             case Admit():
                 if not decision.is_second_pass:
                     yield decision.workload, "Normal", "QuotaReserved"
-                if decision.is_admitted and not decision.repairs_node:
+                if decision.is_admitted and not decision.replaces_node:
                     yield decision.workload, "Normal", "Admitted"
                 if decision.replaces:
                     yield decision.replaces, "Normal", "WorkloadSliceReplaced"

@@ -69,7 +69,7 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
             search.snapshot.remove(candidate.reservation)
             targets.append(PreemptionTarget(candidate.reservation, _REASONS[candidate.variant]))
             if search.fits(borrowing=borrowing):
-                targets = search.put_back(targets, borrowing=borrowing)
+                targets = search.fill_back(targets, borrowing=borrowing)
                 search.snapshot.undo(mark)
                 return targets
         search.snapshot.undo(mark)

@@ -30,7 +30,7 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
         snapshot.undo(mark)
         return []
     snapshot.withdraw(search.queue, search.requests.items())
-    targets = search.put_back(targets, borrowing=True)
+    targets = search.fill_back(targets, borrowing=True)
     snapshot.undo(mark)
     return targets
 
@@ -111,7 +111,7 @@ class _Hunt:
     def _share_without(self, candidate: Reservation, node: QuotaNode, theirs: QuotaNode) -> tuple[bool, float]:
         snapshot = self.search.snapshot
         mark = snapshot.mark()
-        snapshot.withdraw(snapshot.queues[node.name], candidate.numbers)
+        snapshot.withdraw(snapshot.queues[node.name], candidate.usage_by_number)
         rank = fair_sharing.dominant_resource_share(theirs).rank
         snapshot.undo(mark)
         return rank

@@ -63,7 +63,7 @@ class TargetSearch:
         return [
             reservation
             for reservation in queue.reservations.values()
-            if not self.contested.isdisjoint(reservation.uses)
+            if not self.contested.isdisjoint(reservation.used_numbers)
             and may_take(policy, self.workload, reservation)
             and reservation.key not in ended
         ]
@@ -76,12 +76,12 @@ class TargetSearch:
             if (missing := amount - quota.balance(self.queue.node, number)) > 0
         }
         for candidate in candidates:
-            for number, amount in candidate.numbers:
+            for number, amount in candidate.usage_by_number:
                 if number in lacking:
                     lacking[number] -= amount
         return any(missing > 0 for missing in lacking.values())
 
-    def put_back(self, targets: list[PreemptionTarget], *, borrowing: bool) -> list[PreemptionTarget]:
+    def fill_back(self, targets: list[PreemptionTarget], *, borrowing: bool) -> list[PreemptionTarget]:
         """[PR7] Spare, from the second-to-last victim backwards, whoever need not go after all; the snapshot ends up
         with exactly the returned targets removed. The last one found is always needed."""
         kept = list(targets)

@@ -49,10 +49,10 @@ def _groups(requests: Iterable[PlacementRequest]) -> Iterable[list[PlacementRequ
 def _place_group(
     search: PlacementSearch, group: list[PlacementRequest]
 ) -> dict[str, TopologyPlacement] | PlacementFailure:
-    if any(request.repair for request in group):
+    if any(request.node_replacement for request in group):
         return node_replacement.mend(search, group)
     workers, leader = _workers_and_leader(group)
-    if search.fleet.profile.elastic and workers.previous is not None:
+    if search.fleet.options.elastic and workers.previous is not None:
         kept = elastic.resize(search, workers, leader)
         if kept is not None:
             return kept

@@ -47,7 +47,7 @@ class SliceRequest:
     """What is to be placed, in whole slices, and how."""
 
     slices: int
-    kind: TopologyRequestMode
+    mode: TopologyRequestMode
     best_fit: bool
 
 
@@ -74,10 +74,10 @@ def choose(tally: Tally, level: int, ask: SliceRequest) -> StartDomains | Shorta
         one = _one(counts, scores, ask)
         if one is not None:
             return StartDomains(level, [one])
-        if ask.kind is TopologyRequestMode.REQUIRED:
+        if ask.mode is TopologyRequestMode.REQUIRED:
             roomiest = min(range(len(counts.pods)), key=_by_room(counts, scores, best_fit=True, led=True))
             return Shortage(level, counts.slices[roomiest])
-        if ask.kind is TopologyRequestMode.UNCONSTRAINED or level == 0:
+        if ask.mode is TopologyRequestMode.UNCONSTRAINED or level == 0:
             return _several(counts, scores, level, ask)
         level -= 1
 
@@ -159,7 +159,7 @@ def _one_preferred(counts: Counts, scores: Sequence[int], ask: SliceRequest) -> 
     for position, domain in enumerate(order):
         if room.holds(domain, ask.slices):
             return tightest(order[position:], room, ask.slices) if ask.best_fit else domain
-        if ask.best_fit and ask.kind is not TopologyRequestMode.REQUIRED:
+        if ask.best_fit and ask.mode is not TopologyRequestMode.REQUIRED:
             return None  # the best liked domain is too small: rather look higher, or take several
     return None
 

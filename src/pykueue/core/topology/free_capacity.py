@@ -20,11 +20,11 @@ class FlavorDomains:
     workloads. The first is what an emptied cluster would have, the second is what is there now.
     """
 
-    __slots__ = ("_matches", "_of_free", "_of_remaining", "flavor", "free", "profile", "remaining", "tree")
+    __slots__ = ("_matches", "_of_free", "_of_remaining", "flavor", "free", "options", "remaining", "tree")
 
     def __init__(self, flavor: TopologyFlavor, nodes: Iterable[TopologyNode], profile: PlacementOptions) -> None:
         self.flavor = flavor
-        self.profile = profile
+        self.options = profile
         self.tree = tree.build(flavor, nodes)
         leaves = len(self.tree.nodes)
         amounts = capacity.columns([node.allocatable for node in at_leaf] for at_leaf in self.tree.nodes)
@@ -45,7 +45,7 @@ class FlavorDomains:
             if len(self._matches) >= MATCHES_MAX:
                 self._matches.clear()
             known = node_matching.match(
-                self.tree, terms, self.flavor.tolerations, with_scores=self.profile.preferred_affinity
+                self.tree, terms, self.flavor.tolerations, with_scores=self.options.preferred_affinity
             )
             self._matches[terms] = known
         return known

@@ -16,7 +16,7 @@ def mend(search: PlacementSearch, group: Sequence[PlacementRequest]) -> dict[str
     """The placements of a group's pod sets, each with its lost node replaced."""
     placements: dict[str, TopologyPlacement] = {}
     for request in group:
-        if request.repair is None:
+        if request.node_replacement is None:
             continue
         answer = _mend_one(search, request)
         if isinstance(answer, PlacementFailure):
@@ -27,18 +27,18 @@ def mend(search: PlacementSearch, group: Sequence[PlacementRequest]) -> dict[str
 
 def _mend_one(search: PlacementSearch, request: PlacementRequest) -> TopologyPlacement | PlacementFailure:
     domains = search.fleet.domains(request.flavor)
-    if domains is None or request.repair is None:
+    if domains is None or request.node_replacement is None:
         return _problem(request, "", f'Flavor "{request.flavor}" information missing in TAS cache')
-    held, lost = request.repair.held, request.repair.lost
+    held, lost = request.node_replacement.held, request.node_replacement.lost
     kept = TopologyPlacement(held.levels, tuple(domain for domain in held.domains if domain.values[-1:] != (lost,)))
     gone = next((domain for domain in kept.domains if domains.leaf(domain.values) is None), None)
     if gone is not None:
         stale = "existing topologyAssignment is invalid, as it contains the stale domain"
         why = f"Cannot replace the node, because the {stale} [{' '.join(gone.values)}]"
         return _problem(request, domains.flavor.topology, why)
-    missing = replace(request, count=held.count - kept.count, repair=None)
+    missing = replace(request, count=held.count - kept.count, node_replacement=None)
     within = None
-    if all(layer.size > 0 for layer in request.wish.slices):  # the search says it where they are not
+    if all(layer.size > 0 for layer in request.topology_request.slices):  # the search says it where they are not
         within = _where(domains.tree, missing, kept)
     if within is not None and missing.count % _outer_size(missing):
         missing = _in_units_that_divide(missing)
@@ -72,11 +72,11 @@ def _where(tree: DomainTree, missing: PlacementRequest, kept: TopologyPlacement)
     if not kept.domains:
         return None
     if missing.count % _outer_size(missing):
-        broken = next(layer for layer in reversed(missing.wish.slices) if missing.count % layer.size)
+        broken = next(layer for layer in reversed(missing.topology_request.slices) if missing.count % layer.size)
         level = tree.level(broken.level)
         return None if level is None else _incomplete(tree, kept, level, missing.count, broken.size)
-    level = None if missing.wish.level is None else tree.level(missing.wish.level)
-    if missing.wish.kind is not TopologyRequestMode.REQUIRED or level is None:
+    level = None if missing.topology_request.level is None else tree.level(missing.topology_request.level)
+    if missing.topology_request.mode is not TopologyRequestMode.REQUIRED or level is None:
         return None
     leaf = tree.leaf_by_values[kept.domains[0].values]
     return tree.leaves_below(level, tree.ancestor(leaf, level))
@@ -95,12 +95,12 @@ def _incomplete(tree: DomainTree, kept: TopologyPlacement, level: int, missing: 
 
 def _in_units_that_divide(missing: PlacementRequest) -> PlacementRequest:
     """Place a broken slice's pods in units of the innermost layer that divides them, else one by one."""
-    unit = next((layer for layer in reversed(missing.wish.slices) if missing.count % layer.size == 0), None)
-    return replace(missing, wish=replace(missing.wish, slices=() if unit is None else (unit,)))
+    unit = next((layer for layer in reversed(missing.topology_request.slices) if missing.count % layer.size == 0), None)
+    return replace(missing, topology_request=replace(missing.topology_request, slices=() if unit is None else (unit,)))
 
 
 def _outer_size(request: PlacementRequest) -> int:
-    return request.wish.slices[0].size if request.wish.slices else 1
+    return request.topology_request.slices[0].size if request.topology_request.slices else 1
 
 
 def _problem(request: PlacementRequest, topology: str, problem: str) -> PlacementFailure:

@@ -27,7 +27,7 @@ class Fleet:
     """
 
     def __init__(self, profile: PlacementOptions = DEFAULT) -> None:
-        self.profile = profile
+        self.options = profile
         self._nodes: dict[str, TopologyNode] = {}
         self._flavors: dict[str, TopologyFlavor] = {}
         self._outside: dict[str, dict[str, int]] = {}
@@ -151,7 +151,7 @@ class Fleet:
             return True
         one, two = self._flavors.get(flavor), self._flavors.get(other)
         both_on_hosts = one is not None and two is not None and one.is_host_topology and two.is_host_topology
-        return both_on_hosts and self.profile.overlapping_flavors
+        return both_on_hosts and self.options.overlapping_flavors
 
     # What-ifs, seen by the flavor they name only.
 
@@ -203,7 +203,7 @@ class Fleet:
 
     def _grow(self, flavor: TopologyFlavor) -> FlavorDomains:
         nodes = [node for node in self._nodes.values() if tree.selects(flavor, node)]
-        domains = FlavorDomains(flavor, nodes, self.profile)
+        domains = FlavorDomains(flavor, nodes, self.options)
         for node in nodes:
             if outside := self._outside.get(node.name):
                 domains.use_outside(node.name, outside)

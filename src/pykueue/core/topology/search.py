@@ -85,7 +85,7 @@ class PlacementSearch:
                 "",
                 problem=f'Flavor "{request.flavor}" information missing in TAS cache',
             )
-        shape = _shape(domains.tree, request.wish)
+        shape = _shape(domains.tree, request.topology_request)
         match = domains.match(request.terms)
         problem = shape if isinstance(shape, str) else match.problem
         if isinstance(shape, str) or problem:
@@ -100,8 +100,10 @@ class PlacementSearch:
         tally = tallies.of(measure, request.terms, match) if within is None else tallies.within(within, measure, match)
         ask = SliceRequest(
             slices=request.count // shape.slice_size,
-            kind=request.wish.kind,
-            best_fit=not (request.wish.kind is TopologyRequestMode.UNCONSTRAINED and self.fleet.profile.mixed),
+            mode=request.topology_request.mode,
+            best_fit=not (
+                request.topology_request.mode is TopologyRequestMode.UNCONSTRAINED and self.fleet.options.mixed
+            ),
         )
         shares = self._shares(tally, shape.level, ask)
         if isinstance(shares, Shortage):
@@ -109,7 +111,7 @@ class PlacementSearch:
         return _found(domains.tree, shares, leader is not None)
 
     def _shares(self, tally: Tally, level: int, ask: SliceRequest) -> list[DomainShare] | Shortage:
-        if self.fleet.profile.balanced and ask.kind is TopologyRequestMode.PREFERRED:
+        if self.fleet.options.balanced and ask.mode is TopologyRequestMode.PREFERRED:
             even = balanced.spread(tally, level, ask)
             if even is not None:
                 return even
@@ -144,7 +146,7 @@ class PlacementSearch:
             return failure
         return replace(
             failure,
-            layers=_layers(tally, shortage.level, request) if len(request.wish.slices) > 1 else (),
+            layers=_layers(tally, shortage.level, request) if len(request.topology_request.slices) > 1 else (),
             exclusions=_exclusions(tally, self._capacity(domains), match, within),
         )
 
@@ -209,7 +211,7 @@ def _layers(tally: Tally, level: int, request: PlacementRequest) -> tuple[LayerF
     slices = tally.level(level).slices
     best = max(range(len(slices)), key=lambda domain: (slices[domain], -domain))
     fits: list[LayerFit] = []
-    for layer in request.wish.slices:
+    for layer in request.topology_request.slices:
         at = tally.tree.levels.index(layer.level)
         first, end = best, best + 1
         for starts in tally.tree.first_child[level:at]:

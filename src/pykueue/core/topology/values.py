@@ -100,7 +100,7 @@ class TopologyRequest:
     `slices` runs from the outermost layer inwards; none means that single pods are placed.
     """
 
-    kind: TopologyRequestMode = TopologyRequestMode.UNCONSTRAINED
+    mode: TopologyRequestMode = TopologyRequestMode.UNCONSTRAINED
     level: str | None = None
     slices: tuple[SliceLayer, ...] = ()
 
@@ -160,10 +160,10 @@ class PlacementRequest:
     flavor: str
     count: int
     pod: Figure
-    wish: TopologyRequest = TopologyRequest()
+    topology_request: TopologyRequest = TopologyRequest()
     terms: NodeTerms = NodeTerms()
     group: str | None = None
-    repair: NodeReplacement | None = None
+    node_replacement: NodeReplacement | None = None
     previous: TopologyPlacement | None = None
 
 
