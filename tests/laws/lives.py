@@ -6,8 +6,16 @@ from hypothesis import strategies as st
 
 from kubemachinery import meta
 from kubemachinery.meta import MINUTE, SECOND, Nanoseconds
-from pykueue.api import conditions, kueue, labels
-from pykueue.api.conditions import WorkloadCondition
+from pykueue.api import kueue, labels
+from pykueue.api.conditions import (
+    AdmittedReason,
+    DeactivationReason,
+    EvictedReason,
+    PodsReadyReason,
+    QuotaReservedReason,
+    RequeuedReason,
+    WorkloadCondition,
+)
 from pykueue.api.kube import PodResourceClaim, PodSpec, PodTemplateSpec
 from pykueue.api.kueue import CheckState, StopPolicy
 from pykueue.lifecycle.facts import (
@@ -26,12 +34,12 @@ REASONS = sorted(
     {
         word.value
         for words in (
-            conditions.QuotaReservedReason,
-            conditions.AdmittedReason,
-            conditions.EvictedReason,
-            conditions.RequeuedReason,
-            conditions.PodsReadyReason,
-            conditions.DeactivationReason,
+            QuotaReservedReason,
+            AdmittedReason,
+            EvictedReason,
+            RequeuedReason,
+            PodsReadyReason,
+            DeactivationReason,
         )
         for word in words
     }
@@ -181,7 +189,7 @@ facts = st.builds(
         ).map(tuple),
     ),
     problem=st.sampled_from(["", "", "the namespace is not selected"]),
-    known_failure=st.none() | st.just(KnownFailure(conditions.QuotaReservedReason.WAITING_FOR_QUOTA)),
+    known_failure=st.none() | st.just(KnownFailure(QuotaReservedReason.WAITING_FOR_QUOTA)),
     reservation_holds=st.sampled_from([None, True, False]),
     is_variant=st.booleans(),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubemachinery import conditions
 from laws import lives
 from laws.lives import NOW
-from pykueue.api import conditions, kueue
+from pykueue.api import kueue
 from pykueue.api.conditions import FinishedReason, PreemptedReason, QuotaReservedReason
 from pykueue.lifecycle import (
     checks,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubemachinery import codec, meta
+from kubemachinery import codec, conditions, meta
 from pykueue.analysis import explanation
 from pykueue.analysis.planner import read
-from pykueue.api import conditions, kueue
+from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.client import job_status
 from pykueue.dashboard import workload_history, workload_table

@@ -7,10 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubemachinery import meta
+from kubemachinery import conditions, meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api import conditions, kueue
-from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api import kueue
+from pykueue.api.conditions import WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, workload_changes
 from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, LifecycleOptions, LocalQueueFacts, WorkloadFacts
@@ -82,7 +83,7 @@ class Life:
         )
         return self.write((workload_changes.SetChecks(answered),))
 
-    def told(self, type: WorkloadCondition, status: Status, reason: str, message: str = "because") -> Life:
+    def told(self, type: WorkloadCondition, status: ConditionStatus, reason: str, message: str = "because") -> Life:
         """Somebody writes a condition."""
         return self.write((workload_changes.SetCondition(type, status, reason, message),))
 

@@ -6,16 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from kubemachinery import meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
 from lifecycle.stories import TWO_CHECKS, Life, workload, world
 from pykueue.api import kueue
-from pykueue.api.conditions import (
-    EvictedReason,
-    PreemptedReason,
-    Status,
-    UnderlyingCause,
-    WorkloadCondition,
-)
+from pykueue.api.conditions import EvictedReason, PreemptedReason, UnderlyingCause, WorkloadCondition
 from pykueue.lifecycle import eviction, workload_changes
 from pykueue.lifecycle.facts import WorkloadFacts
 
@@ -83,7 +78,9 @@ def test_a_pending_check_is_left_as_it_is() -> None:
 
 
 def test_clusters_nodes_and_gates_are_forgotten() -> None:
-    life = Life().reserved().told(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.TRUE, "PreemptionGated")
+    life = (
+        Life().reserved().told(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, ConditionStatus.TRUE, "PreemptionGated")
+    )
     opened = kueue.PreemptionGateState(name="g", position="Open", last_transition_time="2026-01-01T00:00:00Z")
     life.write(
         (
@@ -116,7 +113,7 @@ def test_one_that_held_nothing_is_evicted_without_a_word_but_counted() -> None:
 
 
 def test_the_time_it_was_ready_for_is_told() -> None:
-    life = evicted(Life().reserved().told(WorkloadCondition.PODS_READY, Status.TRUE, "Started").after(30))
+    life = evicted(Life().reserved().told(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started").after(30))
     assert [one.ready_for for one in life.news if isinstance(one, workload_changes.Evicted)] == [30 * SECOND]
 
 
@@ -151,7 +148,7 @@ def test_one_that_holds_nothing_has_nothing_to_give_back() -> None:
 
 def test_conditions_stand_in_one_order_from_the_first_eviction_on() -> None:
     """A client that shows them one below the other shows them as it does with Kueue."""
-    life = Life().told(WorkloadCondition.PODS_READY, Status.FALSE, "WaitForStart").reserved()
+    life = Life().told(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForStart").reserved()
     assert list(life.conditions) == ["PodsReady", "QuotaReserved", "Admitted"]
     assert list(evicted(life).conditions) == ["QuotaReserved", "Evicted", "Admitted", "PodsReady"]
     assert list(life.released().conditions) == ["QuotaReserved", "Evicted", "Admitted", "Requeued", "PodsReady"]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kubemachinery import meta
+from kubemachinery.conditions import ConditionStatus
 from lifecycle.stories import ONE_CHECK, Life, world
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.conditions import PreemptedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import AdmissionCheckState, CheckState, StopPolicy
 from pykueue.lifecycle import checks, eviction, queues
 from pykueue.lifecycle.facts import LocalQueueFacts
@@ -89,7 +90,7 @@ def test_drained_queue_is_stated_as_stopped(kind: str) -> None:
 )
 def test_queue_that_blocks_a_workload_is_named(changed: dict[str, Any], text: str) -> None:
     life = Life(facts=with_(world(), **changed))
-    life.told(RESERVED, Status.FALSE, QuotaReservedReason.PENDING).steps()
+    life.told(RESERVED, ConditionStatus.FALSE, QuotaReservedReason.PENDING).steps()
     assert life.message(RESERVED) == text
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kubemachinery import meta
+from kubemachinery import conditions, meta
 from lifecycle.stories import ONE_CHECK, Life, world
-from pykueue.api import conditions, kueue, names
+from pykueue.api import kueue, names
 from pykueue.api.autoscaling import ProvisioningRequest, ProvisioningRequestSpec, ProvisioningRequestStatus
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import provisioning
@@ -98,7 +98,7 @@ def test_a_plan_that_was_carried_out_has_nothing_left_to_do() -> None:
 
 
 def test_an_evicted_workload_keeps_no_request_and_asks_for_none() -> None:
-    life = reserving().told(WorkloadCondition.EVICTED, conditions.Status.TRUE, "Preempted")
+    life = reserving().told(WorkloadCondition.EVICTED, conditions.ConditionStatus.TRUE, "Preempted")
     assert due(life, request(1)) == ProvisioningPlan(unused=(request(1),))
     assert due(life, request(1), cleanup=False) == ProvisioningPlan()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
 from lifecycle.stories import ONE_CHECK, START, Life, assigned, workload, world
 from pykueue.api import kueue
-from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.lifecycle import eviction, reservation, workload_changes
 from pykueue.lifecycle.facts import CheckFacts, LifecycleOptions
 
@@ -78,7 +79,7 @@ def test_the_bank_holds_no_more_than_its_field() -> None:
 
 def test_time_that_ran_out_is_not_banked_so_that_a_reactivated_workload_has_it_all() -> None:
     reason = EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED
-    life = Life().reserved().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, reason).released()
+    life = Life().reserved().after(60).told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, reason).released()
     assert life.workload.status.accumulated_past_execution_time_seconds is None
 
 

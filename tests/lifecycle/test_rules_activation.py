@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MINUTE, SECOND
 from lifecycle.stories import START, Life
-from pykueue.api.conditions import DeactivationReason, EvictedReason, PreemptedReason, Status, WorkloadCondition
+from pykueue.api.conditions import DeactivationReason, EvictedReason, PreemptedReason, WorkloadCondition
 from pykueue.lifecycle import eviction, states, workload_changes
 
 
@@ -42,7 +43,7 @@ def test_a_deactivation_of_our_own_is_a_wish_first_then_done_then_an_eviction_wi
     cause: DeactivationReason,
 ) -> None:
     life = Life().reserved().write((workload_changes.SetRequeue(3, None),))
-    life.told(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, cause, "enough")
+    life.told(WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, cause, "enough")
     assert life.look().changes == (workload_changes.DeactivateWorkload(),)
     life.steps()
     assert life.conditions["Evicted"] == f"True/DeactivatedDueTo{cause}"
@@ -56,7 +57,7 @@ def test_a_deactivation_of_our_own_is_a_wish_first_then_done_then_an_eviction_wi
 @pytest.mark.parametrize("reason", [reason for reason in EvictedReason if reason.startswith("Deactivated")])
 def test_reactivation_queues_it_whatever_the_deactivation_was_for(reason: EvictedReason) -> None:
     """S2: not only after a deactivation without a cause."""
-    life = Life().told(WorkloadCondition.REQUEUED, Status.FALSE, reason).steps()
+    life = Life().told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, reason).steps()
     assert life.conditions["Requeued"] == "True/Reactivated"
 
 
@@ -73,7 +74,7 @@ def test_out_of_the_queue_until_its_time_and_the_count_stays() -> None:
     life = (
         Life()
         .write((workload_changes.SetRequeue(2, START + MINUTE),))
-        .told(WorkloadCondition.REQUEUED, Status.FALSE, EvictedReason.PODS_READY_TIMEOUT)
+        .told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, EvictedReason.PODS_READY_TIMEOUT)
     )
     assert life.look() == life.look().__class__((), START + MINUTE)
     life.after(60).steps()
@@ -84,10 +85,10 @@ def test_out_of_the_queue_until_its_time_and_the_count_stays() -> None:
 
 def test_one_that_still_holds_quota_keeps_its_time_to_come_back() -> None:
     life = Life().reserved().write((workload_changes.SetRequeue(1, START + SECOND),))
-    life.told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).after(5).steps()
+    life.told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PODS_READY_TIMEOUT).after(5).steps()
     assert states.requeue_at(life.workload) == START + SECOND
 
 
 def test_a_preempted_workload_is_not_released_from_what_it_was_not_kept_by() -> None:
-    life = Life().told(WorkloadCondition.REQUEUED, Status.FALSE, EvictedReason.PREEMPTED).steps()
+    life = Life().told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, EvictedReason.PREEMPTED).steps()
     assert life.conditions["Requeued"] == "False/Preempted"

@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from kubemachinery import meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MINUTE, SECOND, Condition
 from lifecycle.stories import ONE_CHECK, START, TWO_CHECKS, Life, assigned, workload, world
 from pykueue.api import kueue
-from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, StopPolicy
 from pykueue.lifecycle import checks, eviction, states, workload_changes
 from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts, LocalQueueFacts, WorkloadFacts
@@ -361,7 +362,7 @@ def test_a_reservation_without_checks_is_admitted_as_it_stands() -> None:
     life.write(
         (
             workload_changes.SetAdmission(assigned()),
-            workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.TRUE, "x", ""),
+            workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.TRUE, "x", ""),
         )
     )
     assert not life.look().recheck

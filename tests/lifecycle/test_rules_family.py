@@ -8,11 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kubemachinery import meta
+from kubemachinery import conditions, meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MINUTE, SECOND
 from lifecycle.stories import START, Life, assigned, workload, world
-from pykueue.api import conditions, kueue, labels
-from pykueue.api.conditions import EvictedReason, Status, WorkloadCondition
+from pykueue.api import kueue, labels
+from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, states, variants, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
@@ -86,9 +87,9 @@ def inactive(variant: Workload) -> Workload:
 
 def blocked(variant: Workload) -> Workload:
     said = (
-        workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "AdmissionGated", ""),
+        workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, "AdmissionGated", ""),
         workload_changes.SetCondition(
-            WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.TRUE, "PreemptionGated", ""
+            WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, ConditionStatus.TRUE, "PreemptionGated", ""
         ),
     )
     return workload_changes.apply_to(variant, said, START)
@@ -298,7 +299,7 @@ def test_a_parent_that_backs_off_is_not_admitted_before_its_time() -> None:
 
 def test_the_readiness_of_the_pods_is_copied_to_the_variant_that_runs() -> None:
     a, b, c = family()
-    said = workload_changes.SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, "Started", "all run")
+    said = workload_changes.SetCondition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started", "all run")
     of = workload_changes.apply_to(admitted(parent()), (said,), START)
     runs = admitted(a)
     step = due(of, (runs, inactive(b), inactive(c)))
@@ -307,7 +308,7 @@ def test_the_readiness_of_the_pods_is_copied_to_the_variant_that_runs() -> None:
 
 
 def test_a_finished_parent_finishes_its_variants() -> None:
-    said = workload_changes.SetCondition(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded", "done")
+    said = workload_changes.SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded", "done")
     a, b, c = family()
     step = due(workload_changes.apply_to(parent(), (said,), START), (a, b, c))
     assert [says(after(step, each), WorkloadCondition.FINISHED) for each in (a, b, c)] == ["True/Succeeded"] * 3
@@ -329,6 +330,8 @@ def test_the_gate_of_the_best_blocked_variant_is_opened_and_the_next_after_five_
 def test_no_gate_is_opened_before_a_better_variant_was_evaluated() -> None:
     a, b, c = family()
     assert due(parent(), (a, blocked(b), c)).actions == ()
-    waits = workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "ExceedsMaxQuota", "")
+    waits = workload_changes.SetCondition(
+        WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, "ExceedsMaxQuota", ""
+    )
     tried = workload_changes.apply_to(a, (waits,), START)
     assert [one.workload for one in due(parent(), (tried, blocked(b), c)).actions if isinstance(one, ChangeMember)]

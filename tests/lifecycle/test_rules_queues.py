@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from kubemachinery.conditions import ConditionStatus
 from lifecycle.stories import ONE_CHECK, Life, world
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import EvictedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import StopPolicy
 from pykueue.lifecycle.facts import (
     ClusterQueueFacts,
@@ -117,7 +118,7 @@ def test_a_queue_that_starts_again_lets_back_those_it_drained_and_no_others(kind
     life.steps()
     assert life.conditions["Requeued"] == f"True/{kind}Restarted"
     assert life.conditions["QuotaReserved"] == "False/PendingEvaluation"
-    late = Life(facts=RUNNING).told(WorkloadCondition.REQUEUED, Status.FALSE, EvictedReason.PREEMPTED)
+    late = Life(facts=RUNNING).told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, EvictedReason.PREEMPTED)
     assert late.steps().conditions["Requeued"] == "False/Preempted"
 
 
@@ -175,24 +176,30 @@ def test_a_blocker_that_stays_changes_nothing_twice() -> None:
 
 @pytest.mark.parametrize("word", ["WaitingForQuota", "NoMatchingFlavor", "WaitingForPreemptedWorkloads"])
 def test_what_the_scheduler_said_stays_until_it_speaks_again(word: str) -> None:
-    life = Life().told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, word, "cpu: 3 more needed").steps()
+    life = Life().told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, word, "cpu: 3 more needed").steps()
     assert life.conditions["QuotaReserved"] == f"False/{word}"
     assert life.message(WorkloadCondition.QUOTA_RESERVED) == "cpu: 3 more needed"
 
 
 def test_the_verdict_over_one_that_is_scheduled_alike_is_taken_over() -> None:
     known = with_(RUNNING, known_failure=KnownFailure(QuotaReservedReason.EXCEEDS_MAX_QUOTA))
-    life = Life(facts=known).told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.SUSPENDED).steps()
+    life = (
+        Life(facts=known)
+        .told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.SUSPENDED)
+        .steps()
+    )
     assert life.conditions["QuotaReserved"] == "False/ExceedsMaxQuota"
     bypassed = "Bypassed scheduling evaluation because an equivalent workload recently failed"
     assert life.message(WorkloadCondition.QUOTA_RESERVED) == bypassed
     assert Life(facts=known).look().changes == ()
-    spoken = Life(facts=known).told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, "WaitingForQuota").steps()
+    spoken = Life(facts=known).told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, "WaitingForQuota").steps()
     assert spoken.conditions["QuotaReserved"] == "False/WaitingForQuota"
 
 
 def test_one_on_hold_is_left_alone_whatever_its_queues_are() -> None:
-    life = Life(facts=WorkloadFacts()).told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD)
+    life = Life(facts=WorkloadFacts()).told(
+        WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ON_HOLD
+    )
     assert life.steps().conditions["QuotaReserved"] == "False/OnHold"
 
 
@@ -246,8 +253,8 @@ def test_a_gate_that_is_switched_off_holds_nobody() -> None:
 
 
 def test_the_same_word_for_preemption_gates_is_the_schedulers() -> None:
-    life = Life().told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ADMISSION_GATED)
-    life.told(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.TRUE, "PreemptionGated").steps()
+    life = Life().told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ADMISSION_GATED)
+    life.told(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, ConditionStatus.TRUE, "PreemptionGated").steps()
     assert life.conditions["QuotaReserved"] == "False/AdmissionGated"
 
 

@@ -6,11 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from kubemachinery import meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import HOUR, MINUTE, SECOND
 from laws.lives import CLAIMING
 from lifecycle.stories import START, Life, workload
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import EvictedReason, FinishedReason, Status, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, FinishedReason, WorkloadCondition
 from pykueue.lifecycle import backoff, finishing, readiness, states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions, PodsReadyOptions, WorkloadFacts
 from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
@@ -42,7 +43,7 @@ def test_pods_that_do_not_start_in_time_cost_the_place() -> None:
 def test_requeue_at_is_removed_after_the_backoff_also_while_quota_is_held() -> None:
     """As when the job has not stopped yet: `Requeued` is False, and the quota is not given back."""
     life = Life(options=QUICK).reserved().after(10).steps()
-    life.told(WorkloadCondition.REQUEUED, Status.FALSE, "PodsReadyTimeout").after(60).steps()
+    life.told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, "PodsReadyTimeout").after(60).steps()
     assert states.is_reserved(life.workload)
     assert life.conditions["Requeued"] == "True/BackoffFinished"
     assert states.requeue_at(life.workload) is None
@@ -61,7 +62,7 @@ def test_pods_that_do_not_come_back_in_time_cost_it_too_by_their_own_clock() -> 
 
 def test_no_recovery_timeout_means_that_recovery_may_take_for_ever() -> None:
     life = Life(options=LifecycleOptions(pods_ready=PodsReadyOptions(recovery_timeout=0))).reserved()
-    life.told(WorkloadCondition.PODS_READY, Status.FALSE, "WaitForRecovery").after(10**6)
+    life.told(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForRecovery").after(10**6)
     assert life.look().changes == ()
     assert life.look().wake_at is None
 
@@ -126,13 +127,13 @@ def test_chance_only_lengthens_a_wait_a_little() -> None:
 def test_how_readiness_goes_on(before: tuple[str, str] | None, is_ready: bool, after: str) -> None:
     life = Life().reserved()
     if before:
-        life.told(WorkloadCondition.PODS_READY, Status(before[0]), before[1])
+        life.told(WorkloadCondition.PODS_READY, ConditionStatus(before[0]), before[1])
     life.write(readiness.pods_ready(life.workload, is_ready, life.options))
     assert life.conditions["PodsReady"] == after
 
 
 def test_one_that_is_not_admitted_waits_for_its_start() -> None:
-    life = Life().told(WorkloadCondition.PODS_READY, Status.TRUE, "Started")
+    life = Life().told(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started")
     life.write(readiness.pods_ready(life.workload, True, life.options))
     assert life.conditions["PodsReady"] == "False/WaitForStart"
     assert readiness.pods_ready(life.workload, True, life.options) == ()
@@ -163,7 +164,7 @@ def test_what_was_given_back_stays_so_while_quota_is_held() -> None:
 def test_time_is_up_once_all_admissions_together_took_it() -> None:
     life = Life(workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None)).reserved()
     assert life.look().wake_at == START + 100 * SECOND
-    life.after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).released().after(
+    life.after(60).told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED).released().after(
         1000
     ).reserved()
     assert life.look().wake_at == life.now + 40 * SECOND

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from kubemachinery import meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
 from lifecycle.stories import START, Life, assigned, workload
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.states import IllegalMove, State
 
@@ -33,12 +34,12 @@ def test_the_state_is_read_from_conditions_and_never_from_the_admission() -> Non
 def test_the_first_state_that_holds_counts(said: list[WorkloadCondition], state: State) -> None:
     life = Life()
     for condition in said:
-        life.told(condition, Status.TRUE, "Because")
+        life.told(condition, ConditionStatus.TRUE, "Because")
     assert states.state(life.workload) is state
 
 
 def test_an_illegal_move_raises_with_the_story() -> None:
-    before = Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded").workload
+    before = Life().told(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded").workload
     after = workload_changes.apply_to(before, (workload_changes.DropCondition(WorkloadCondition.FINISHED),), START)
     with pytest.raises(IllegalMove, match=r"team/train .* finished to pending; it was Finished=True/Succeeded since"):
         states.check_move(before, after)
@@ -61,7 +62,7 @@ def test_every_listed_check_has_to_be_ready(state: str, ready: bool) -> None:
 
 
 def test_waiting_is_counted_from_the_last_requeue_also_from_a_refusal() -> None:
-    life = Life().after(60).told(WorkloadCondition.REQUEUED, Status.FALSE, "PodsReadyTimeout")
+    life = Life().after(60).told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, "PodsReadyTimeout")
     assert states.queued_since(workload()) == START
     assert states.queued_since(life.workload) == START + 60 * SECOND
 

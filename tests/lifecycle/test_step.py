@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import HOUR, MINUTE, SECOND
 from lifecycle.stories import ONE_CHECK, START, Life, workload, world
 from pykueue.api import kueue
-from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
+from pykueue.api.conditions import DeactivationReason, WorkloadCondition
 from pykueue.lifecycle import workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions, PodsReadyOptions
 from pykueue.lifecycle.step import RULES, LifecycleStep
@@ -52,7 +53,9 @@ def test_the_object_is_changed_only_once_nothing_is_due_on_the_status() -> None:
         workload(preemption_gates=(kueue.PreemptionGate(name="g"),)),
         options=LifecycleOptions(orchestrated_preemption=True),
     )
-    life.reserved().told(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, DeactivationReason.ADMISSION_CHECK)
+    life.reserved().told(
+        WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, DeactivationReason.ADMISSION_CHECK
+    )
     first = life.look().changes
     assert [type(one) for one in first] == [SetPreemptionGates]
     assert life.write(first).look().changes == (DeactivateWorkload(),)

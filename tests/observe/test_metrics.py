@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kubemachinery import meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
 from pykueue import settings
 from pykueue.api import kueue
@@ -19,7 +20,6 @@ from pykueue.api.conditions import (
     FinishedReason,
     PreemptedReason,
     QuotaReservedReason,
-    Status,
     UnderlyingCause,
     WorkloadCondition,
 )
@@ -173,7 +173,7 @@ def test_ready_pods_are_timed_from_queueing_and_from_admission() -> None:
         admission=kueue.Admission(cluster_queue="cq"),
     )
     metrics = Metrics(EVERYTHING)
-    metrics.changes(ready, (SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, "Started", ""),))
+    metrics.changes(ready, (SetCondition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started", ""),))
     found = series(metrics)
     labels = 'cluster_queue="cq",priority_class="high",replica_role="standalone"'
     assert found[f"kueue_ready_wait_time_seconds_sum{{{labels}}}"] == 40

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from kubemachinery import codec
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MILLISECOND, SECOND
 from lifecycle.stories import START, Life, assigned, workload
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.lifecycle import workload_changes
 from pykueue.state import workload_info
@@ -21,9 +22,9 @@ from pykueue.state import workload_info
         Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}),
         Life().activate(False),
         Life().reserved(),
-        Life().told(WorkloadCondition.FINISHED, Status.TRUE, "Succeeded"),
-        Life().told(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, QuotaReservedReason.ON_HOLD),
-        Life().told(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, Status.TRUE, "Preempted"),
+        Life().told(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded"),
+        Life().told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ON_HOLD),
+        Life().told(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, ConditionStatus.TRUE, "Preempted"),
     ],
 )
 def test_what_keeps_a_workload_out_of_the_queue(life: Life) -> None:
@@ -38,18 +39,25 @@ def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
 
 
 def test_the_place_in_the_queue_after_an_eviction() -> None:
-    late = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PODS_READY_TIMEOUT).workload
+    late = (
+        Life()
+        .after(60)
+        .told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PODS_READY_TIMEOUT)
+        .workload
+    )
     assert workload_info.queue_time(late, SchedulingPolicy()) == START + 60 * SECOND
     assert workload_info.queue_time(late, SchedulingPolicy(order_by_eviction=False)) == START
-    retried = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.ADMISSION_CHECK).workload
+    retried = (
+        Life().after(60).told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.ADMISSION_CHECK).workload
+    )
     assert workload_info.queue_time(retried, SchedulingPolicy(order_by_eviction=False)) == START + 60 * SECOND
-    victim = Life().after(60).told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED).workload
+    victim = Life().after(60).told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED).workload
     assert workload_info.queue_time(victim, SchedulingPolicy()) == START
 
 
 def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() -> None:
     reason = PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
-    victim = Life().after(60).told(WorkloadCondition.PREEMPTED, Status.TRUE, reason).workload
+    victim = Life().after(60).told(WorkloadCondition.PREEMPTED, ConditionStatus.TRUE, reason).workload
     assert (
         workload_info.queue_time(victim, SchedulingPolicy(priority_sorting_within_cohort=False))
         == START + 60 * SECOND + MILLISECOND
@@ -70,7 +78,7 @@ def test_a_second_pass_is_for_a_placement_that_waited_for_its_checks() -> None:
     life.write((workload_changes.SetAdmission(kueue.Admission(cluster_queue="cq", pod_set_assignments=(delayed,))),))
     assert not workload_info.needs_second_pass(life.workload)
     assert workload_info.needs_second_pass(life.says("c1", "Ready").workload)
-    evicted = life.told(WorkloadCondition.EVICTED, Status.TRUE, EvictedReason.PREEMPTED)
+    evicted = life.told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED)
     assert not workload_info.needs_second_pass(evicted.workload)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kubemachinery import meta, selectors
+from kubemachinery import conditions, meta, selectors
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
 from pykueue.analysis import object_changes
 from pykueue.analysis.object_changes import Objects, Part
-from pykueue.api import conditions, kube, kueue, labels
-from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, Status, WorkloadCondition
+from pykueue.api import kube, kueue, labels
+from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, WorkloadCondition
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.queues import References
@@ -55,7 +56,7 @@ def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -
     until = workload_info.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
     if until > now:
         yield Gate(f"its back-off ends at {meta.format_time(until)}", object_changes.Later(until))
-    elif requeued is not None and requeued.status == Status.FALSE and states.is_active(workload):
+    elif requeued is not None and requeued.status == ConditionStatus.FALSE and states.is_active(workload):
         yield Gate(f"it is held back from queueing: {requeued.reason}")
     failed = [check.name for check in workload.status.admission_checks if check.state in _SAID_NO]
     if failed:

@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from kubemachinery import meta, quantity
+from kubemachinery import conditions, meta, quantity
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import conditions, kube, kueue
-from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
+from pykueue.api import kube, kueue
+from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 
@@ -306,7 +307,7 @@ class GetReady(Part):
             others = conditions.without(found.status.conditions, ActiveCondition.ACTIVE)
             yes = meta.Condition(
                 type=ActiveCondition.ACTIVE.value,
-                status=Status.TRUE.value,
+                status=ConditionStatus.TRUE.value,
                 reason=AdmissionCheckActiveReason.ACTIVE.value,
             )
             return msgspec.structs.replace(

@@ -140,7 +140,8 @@ def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
 @_asks(of_namespaces=False)
 def cluster_queues(ask: Ask, active: bool | None) -> None:
     """List ClusterQueues."""
-    from pykueue.api import conditions, kueue
+    from kubemachinery import conditions
+    from pykueue.api import kueue
 
     def is_active(queue: kueue.ClusterQueue) -> bool:
         return conditions.is_true(queue.status.conditions, "Active")

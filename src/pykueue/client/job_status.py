@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kubemachinery import quantity
-from pykueue.api import conditions, kube, kueue, labels
+from kubemachinery import conditions, quantity
+from pykueue.api import kube, kueue, labels
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.core import requests
 from pykueue.lifecycle import states

@@ -9,13 +9,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kubemachinery import codec, meta
+from kubemachinery import codec, conditions, meta
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.unstructured import Tree
-from pykueue.api import conditions, kube, kueue, labels, registry
+from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import states
 from pykueue.observe import visibility

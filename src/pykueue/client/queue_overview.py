@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kubemachinery import quantity
+from kubemachinery import conditions, quantity
 from kubemachinery.quantity import Quantity
-from pykueue.api import conditions, kueue
+from pykueue.api import kueue
 
 
 @dataclass(frozen=True, slots=True)

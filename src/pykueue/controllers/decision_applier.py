@@ -16,11 +16,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from kubemachinery import meta
+from kubemachinery import conditions, meta
 from kubemachinery.client.errors import ApiError, Conflict, Fenced, Invalid, KubeError, NotFound, Unanswered
 from kubemachinery.client.informer import Informer, ObjectKey
 from kubemachinery.clock import Clock
-from pykueue.api import conditions, kueue, labels
+from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, QuotaReservedReason
 from pykueue.controllers.workload_writer import Writer, revision
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kubemachinery import meta, unstructured
+from kubemachinery import conditions, meta, unstructured
 from kubemachinery.client.informer import InformerEvent as News
 from kubemachinery.clock import Clock
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
-from pykueue.api import conditions, kueue, labels
-from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
+from pykueue.api import kueue, labels
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
 from pykueue.controllers.informers import Informers
 from pykueue.jobs import pod, triggers
@@ -100,7 +101,7 @@ class Measures:
         if old is None or new is None or states.is_finished(old):
             return
         over = conditions.find(new.status.conditions, WorkloadCondition.FINISHED)
-        if over is not None and over.status == Status.TRUE:
+        if over is not None and over.status == ConditionStatus.TRUE:
             at = states.since(new, WorkloadCondition.FINISHED) or 0
             # Which end it was makes no difference to the figures but one.
             ended = finishing.finish(old, FinishedReason.SUCCEEDED, "", at)

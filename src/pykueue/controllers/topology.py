@@ -32,9 +32,10 @@ from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, format_time, parse_time
 from pykueue.api import kube, kueue, labels, nodes, registry
-from pykueue.api.conditions import EvictedReason, Status
+from pykueue.api.conditions import EvictedReason
 from pykueue.controllers import topology_ranks
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
@@ -249,7 +250,7 @@ class NodeController:
     def _may_come_back(self, node: kube.Node | None) -> int:
         """For how many nanoseconds nothing is decided about a node that is not Ready."""
         ready = _ready(node) if node is not None else None
-        if self._choices.on_pod_termination or ready is None or ready.status == Status.TRUE:
+        if self._choices.on_pod_termination or ready is None or ready.status == ConditionStatus.TRUE:
             return 0
         since = ready.last_transition_time
         return 0 if since is None else parse_time(since) + _NOT_READY_NANOSECONDS - self._clock.now()
@@ -284,7 +285,7 @@ class NodeController:
         goes_on = any(pod.spec.node_name == name and _goes_on(pod) for pod in self._pods(key, workload))
         after_its_pods = _Judgement(not goes_on, True)
         ailing = after_its_pods if self._choices.on_pod_termination else _Judgement(True, False)
-        if ready.status != Status.TRUE:
+        if ready.status != ConditionStatus.TRUE:
             return ailing
         taints = [taint for taint in node.spec.taints if taint.effect in _TAINTS] if self._choices.on_taints else []
         borne = list(self._tolerations(workload, name))

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykueue.api import conditions, kueue
+from kubemachinery import conditions
+from pykueue.api import kueue
 from pykueue.api.conditions import ActiveCondition
 from pykueue.core import amounts, quota
 from pykueue.core.amounts import UNLIMITED
@@ -306,4 +307,8 @@ def _name(node: QuotaNode | None) -> str:
 
 def _problem(queue: kueue.ClusterQueue) -> str:
     found = conditions.find(queue.status.conditions, ActiveCondition.ACTIVE)
-    return (found.message or found.reason) if found is not None and found.status == conditions.Status.FALSE else ""
+    return (
+        (found.message or found.reason)
+        if found is not None and found.status == conditions.ConditionStatus.FALSE
+        else ""
+    )

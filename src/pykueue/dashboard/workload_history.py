@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from pykueue.api import conditions, kube, kueue
+from kubemachinery import conditions
+from pykueue.api import kube, kueue
 from pykueue.dashboard import workload_table
 from pykueue.dashboard.workload_table import Row
 from pykueue.lifecycle import states
@@ -79,7 +80,7 @@ def _birth(workload: kueue.Workload) -> Iterator[Tree]:
 
 def _conditions(workload: kueue.Workload) -> Iterator[Tree]:
     for each in workload.status.conditions:
-        what = each.type if each.status == conditions.Status.TRUE else f"{each.type}: {each.status}"
+        what = each.type if each.status == conditions.ConditionStatus.TRUE else f"{each.type}: {each.status}"
         yield _told("condition", each.last_transition_time, what, each.message, each.reason)
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kubemachinery import codec, unstructured
+from kubemachinery import codec, conditions, unstructured
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
 from kubemachinery.unstructured import Tree
-from pykueue.api import conditions, kueue, labels
-from pykueue.api.conditions import Status, WorkloadCondition
+from pykueue.api import kueue, labels
+from pykueue.api.conditions import WorkloadCondition
 from pykueue.jobs import pod as pods
 from pykueue.jobs import workload_matching, workload_sync, workloads
 from pykueue.jobs.actions import (
@@ -177,17 +178,17 @@ class PodGroup(GenericJob):
         """`WaitingForReplacementPods`, which keeps the Workload out of the queue while pods are missing."""
         before = conditions.find(workload.status.conditions, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS)
         if not self.absent:
-            if before is None or before.status == Status.FALSE:
+            if before is None or before.status == ConditionStatus.FALSE:
                 return ()
-            return (_replacement(Status.FALSE, PODS_READY, "No pods need replacement"),)
+            return (_replacement(ConditionStatus.FALSE, PODS_READY, "No pods need replacement"),)
         evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
-        if evicted is not None and evicted.status == Status.TRUE:
-            if before is not None and (before.status, before.reason) == (Status.TRUE, evicted.reason):
+        if evicted is not None and evicted.status == ConditionStatus.TRUE:
+            if before is not None and (before.status, before.reason) == (ConditionStatus.TRUE, evicted.reason):
                 return ()
-            return (_replacement(Status.TRUE, evicted.reason, evicted.message),)
-        if before is not None and before.status == Status.TRUE:
+            return (_replacement(ConditionStatus.TRUE, evicted.reason, evicted.message),)
+        if before is not None and before.status == ConditionStatus.TRUE:
             return ()
-        return (_replacement(Status.TRUE, PODS_FAILED, "Some failed pods need replacement"),)
+        return (_replacement(ConditionStatus.TRUE, PODS_FAILED, "Some failed pods need replacement"),)
 
     # --- Starting and stopping ----------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class PodGroup(GenericJob):
         return pods.let_go(self, self.members)
 
 
-def _replacement(status: Status, reason: str, message: str) -> SetCondition:
+def _replacement(status: ConditionStatus, reason: str, message: str) -> SetCondition:
     return SetCondition(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, status, reason, message)
 
 

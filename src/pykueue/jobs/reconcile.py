@@ -23,9 +23,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kubemachinery import unstructured
+from kubemachinery import conditions, unstructured
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import conditions, labels
+from pykueue.api import labels
 from pykueue.api.conditions import DeactivationReason, FinishedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
 from pykueue.jobs import pod_group, podsets, selection, unreadable_owners, workload_matching, workload_sync, workloads
@@ -200,7 +200,7 @@ _ALREADY_REPORTED: Final = frozenset({FinishedReason.SUCCEEDED, FinishedReason.F
 
 def _workload_finished(matched: _MatchedJob) -> Actions | None:
     end = conditions.find(matched.workload.status.conditions, WorkloadCondition.FINISHED)
-    if end is None or end.status != conditions.Status.TRUE:
+    if end is None or end.status != conditions.ConditionStatus.TRUE:
         return None
     let_go = () if workloads.is_elastic(matched.job, matched.options) else _released(matched.workload)
     writes = (*matched.job.finalize(), *let_go)
@@ -246,7 +246,7 @@ def _pods(matched: _MatchedJob) -> Actions | None:
 
 def _evicted(matched: _MatchedJob) -> Actions | None:
     evicted = conditions.find(matched.workload.status.conditions, WorkloadCondition.EVICTED)
-    if evicted is None or evicted.status != conditions.Status.TRUE:
+    if evicted is None or evicted.status != conditions.ConditionStatus.TRUE:
         return None
     actions = [*matched.stop(StopReason.WORKLOAD_EVICTED, evicted.message, evicted.reason)]
     if not states.is_reserved(matched.workload):

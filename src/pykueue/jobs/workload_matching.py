@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kubemachinery import codec
+from kubemachinery import codec, conditions
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
-from pykueue.api import conditions
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.jobs import podsets, slices, workload_sync, workloads

@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Condition, Nanoseconds, format_time
-from pykueue.api import conditions
-from pykueue.api.conditions import Status
 from pykueue.api.kueue import Admission, AdmissionCheckState, CheckState, Workload
 from pykueue.lifecycle import states
 from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts
@@ -125,12 +125,12 @@ def _asked_anew(check: AdmissionCheckState, now: Nanoseconds) -> AdmissionCheckS
 
 _RETRY, _REJECT, _PREEMPTION_REQUIRED = "Retry", "Reject", "PreemptionRequired"
 
-_AS_CONDITION: Final[Mapping[CheckState, tuple[Status, str]]] = {
-    CheckState.PENDING: (Status.UNKNOWN, "Pending"),
-    CheckState.READY: (Status.TRUE, "Ready"),
-    CheckState.RETRY: (Status.FALSE, _RETRY),
-    CheckState.REJECTED: (Status.FALSE, _REJECT),
-    CheckState.PREEMPTION_REQUIRED: (Status.UNKNOWN, _PREEMPTION_REQUIRED),
+_AS_CONDITION: Final[Mapping[CheckState, tuple[ConditionStatus, str]]] = {
+    CheckState.PENDING: (ConditionStatus.UNKNOWN, "Pending"),
+    CheckState.READY: (ConditionStatus.TRUE, "Ready"),
+    CheckState.RETRY: (ConditionStatus.FALSE, _RETRY),
+    CheckState.REJECTED: (ConditionStatus.FALSE, _REJECT),
+    CheckState.PREEMPTION_REQUIRED: (ConditionStatus.UNKNOWN, _PREEMPTION_REQUIRED),
 }
 
 
@@ -141,11 +141,11 @@ def meaning(condition: Condition) -> CheckState:
     `BookQuotaRequired` where an external quota is reached. What the manager does is the same for both.
     """
     match condition.status, condition.reason:
-        case Status.TRUE, _:
+        case ConditionStatus.TRUE, _:
             return CheckState.READY
-        case Status.FALSE, "Reject" | "Rejected":
+        case ConditionStatus.FALSE, "Reject" | "Rejected":
             return CheckState.REJECTED
-        case Status.FALSE, _:
+        case ConditionStatus.FALSE, _:
             return CheckState.RETRY
         case _, "PreemptionRequired" | "BookQuotaRequired":
             return CheckState.PREEMPTION_REQUIRED

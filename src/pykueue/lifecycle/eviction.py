@@ -12,13 +12,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds, format_time
-from pykueue.api import conditions, labels
+from pykueue.api import labels
 from pykueue.api.conditions import (
     EvictedReason,
     PreemptedReason,
     QuotaReservedReason,
-    Status,
     UnderlyingCause,
     WorkloadCondition,
 )
@@ -63,7 +64,7 @@ def evict(
     status = workload.status
     counted = EvictedReason.DEACTIVATED if is_deactivation(reason) else reason
     made: Changes = (
-        SetCondition(WorkloadCondition.EVICTED, Status.TRUE, reason, message),
+        SetCondition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, reason, message),
         *((SetNominations(),) if status.cluster_name or status.nominated_cluster_names else ()),
         *checks.with_checks(workload, checks.reset(status.admission_checks, now)),
         *((SetUnhealthyNodes(),) if status.unhealthy_nodes else ()),
@@ -96,7 +97,7 @@ def _gates_closed(workload: Workload, reason: EvictedReason, message: str, now: 
         for gate in gates
     )
     blocked = states.has(workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
-    unblocked = SetCondition(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, Status.FALSE, reason, message)
+    unblocked = SetCondition(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, ConditionStatus.FALSE, reason, message)
     return (
         *((unblocked,) if blocked else ()),
         *((SetPreemptionGates(closed),) if closed != gates else ()),
@@ -136,7 +137,7 @@ def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nano
     if states.is_evicted(workload):
         return workload_changes.NOTHING
     return (
-        SetCondition(WorkloadCondition.PREEMPTED, Status.TRUE, reason, message),
+        SetCondition(WorkloadCondition.PREEMPTED, ConditionStatus.TRUE, reason, message),
         *evict(workload, EvictedReason.PREEMPTED, message, now),
         workload_changes.normal("Preempted", note or message),
     )
@@ -148,7 +149,7 @@ def release(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> 
     One that held no quota gives none back, and its way into the queue is open as it was.
     """
     evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
-    if evicted is None or evicted.status != Status.TRUE or not states.is_reserved(workload):
+    if evicted is None or evicted.status != ConditionStatus.TRUE or not states.is_reserved(workload):
         return workload_changes.NOTHING
     # A pod cannot be started a second time, so that a Workload which is one pod has nothing to come back with; unless
     # it was never admitted, and the pod is still at its gate.
@@ -159,7 +160,7 @@ def release(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> 
     return (
         SetCondition(
             WorkloadCondition.REQUEUED,
-            Status.TRUE if at_once else Status.FALSE,
+            ConditionStatus.TRUE if at_once else ConditionStatus.FALSE,
             evicted.reason or EvictedReason.DEACTIVATED,
             evicted.message,
         ),

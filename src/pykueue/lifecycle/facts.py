@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kubemachinery import meta
+from kubemachinery.conditions import is_true
 from kubemachinery.meta import MINUTE, Nanoseconds
-from pykueue.api import conditions, config, kueue
-from pykueue.api.conditions import QuotaReservedReason, is_true
+from pykueue.api import config, kueue
+from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
 
 # --- The world --------------------------------------------------------------------------------------------------------
 
@@ -97,9 +98,7 @@ def cluster_queue_of(workload: kueue.Workload, local_queue: kueue.LocalQueue | N
 
     Quota that is held is the affair of the queue it was taken from, whatever became of the LocalQueue since.
     """
-    if workload.status.admission is not None and is_true(
-        workload.status.conditions, conditions.WorkloadCondition.QUOTA_RESERVED
-    ):
+    if workload.status.admission is not None and is_true(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED):
         return workload.status.admission.cluster_queue
     return local_queue.spec.cluster_queue if local_queue else ""
 

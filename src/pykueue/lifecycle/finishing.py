@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api.conditions import FinishedReason, Status, WorkloadCondition
+from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes, Finished, SetCondition
@@ -14,7 +15,7 @@ def finish(workload: Workload, reason: FinishedReason, message: str, now: Nanose
     if states.is_finished(workload):
         return workload_changes.NOTHING
     return (
-        SetCondition(WorkloadCondition.FINISHED, Status.TRUE, reason, message),
+        SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, reason, message),
         Finished(states.cluster_queue(workload), reason, _executed(workload, now)),
     )
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
-from pykueue.api.conditions import (
-    BlockedOnPreemptionGatesReason,
-    QuotaReservedReason,
-    Status,
-    WorkloadCondition,
-)
+from pykueue.api.conditions import BlockedOnPreemptionGatesReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import PodSetRequest, Workload
 from pykueue.lifecycle import reservation, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
@@ -43,7 +39,7 @@ def wait(
 def _gated(message: str) -> SetCondition:
     return SetCondition(
         WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
-        Status.TRUE,
+        ConditionStatus.TRUE,
         BlockedOnPreemptionGatesReason.PREEMPTION_GATED,
         message,
     )

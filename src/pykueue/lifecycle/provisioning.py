@@ -19,11 +19,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Condition, Nanoseconds, format_time
-from pykueue.api import conditions, kube, labels, names
+from pykueue.api import kube, labels, names
 from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.api.conditions import ProvisioningRequestCondition as Said
-from pykueue.api.conditions import Status
 from pykueue.api.kueue import (
     AdmissionCheckState,
     CheckState,
@@ -213,7 +214,9 @@ def _answer(
         return check if is_ready else _ready(check, _NOT_NEEDED, (), now)
     if request is None:
         return check
-    said = {condition.type: condition for condition in request.status.conditions if condition.status == Status.TRUE}
+    said = {
+        condition.type: condition for condition in request.status.conditions if condition.status == ConditionStatus.TRUE
+    }
     if Said.FAILED in said:
         return _again(workload, check, config, request, said[Said.FAILED], now)
     if Said.CAPACITY_REVOKED in said:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, TypeAlias
 
+from kubemachinery import conditions
+from kubemachinery.conditions import Conditions, ConditionStatus
 from kubemachinery.meta import Nanoseconds, ObjectMeta
 from kubemachinery.quantity import QuantityText
-from pykueue.api import conditions, labels
-from pykueue.api.conditions import ActiveCondition, Conditions, Status
+from pykueue.api import labels
+from pykueue.api.conditions import ActiveCondition
 from pykueue.api.conditions import ClusterQueueActiveReason as Reason
 from pykueue.api.conditions import LocalQueueActiveReason as LocalReason
 from pykueue.api.kueue import (
@@ -171,9 +173,9 @@ def cluster_queue_status(
     """Whether it takes Workloads, what is taken of it, and how many wait."""
     found = blockers(cluster_queue, references)
     if not found:
-        status, reason, message = Status.TRUE, Reason.READY, "Can admit new workloads"
+        status, reason, message = ConditionStatus.TRUE, Reason.READY, "Can admit new workloads"
     else:
-        status, reason, message = Status.FALSE, found[0].reason, _cannot_admit(found)
+        status, reason, message = ConditionStatus.FALSE, found[0].reason, _cannot_admit(found)
     share = counted.weighted_share
     return ClusterQueueStatus(
         conditions=_active(cluster_queue.status.conditions, cluster_queue.metadata, status, reason, message, now),
@@ -194,7 +196,7 @@ def _cannot_admit(found: tuple[Blocker, ...]) -> str:
 
 
 def _active(
-    before: Conditions, metadata: ObjectMeta, status: Status, reason: str, message: str, now: Nanoseconds
+    before: Conditions, metadata: ObjectMeta, status: ConditionStatus, reason: str, message: str, now: Nanoseconds
 ) -> Conditions:
     return conditions.set_condition(
         before, ActiveCondition.ACTIVE, status, str(reason), message, now=now, generation=metadata.generation
@@ -256,17 +258,19 @@ def local_queue_status(
 
 def is_local_queue_active(local_queue: LocalQueue, cluster_queue: ClusterQueue | None) -> bool:
     """Whether Workloads can be admitted through it, as its condition `Active` states."""
-    return _local_queue_active(local_queue, cluster_queue)[0] is Status.TRUE
+    return _local_queue_active(local_queue, cluster_queue)[0] is ConditionStatus.TRUE
 
 
-def _local_queue_active(local_queue: LocalQueue, cluster_queue: ClusterQueue | None) -> tuple[Status, LocalReason, str]:
+def _local_queue_active(
+    local_queue: LocalQueue, cluster_queue: ClusterQueue | None
+) -> tuple[ConditionStatus, LocalReason, str]:
     if local_queue.spec.stop_policy != StopPolicy.NONE:
-        return Status.FALSE, LocalReason.STOPPED, "LocalQueue is stopped"
+        return ConditionStatus.FALSE, LocalReason.STOPPED, "LocalQueue is stopped"
     if cluster_queue is None:
-        return Status.FALSE, LocalReason.CLUSTER_QUEUE_DOES_NOT_EXIST, _NOT_INTO_CLUSTER_QUEUE
+        return ConditionStatus.FALSE, LocalReason.CLUSTER_QUEUE_DOES_NOT_EXIST, _NOT_INTO_CLUSTER_QUEUE
     if not conditions.is_true(cluster_queue.status.conditions, ActiveCondition.ACTIVE):
-        return Status.FALSE, LocalReason.CLUSTER_QUEUE_IS_INACTIVE, _NOT_INTO_CLUSTER_QUEUE
-    return Status.TRUE, LocalReason.READY, "Can submit new workloads to localQueue"
+        return ConditionStatus.FALSE, LocalReason.CLUSTER_QUEUE_IS_INACTIVE, _NOT_INTO_CLUSTER_QUEUE
+    return ConditionStatus.TRUE, LocalReason.READY, "Can submit new workloads to localQueue"
 
 
 def _local_flavors(cluster_queue: ClusterQueue | None, usage: Usage) -> tuple[LocalQueueFlavorUsage, ...]:

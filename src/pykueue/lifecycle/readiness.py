@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pykueue.api import conditions
-from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
+from pykueue.api.conditions import PodsReadyReason, WorkloadCondition
 from pykueue.api.kueue import ReclaimablePod, Workload
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
@@ -14,11 +15,11 @@ from pykueue.lifecycle.workload_changes import Changes, SetCondition, SetReclaim
 
 _RECOVERING: Final = frozenset({PodsReadyReason.WAIT_FOR_RECOVERY, PodsReadyReason.RECOVERED})
 
-_WORDS: Final[Mapping[PodsReadyReason, tuple[Status, str]]] = {
-    PodsReadyReason.WAIT_FOR_START: (Status.FALSE, "Not all pods are ready or succeeded"),
-    PodsReadyReason.STARTED: (Status.TRUE, "All pods reached readiness and the workload is running"),
-    PodsReadyReason.WAIT_FOR_RECOVERY: (Status.FALSE, "At least one pod has failed, waiting for recovery"),
-    PodsReadyReason.RECOVERED: (Status.TRUE, "All pods reached readiness and the workload is running"),
+_WORDS: Final[Mapping[PodsReadyReason, tuple[ConditionStatus, str]]] = {
+    PodsReadyReason.WAIT_FOR_START: (ConditionStatus.FALSE, "Not all pods are ready or succeeded"),
+    PodsReadyReason.STARTED: (ConditionStatus.TRUE, "All pods reached readiness and the workload is running"),
+    PodsReadyReason.WAIT_FOR_RECOVERY: (ConditionStatus.FALSE, "At least one pod has failed, waiting for recovery"),
+    PodsReadyReason.RECOVERED: (ConditionStatus.TRUE, "All pods reached readiness and the workload is running"),
 }
 
 
@@ -27,7 +28,7 @@ def pods_ready(workload: Workload, is_ready: bool, options: LifecycleOptions) ->
     if options.pods_ready is None:
         return workload_changes.NOTHING
     before = conditions.find(workload.status.conditions, WorkloadCondition.PODS_READY)
-    was_ready = before is not None and before.status == Status.TRUE
+    was_ready = before is not None and before.status == ConditionStatus.TRUE
     reason = before.reason if before else ""
     becomes = _next(states.is_admitted(workload), is_ready, was_ready, reason)
     status, message = _WORDS[becomes]

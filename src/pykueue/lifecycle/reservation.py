@@ -7,9 +7,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api import conditions
-from pykueue.api.conditions import AdmittedReason, EvictedReason, QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.conditions import AdmittedReason, EvictedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import Admission, Workload
 from pykueue.lifecycle import checks, states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
@@ -69,7 +70,7 @@ def reserve(
         SetAdmission(admission),
         SetCondition(
             WorkloadCondition.QUOTA_RESERVED,
-            Status.TRUE,
+            ConditionStatus.TRUE,
             QuotaReservedReason.QUOTA_RESERVED,
             f"Quota reserved in ClusterQueue {queue}",
         ),
@@ -94,7 +95,7 @@ def _seconds(lasted: Nanoseconds) -> int:
 def _ended(workload: Workload, type: WorkloadCondition) -> SetCondition:
     found = conditions.find(workload.status.conditions, type)
     before = found.message if found else ""
-    return SetCondition(type, Status.FALSE, QuotaReservedReason.QUOTA_RESERVED, f"Previously: {before}")
+    return SetCondition(type, ConditionStatus.FALSE, QuotaReservedReason.QUOTA_RESERVED, f"Previously: {before}")
 
 
 def ungated(workload: Workload) -> Changes:
@@ -143,7 +144,7 @@ def clear(
     workload: Workload, reason: QuotaReservedReason, message: str, options: LifecycleOptions, now: Nanoseconds
 ) -> Changes:
     """Without quota, for this reason; what it held is given back, without an eviction."""
-    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, word(reason, options), message)
+    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, word(reason, options), message)
     made: Changes = (said, *((SetAdmission(None),) if workload.status.admission else ()))
     return (*made, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
@@ -162,7 +163,7 @@ def admitted(workload: Workload, options: LifecycleOptions, now: Nanoseconds) ->
     """`Admitted` as it follows from the rest of the status, with the time banked when it ends."""
     status, reason, message = _verdict(workload, options)
     before = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
-    was, becomes = states.is_admitted(workload), status is Status.TRUE
+    was, becomes = states.is_admitted(workload), status is ConditionStatus.TRUE
     if not becomes and before is None and not _may_say_no(workload, options):
         return workload_changes.NOTHING
     if was == becomes and before is not None and (not options.observability or before.reason == reason):
@@ -173,26 +174,26 @@ def admitted(workload: Workload, options: LifecycleOptions, now: Nanoseconds) ->
     return (*said, *_banked(workload, now)) if was and not becomes else said
 
 
-def _verdict(workload: Workload, options: LifecycleOptions) -> tuple[Status, AdmittedReason, str]:
+def _verdict(workload: Workload, options: LifecycleOptions) -> tuple[ConditionStatus, AdmittedReason, str]:
     ready = states.are_checks_ready(workload)
     if not states.is_reserved(workload):
         if not options.observability and not ready:
             return (
-                Status.FALSE,
+                ConditionStatus.FALSE,
                 AdmittedReason.NO_RESERVATION_UNSATISFIED_CHECKS,
                 "The workload has no reservation and not all checks ready",
             )
-        return Status.FALSE, AdmittedReason.NO_RESERVATION, "The workload has no reservation"
+        return ConditionStatus.FALSE, AdmittedReason.NO_RESERVATION, "The workload has no reservation"
     if not ready:
         words = (AdmittedReason.UNSATISFIED_CHECKS, AdmittedReason.UNSATISFIED_ADMISSION_CHECKS)
-        return Status.FALSE, words[options.observability], "The workload has not all checks ready"
+        return ConditionStatus.FALSE, words[options.observability], "The workload has not all checks ready"
     if states.is_topology_pending(workload):
         return (
-            Status.FALSE,
+            ConditionStatus.FALSE,
             AdmittedReason.PENDING_DELAYED_TOPOLOGY_REQUESTS,
             "There are pending delayed topology requests",
         )
-    return Status.TRUE, AdmittedReason.ADMITTED, "The workload is admitted"
+    return ConditionStatus.TRUE, AdmittedReason.ADMITTED, "The workload is admitted"
 
 
 def _may_say_no(workload: Workload, options: LifecycleOptions) -> bool:
@@ -224,7 +225,7 @@ def _banked(workload: Workload, now: Nanoseconds) -> Changes:
     evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
     if (
         evicted is not None
-        and evicted.status == Status.TRUE
+        and evicted.status == ConditionStatus.TRUE
         and evicted.reason == EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED
     ):
         return workload_changes.NOTHING

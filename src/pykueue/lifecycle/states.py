@@ -24,9 +24,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from kubemachinery import meta
+from kubemachinery import conditions, meta
 from kubemachinery.meta import Nanoseconds, TimeText
-from pykueue.api import conditions, kueue, labels
+from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
 
@@ -72,12 +72,12 @@ def state(workload: Workload) -> State:
 
 
 # What a state rests on: the condition, and the status in which it says so.
-_CONDITION_OF: Final[Mapping[State, tuple[WorkloadCondition, conditions.Status]]] = {
-    State.FINISHED: (WorkloadCondition.FINISHED, conditions.Status.TRUE),
-    State.EVICTED: (WorkloadCondition.EVICTED, conditions.Status.TRUE),
-    State.ADMITTED: (WorkloadCondition.ADMITTED, conditions.Status.TRUE),
-    State.RESERVED: (WorkloadCondition.QUOTA_RESERVED, conditions.Status.TRUE),
-    State.PENDING: (WorkloadCondition.QUOTA_RESERVED, conditions.Status.FALSE),
+_CONDITION_OF: Final[Mapping[State, tuple[WorkloadCondition, conditions.ConditionStatus]]] = {
+    State.FINISHED: (WorkloadCondition.FINISHED, conditions.ConditionStatus.TRUE),
+    State.EVICTED: (WorkloadCondition.EVICTED, conditions.ConditionStatus.TRUE),
+    State.ADMITTED: (WorkloadCondition.ADMITTED, conditions.ConditionStatus.TRUE),
+    State.RESERVED: (WorkloadCondition.QUOTA_RESERVED, conditions.ConditionStatus.TRUE),
+    State.PENDING: (WorkloadCondition.QUOTA_RESERVED, conditions.ConditionStatus.FALSE),
 }
 
 
@@ -152,7 +152,11 @@ def is_finished(workload: Workload) -> bool:
 def is_on_hold(workload: Workload) -> bool:
     """Its owner does not want it to be tried for now."""
     found = conditions.find(workload.status.conditions, _RESERVED)
-    return found is not None and found.status == conditions.Status.FALSE and found.reason == QuotaReservedReason.ON_HOLD
+    return (
+        found is not None
+        and found.status == conditions.ConditionStatus.FALSE
+        and found.reason == QuotaReservedReason.ON_HOLD
+    )
 
 
 def is_gated(workload: Workload, *, gates_count: bool = True) -> bool:

@@ -23,10 +23,11 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from kubemachinery import meta
+from kubemachinery import conditions, meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MINUTE, Nanoseconds
-from pykueue.api import conditions, kueue, labels, names
-from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
+from pykueue.api import kueue, labels, names
+from pykueue.api.conditions import DeactivationReason, WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
@@ -191,7 +192,7 @@ def _finished(parent: Workload, variants: Sequence[Workload]) -> Iterator[Change
     assert end is not None, "a finished Workload has the condition"
     for variant in variants:
         if not states.is_finished(variant):
-            said = SetCondition(WorkloadCondition.FINISHED, Status.TRUE, end.reason, end.message)
+            said = SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, end.reason, end.message)
             yield ChangeMember(variant, (said,))
 
 
@@ -300,7 +301,7 @@ _NONE_RUNS: Final = "No variant is running"
 
 
 def _evict_parent(reason: str, message: str) -> Changes:
-    return (SetCondition(WorkloadCondition.EVICTED, Status.TRUE, reason, message),)
+    return (SetCondition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, reason, message),)
 
 
 # --- Activation -------------------------------------------------------------------------------------------------------
@@ -361,7 +362,7 @@ def _own_cause(variant: Workload) -> tuple[DeactivationReason, str] | None:
     """Why an inactive variant was deactivated, with the message, where the cause is its own: a check that rejected it,
     a limit that it exceeded."""
     evicted = conditions.find(variant.status.conditions, WorkloadCondition.EVICTED)
-    if states.is_active(variant) or evicted is None or evicted.status != Status.TRUE:
+    if states.is_active(variant) or evicted is None or evicted.status != ConditionStatus.TRUE:
         return None
     cause = next((cause for cause in DeactivationReason if cause.evicted == evicted.reason), None)
     return (cause, evicted.message) if cause is not None else None
@@ -377,7 +378,7 @@ def _rejected(parent: Workload, family: Sequence[Workload], policy: FamilyPolicy
     if not states.has(parent, WorkloadCondition.DEACTIVATION_TARGET):
         message = f"every variant was deactivated; flavor {flavor_of(family[0])}: {first[1]}"
         yield ChangeMember(
-            parent, (SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, first[0], message),)
+            parent, (SetCondition(WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, first[0], message),)
         )
 
 
@@ -411,14 +412,14 @@ def _adopted(parent: Workload, running: Workload, options: LifecycleOptions, now
     assert running.status.admission is not None, "an admitted variant has an admission"
     made = workload_changes.on_status(reservation.reserve(parent, running.status.admission, (), options, now))
     message = f"The variant {running.metadata.name} is admitted"
-    return (*made, SetCondition(WorkloadCondition.ADMITTED, Status.TRUE, "Admitted", message))
+    return (*made, SetCondition(WorkloadCondition.ADMITTED, ConditionStatus.TRUE, "Admitted", message))
 
 
 def _pods_ready(parent: Workload, running: Workload) -> tuple[ChangeMember, ...]:
     said = conditions.find(parent.status.conditions, WorkloadCondition.PODS_READY)
     if said is None:
         return ()
-    copied = SetCondition(WorkloadCondition.PODS_READY, Status(said.status), said.reason, said.message)
+    copied = SetCondition(WorkloadCondition.PODS_READY, ConditionStatus(said.status), said.reason, said.message)
     shown = conditions.find(running.status.conditions, WorkloadCondition.PODS_READY)
     is_same = shown is not None and (shown.status, shown.reason, shown.message) == (
         said.status,

@@ -20,18 +20,11 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from kubemachinery import meta
+from kubemachinery import conditions, meta
+from kubemachinery.conditions import Conditions, ConditionStatus
 from kubemachinery.meta import Condition, Nanoseconds
-from pykueue.api import conditions, kueue, labels
-from pykueue.api.conditions import (
-    Conditions,
-    DeactivationReason,
-    EvictedReason,
-    FinishedReason,
-    Status,
-    UnderlyingCause,
-    WorkloadCondition,
-)
+from pykueue.api import kueue, labels
+from pykueue.api.conditions import DeactivationReason, EvictedReason, FinishedReason, UnderlyingCause, WorkloadCondition
 
 Cause: TypeAlias = UnderlyingCause | DeactivationReason
 
@@ -43,7 +36,7 @@ class SetCondition:
     """Say one condition. Its transition time moves only when the status does."""
 
     type: WorkloadCondition
-    status: Status
+    status: ConditionStatus
     reason: str
     message: str
 
@@ -175,11 +168,11 @@ class EmitEvent:
 
 
 def normal(reason: str, note: str) -> EmitEvent:
-    return EmitEvent(EventType.NORMAL, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
+    return EmitEvent(EventType.NORMAL, str(reason), conditions.truncated(note, conditions.MAX_EVENT_MESSAGE_LENGTH))
 
 
 def warning(reason: str, note: str) -> EmitEvent:
-    return EmitEvent(EventType.WARNING, str(reason), conditions.truncated(note, conditions.LONGEST_EVENT_MESSAGE))
+    return EmitEvent(EventType.WARNING, str(reason), conditions.truncated(note, conditions.MAX_EVENT_MESSAGE_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,9 +350,9 @@ def _with(
 # What comes with the quota is added to what others have said already; what comes later puts all in order.
 _ADDED: Final = frozenset(
     {
-        (WorkloadCondition.QUOTA_RESERVED, Status.TRUE),
-        (WorkloadCondition.QUOTA_RESERVED, Status.FALSE),
-        (WorkloadCondition.ADMITTED, Status.TRUE),
+        (WorkloadCondition.QUOTA_RESERVED, ConditionStatus.TRUE),
+        (WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE),
+        (WorkloadCondition.ADMITTED, ConditionStatus.TRUE),
     }
 )
 _PLACES: Final = {type.value: place for place, type in enumerate(WorkloadCondition)}

@@ -15,7 +15,8 @@ from typing import Final, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pykueue.api import conditions, kueue
+from kubemachinery import conditions
+from pykueue.api import kueue
 from pykueue.api.conditions import ActiveCondition, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
 from pykueue.core import amounts, fair_sharing

@@ -25,10 +25,11 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kubemachinery import selectors
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds, ObjectMeta
 from kubemachinery.selectors import Selector
 from pykueue.api import config, kueue
-from pykueue.api.conditions import PodsReadyReason, Status, WorkloadCondition
+from pykueue.api.conditions import PodsReadyReason, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
 from pykueue.core.decision import Admit, Decision, Preempt, SecondPassFailed
 from pykueue.lifecycle import states
@@ -522,7 +523,7 @@ class Metrics:
                     self._count("finished_workloads_total", workload, cluster_queue)
                     if executed is not None:
                         self._time("execution_time_seconds", workload, cluster_queue, max(executed, 0))
-                case SetCondition(WorkloadCondition.PODS_READY, Status.TRUE, PodsReadyReason.STARTED):
+                case SetCondition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, PodsReadyReason.STARTED):
                     self._ready(workload)
 
     def _admitted(self, workload: kueue.Workload, change: Admitted) -> None:

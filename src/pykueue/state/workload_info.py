@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kubemachinery import codec, meta
+from kubemachinery import codec, conditions, meta
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import conditions, kueue, labels, topology_encoding
-from pykueue.api.conditions import EvictedReason, PreemptedReason, Status, WorkloadCondition
+from pykueue.api import kueue, labels, topology_encoding
+from pykueue.api.conditions import EvictedReason, PreemptedReason, WorkloadCondition
 from pykueue.core import requests, topology
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.topology import PlacedPods, TopologyPlacement
@@ -73,7 +74,7 @@ def was_preempted(workload: kueue.Workload, held: Reservation) -> bool:
     if not held.evicted or states.is_finished(workload) or not states.is_active(workload):
         return False
     evicted = conditions.find(workload.status.conditions, _EVICTED)
-    return evicted is None or evicted.status != Status.TRUE or evicted.reason == EvictedReason.PREEMPTED
+    return evicted is None or evicted.status != ConditionStatus.TRUE or evicted.reason == EvictedReason.PREEMPTED
 
 
 def has_variants(workload: kueue.Workload, policy: SchedulingPolicy) -> bool:
@@ -98,7 +99,7 @@ def queue_time(workload: kueue.Workload, policy: SchedulingPolicy) -> Nanosecond
     """§2.2 The time that counts for a place in line."""
     found = workload.status.conditions
     evicted = conditions.find(found, _EVICTED)
-    if evicted is not None and evicted.status == Status.TRUE:
+    if evicted is not None and evicted.status == ConditionStatus.TRUE:
         by_timeout = policy.order_by_eviction and evicted.reason == EvictedReason.PODS_READY_TIMEOUT
         if by_timeout or evicted.reason == EvictedReason.ADMISSION_CHECK:
             return time_of(evicted.last_transition_time)
@@ -106,7 +107,7 @@ def queue_time(workload: kueue.Workload, policy: SchedulingPolicy) -> Nanosecond
     if (
         not policy.priority_sorting_within_cohort
         and preempted is not None
-        and preempted.status == Status.TRUE
+        and preempted.status == ConditionStatus.TRUE
         and preempted.reason == PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
     ):
         # Strictly behind the preemptor, or the two would take turns for ever.

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kubemachinery import codec, meta
+from kubemachinery import codec, conditions, meta
 from kubemachinery.meta import Nanoseconds
 from pykueue.analysis.planner.case import DEFAULT, Case
-from pykueue.api import conditions, kube, kueue, labels
+from pykueue.api import kube, kueue, labels
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.core.decision import Admit, Decision, Evict, Preempt
 from pykueue.lifecycle import states

@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kubemachinery import codec
+from kubemachinery import codec, conditions
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
-from pykueue.api import conditions, kueue, labels, registry
-from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
+from kubemachinery.conditions import ConditionStatus
+from pykueue.api import kueue, labels, registry
+from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason
 from pykueue.api.effects import NO_MULTIKUEUE
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import Writer
@@ -64,7 +65,7 @@ class MultiKueueChecks:
         wanted = conditions.set_condition(
             check.status.conditions,
             ActiveCondition.ACTIVE,
-            Status.FALSE,
+            ConditionStatus.FALSE,
             AdmissionCheckActiveReason.NOT_IMPLEMENTED,
             NO_MULTIKUEUE,
             now=self._clock.now(),

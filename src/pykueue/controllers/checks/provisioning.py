@@ -13,17 +13,18 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kubemachinery import codec, meta
+from kubemachinery import codec, conditions, meta
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import ApiError, Busy, KubeError, NotFound
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.clock import Clock
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.kinds import Kind
-from pykueue.api import conditions, kueue, labels, registry
+from pykueue.api import kueue, labels, registry
 from pykueue.api.autoscaling import ProvisioningRequest
-from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, Status
+from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason
 from pykueue.controllers.checks.provisioning_requests import REQUEST, Asking, CannotAsk
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD, Writer
@@ -186,16 +187,20 @@ class ProvisioningController:
             }
             await self._client.patch(_CHECK, name, patch, subresource="status", answer=METADATA)
 
-    def _activity(self, check: str) -> tuple[Status, AdmissionCheckActiveReason, str]:
+    def _activity(self, check: str) -> tuple[ConditionStatus, AdmissionCheckActiveReason, str]:
         reasons = AdmissionCheckActiveReason
         if not self._is_served:
-            return Status.FALSE, reasons.NOT_SERVED, f"The server does not serve {REQUEST.name} ({REQUEST.version})"
+            return (
+                ConditionStatus.FALSE,
+                reasons.NOT_SERVED,
+                f"The server does not serve {REQUEST.name} ({REQUEST.version})",
+            )
         name = self._config_name(check)
         if not name:
-            return Status.FALSE, reasons.BAD_PARAMETERS_REF, f"spec.parameters: must name a {_CONFIG.kind}"
+            return ConditionStatus.FALSE, reasons.BAD_PARAMETERS_REF, f"spec.parameters: must name a {_CONFIG.kind}"
         if self.configs.get(name) is None:
-            return Status.FALSE, reasons.BAD_PARAMETERS_REF, f"{_CONFIG.kind} {name} does not exist"
-        return Status.TRUE, reasons.ACTIVE, "The check can be asked"
+            return ConditionStatus.FALSE, reasons.BAD_PARAMETERS_REF, f"{_CONFIG.kind} {name} does not exist"
+        return ConditionStatus.TRUE, reasons.ACTIVE, "The check can be asked"
 
     # --- Workloads ----------------------------------------------------------------------------------------------------
 

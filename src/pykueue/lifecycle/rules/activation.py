@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Condition
-from pykueue.api import conditions
-from pykueue.api.conditions import (
-    DeactivationReason,
-    EvictedReason,
-    RequeuedReason,
-    Status,
-    WorkloadCondition,
-)
+from pykueue.api.conditions import DeactivationReason, EvictedReason, RequeuedReason, WorkloadCondition
 from pykueue.lifecycle import eviction, states
 from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import Changes, DeactivateWorkload, DropCondition, SetCondition, SetRequeue
@@ -34,12 +29,12 @@ def reactivated(context: RuleContext) -> RuleResult | None:
     if (
         not states.is_active(context.workload)
         or requeued is None
-        or requeued.status != Status.FALSE
+        or requeued.status != ConditionStatus.FALSE
         or not eviction.is_deactivation(requeued.reason)
     ):
         return None
     said = SetCondition(
-        WorkloadCondition.REQUEUED, Status.TRUE, RequeuedReason.REACTIVATED, "The workload was reactivated"
+        WorkloadCondition.REQUEUED, ConditionStatus.TRUE, RequeuedReason.REACTIVATED, "The workload was reactivated"
     )
     return RuleResult((said,))
 

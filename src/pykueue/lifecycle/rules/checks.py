@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api.conditions import DeactivationReason, EvictedReason, Status, WorkloadCondition
+from pykueue.api.conditions import DeactivationReason, EvictedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState
 from pykueue.lifecycle import checks, eviction, states, workload_changes
 from pykueue.lifecycle.rules import RuleContext, RuleResult
@@ -49,7 +50,7 @@ def rejected(context: RuleContext) -> RuleResult | None:
     return RuleResult(
         (
             SetCondition(
-                WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, DeactivationReason.ADMISSION_CHECK, message
+                WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, DeactivationReason.ADMISSION_CHECK, message
             ),
             workload_changes.warning("AdmissionCheckRejected", f"Deactivated due to {message}"),
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pykueue.api.conditions import QuotaReservedReason, RequeuedReason, Status, WorkloadCondition
+from kubemachinery.conditions import ConditionStatus
+from pykueue.api.conditions import QuotaReservedReason, RequeuedReason, WorkloadCondition
 from pykueue.lifecycle import reservation, states
 from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetCondition
@@ -19,7 +20,7 @@ def claims(context: RuleContext) -> RuleResult | None:
     return RuleResult(
         (
             *reservation.clear(workload, QuotaReservedReason.MISCONFIGURED, _MESSAGE, options, context.now),
-            SetCondition(WorkloadCondition.REQUEUED, Status.FALSE, RequeuedReason.INADMISSIBLE, _MESSAGE),
+            SetCondition(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, RequeuedReason.INADMISSIBLE, _MESSAGE),
         ),
         ends=True,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
-from pykueue.api.conditions import DeactivationReason, Status, WorkloadCondition
+from pykueue.api.conditions import DeactivationReason, WorkloadCondition
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetCondition, SetPastExecution
@@ -25,7 +26,7 @@ def execution_time(context: RuleContext) -> RuleResult | None:
         (
             SetCondition(
                 WorkloadCondition.DEACTIVATION_TARGET,
-                Status.TRUE,
+                ConditionStatus.TRUE,
                 DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED,
                 message,
             ),

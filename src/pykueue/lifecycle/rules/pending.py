@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Condition
-from pykueue.api import conditions
-from pykueue.api.conditions import QuotaReservedReason, Status, WorkloadCondition
+from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
 from pykueue.lifecycle import reservation, states
 from pykueue.lifecycle.rules import RuleContext, RuleResult, admission_gate
 from pykueue.lifecycle.workload_changes import Changes, SetAdmission, SetCondition
@@ -47,7 +48,7 @@ def waiting(context: RuleContext) -> RuleResult | None:
     if found is None:
         return None
     reason, message = found
-    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, Status.FALSE, reason, message)
+    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, reason, message)
     back: Changes = (SetAdmission(None),) if workload.status.admission else ()
     return RuleResult((said, *back, *_gate_news(context, before, reason)))
 

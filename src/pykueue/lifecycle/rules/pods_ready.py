@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api import conditions
 from pykueue.api.conditions import (
     DeactivationReason,
     EvictedReason,
     PodsReadyReason,
-    Status,
     UnderlyingCause,
     WorkloadCondition,
 )
@@ -55,7 +55,7 @@ def _expired(context: RuleContext, options: PodsReadyOptions, cause: UnderlyingC
     if most is not None and count > most:
         message = "exceeding the maximum number of re-queuing retries"
         reason = DeactivationReason.REQUEUING_LIMIT_EXCEEDED
-        return RuleResult((SetCondition(WorkloadCondition.DEACTIVATION_TARGET, Status.TRUE, reason, message),))
+        return RuleResult((SetCondition(WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, reason, message),))
     wait = backoff.delay_seconds(count, options.backoff_base_seconds, options.backoff_max_seconds, context.jitter)
     at = backoff.later(backoff.written(context.now + int(wait * SECOND)), states.requeue_at(workload))
     message = f"Exceeded the PodsReady timeout {states.key(workload)}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pykueue.api import conditions
-from pykueue.api.conditions import EvictedReason, RequeuedReason, Status, WorkloadCondition
+from kubemachinery import conditions
+from kubemachinery.conditions import ConditionStatus
+from pykueue.api.conditions import EvictedReason, RequeuedReason, WorkloadCondition
 from pykueue.lifecycle import states
 from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetCondition, SetRequeue
@@ -45,8 +46,8 @@ def cluster_queue_restarted(context: RuleContext) -> RuleResult | None:
 
 def _waits_after(context: RuleContext, reason: EvictedReason) -> bool:
     requeued = conditions.find(context.workload.status.conditions, WorkloadCondition.REQUEUED)
-    return requeued is not None and requeued.status == Status.FALSE and requeued.reason == reason
+    return requeued is not None and requeued.status == ConditionStatus.FALSE and requeued.reason == reason
 
 
 def _may_come(reason: RequeuedReason, message: str) -> RuleResult:
-    return RuleResult((SetCondition(WorkloadCondition.REQUEUED, Status.TRUE, reason, message),))
+    return RuleResult((SetCondition(WorkloadCondition.REQUEUED, ConditionStatus.TRUE, reason, message),))
