@@ -30,8 +30,8 @@ from kubemachinery.http_server import Request, Response
 from pykueue import settings
 from pykueue.analysis import explanation
 from pykueue.controllers.informers import Informers
-from pykueue.dashboard.endpoints import Pages
-from pykueue.dashboard.summaries import Board, Sources
+from pykueue.dashboard.endpoints import DashboardEndpoints
+from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries
 from pykueue.state.world import World
 
 Tree = dict[str, Any]
@@ -121,7 +121,7 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
     informers, world = Informers(client, rng, topology=False), World()
     for informer in (*informers.shaping, informers.workloads):
         informer.subscribe(lambda change: world.put(change.new))
-    sources = Sources(
+    sources = DashboardSources(
         world=world,
         workloads=informers.workloads,
         local_queues=informers.local_queues,
@@ -130,13 +130,13 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
         shaping=informers.shaping,
         explain=explanation.explainer(settings.defaults().tree),
     )
-    board = Board(sources, clock)
-    pages = Pages(board, DelegatedAuthorizer(client, clock))
+    summaries = DashboardSummaries(sources, clock)
+    pages = DashboardEndpoints(summaries, DelegatedAuthorizer(client, clock))
     async with run_informers(informers.shaping), run_informers((informers.workloads,)):
         world.settle(clock.now())
-        figures = [await _timed("the first look of all", board.look)]
+        figures = [await _timed("the first look of all", summaries.refresh)]
         for name, path in QUESTIONS.items():
-            await _touch(board, informers)
+            await _touch(summaries, informers)
             ask = partial(_asked, pages, path.format(late=workloads * 4 // 5))
             first = await _timed(name, ask)
             again = await _timed(name, ask)
@@ -144,14 +144,14 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
         return figures
 
 
-async def _touch(board: Board, informers: Informers) -> None:
+async def _touch(summaries: DashboardSummaries, informers: Informers) -> None:
     """A hundred Workloads change, and a second passes."""
     for key, _ in list(informers.workloads.items())[:100]:
-        board.note(key)
+        summaries.note(key)
     await asyncio.sleep(1.05)
 
 
-async def _asked(pages: Pages, path: str) -> int:
+async def _asked(pages: DashboardEndpoints, path: str) -> int:
     where, _, query = path.partition("?")
     asked = [tuple(each.replace("+", " ").split("=")) for each in query.split("&") if each]
     headers = {"authorization": "Bearer x", "accept-encoding": "gzip"}  # as browsers ask

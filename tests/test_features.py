@@ -70,15 +70,15 @@ def test_a_gate_needs_its_parents() -> None:
 def test_a_stage_is_switched_as_a_whole_and_a_single_gate_overrules_it() -> None:
     gates, problems = resolve({"AllAlpha": True, "PriorityBoost": False})
     assert not problems
-    on = {name for name in gates if gates[name] and GATES[name].stage is features.Stage.ALPHA}
-    assert on == {gate.name for gate in GATES.values() if gate.stage is features.Stage.ALPHA and gate.implemented} - {
-        "PriorityBoost"
-    }
+    on = {name for name in gates if gates[name] and GATES[name].stage is features.GateStage.ALPHA}
+    assert on == {
+        gate.name for gate in GATES.values() if gate.stage is features.GateStage.ALPHA and gate.implemented
+    } - {"PriorityBoost"}
 
 
 def test_gates_that_a_stage_does_not_switch_are_named_in_a_notice() -> None:
     (notice,) = features.notices({"AllBeta": True})
-    missing = [gate.name for gate in GATES.values() if gate.stage is features.Stage.BETA and not gate.implemented]
+    missing = [gate.name for gate in GATES.values() if gate.stage is features.GateStage.BETA and not gate.implemented]
     assert notice == f"featureGates.AllBeta: does not turn on {', '.join(missing)}: not implemented in this version"
     assert list(features.notices({"AllAlpha": False})) == [
         "featureGates.AllAlpha: does not change WorkloadRequestUseMergePatch: locked"
@@ -117,7 +117,7 @@ def test_a_flag_that_cannot_be_read_says_which_part(text: str, sentence: str) ->
 
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=lambda gate: gate.name)
-def test_a_row_is_whole(gate: features.Gate) -> None:
+def test_a_row_is_whole(gate: features.FeatureGate) -> None:
     assert gate.meaning.endswith(".")
     assert set(gate.needs) <= set(GATES)
     assert gate.name not in features.REMOVED

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 
-class Stage(StrEnum):
+class GateStage(StrEnum):
     ALPHA = "Alpha"
     BETA = "Beta"
     GA = "GA"
@@ -31,12 +31,12 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class FeatureGate:
     """One row: the name of the gate, its default here, and what it decides."""
 
     name: str
     default: bool
-    stage: Stage
+    stage: GateStage
     history: str
     implemented: bool
     meaning: str
@@ -60,7 +60,7 @@ class GateProblem(NamedTuple):
     message: str
 
 
-_A, _B, _GA, _D = Stage.ALPHA, Stage.BETA, Stage.GA, Stage.DEPRECATED
+_A, _B, _GA, _D = GateStage.ALPHA, GateStage.BETA, GateStage.GA, GateStage.DEPRECATED
 _HERE, _NOT_YET = True, False
 _ON, _OFF = True, False
 _TAS = "TopologyAwareScheduling"
@@ -68,102 +68,102 @@ _ELASTIC = "ElasticJobsViaWorkloadSlices"
 _DRA = "KueueDRAIntegration"
 _REPLACE = "TASFailedNodeReplacement"
 
-_ROWS: Final[tuple[Gate, ...]] = (
+_ROWS: Final[tuple[FeatureGate, ...]] = (
     # ----- proposals of this project
-    Gate("DefaultLocalQueue", _OFF, _A, "0.1", _HERE, "A ClusterQueue makes a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
-    Gate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _HERE, "A ClusterQueue leaves resources out of its quota by prefix, on top of the global list.", proposal="KEP-5800"),
-    Gate("QuotaCheck", _OFF, _A, "0.1", _HERE, "`resources.quotaCheck` decides whether quota counts every requested resource or only the declared ones.", proposal="KEP-7513"),
+    FeatureGate("DefaultLocalQueue", _OFF, _A, "0.1", _HERE, "A ClusterQueue makes a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
+    FeatureGate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _HERE, "A ClusterQueue leaves resources out of its quota by prefix, on top of the global list.", proposal="KEP-5800"),
+    FeatureGate("QuotaCheck", _OFF, _A, "0.1", _HERE, "`resources.quotaCheck` decides whether quota counts every requested resource or only the declared ones.", proposal="KEP-7513"),
     # ----- queues, quota and order
-    Gate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues that used less of a ClusterQueue lately are admitted first, where the ClusterQueue asks for it."),
-    Gate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),
-    Gate("ConcurrentAdmission", _OFF, _A, "0.18 Alpha", _HERE, "In a ClusterQueue with a `concurrentAdmissionPolicy`, a Workload is tried on every flavor at once, by one variant for each, and may move to a more favorable flavor."),
-    Gate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue inside its nominal quota may preempt whatever the shares are."),
-    Gate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the flavors asked for come first."),
-    Gate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),
-    Gate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.20 Beta", _HERE, "A search that stopped at a flavor goes on behind it in the next cycle.", needs=("FlavorFungibility",)),
-    Gate("PartialAdmission", _ON, _B, "0.4 Alpha, 0.5 Beta", _HERE, "A pod set with `minCount` may be admitted with fewer pods."),
-    Gate("PrioritizePreemptorWorkloads", _OFF, _A, "0.20 Alpha", _HERE, "A Workload that waits for its preemption targets to end is processed before other heads of its cohort, and keeps the quota it waits for."),
-    Gate("PriorityBoost", _OFF, _A, "0.17 Alpha", _HERE, "The annotation `priority-boost` shifts the effective priority of a Workload."),
-    Gate("PrioritySortingWithinCohort", _ON, _B, "0.6 Beta", _HERE, "Within a cycle, priority goes before age across the ClusterQueues of a cohort."),
-    Gate("QuotaCheckStrategy", _ON, _B, "0.18 Alpha, 0.19 Beta", _HERE, "`resources.quotaCheckStrategy` decides whether undeclared resources block a Workload."),
-    Gate("ReclaimablePods", _ON, _B, "0.15 Beta", _HERE, "Pods that are done give their quota back while the rest of the job runs."),
-    Gate("RecomputeAssignmentUponPreemptionTargetsOverlap", _ON, _B, "0.20 Beta", _HERE, "Two preemptors that want the same victims in one cycle: the second is assigned anew."),
-    Gate("SchedulingEquivalenceHashing", _ON, _B, "0.17 Beta (off), 0.18 Beta", _HERE, "One verdict of no fit parks every queued Workload of the same shape."),
-    Gate("UnadmittedWorkloadsExplicitStatus", _OFF, _B, "0.19 Beta (off)", _HERE, "A Workload gets its QuotaReserved and Admitted conditions, both False, as soon as it is seen.", needs=("UnadmittedWorkloadsObservability",)),
-    Gate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta", _HERE, "A waiting Workload carries a precise reason instead of a plain Pending."),
-    Gate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are kept as vectors of integers; it changes speed, not decisions.", speed_only=True),
+    FeatureGate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues that used less of a ClusterQueue lately are admitted first, where the ClusterQueue asks for it."),
+    FeatureGate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),
+    FeatureGate("ConcurrentAdmission", _OFF, _A, "0.18 Alpha", _HERE, "In a ClusterQueue with a `concurrentAdmissionPolicy`, a Workload is tried on every flavor at once, by one variant for each, and may move to a more favorable flavor."),
+    FeatureGate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue inside its nominal quota may preempt whatever the shares are."),
+    FeatureGate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the flavors asked for come first."),
+    FeatureGate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),
+    FeatureGate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.20 Beta", _HERE, "A search that stopped at a flavor goes on behind it in the next cycle.", needs=("FlavorFungibility",)),
+    FeatureGate("PartialAdmission", _ON, _B, "0.4 Alpha, 0.5 Beta", _HERE, "A pod set with `minCount` may be admitted with fewer pods."),
+    FeatureGate("PrioritizePreemptorWorkloads", _OFF, _A, "0.20 Alpha", _HERE, "A Workload that waits for its preemption targets to end is processed before other heads of its cohort, and keeps the quota it waits for."),
+    FeatureGate("PriorityBoost", _OFF, _A, "0.17 Alpha", _HERE, "The annotation `priority-boost` shifts the effective priority of a Workload."),
+    FeatureGate("PrioritySortingWithinCohort", _ON, _B, "0.6 Beta", _HERE, "Within a cycle, priority goes before age across the ClusterQueues of a cohort."),
+    FeatureGate("QuotaCheckStrategy", _ON, _B, "0.18 Alpha, 0.19 Beta", _HERE, "`resources.quotaCheckStrategy` decides whether undeclared resources block a Workload."),
+    FeatureGate("ReclaimablePods", _ON, _B, "0.15 Beta", _HERE, "Pods that are done give their quota back while the rest of the job runs."),
+    FeatureGate("RecomputeAssignmentUponPreemptionTargetsOverlap", _ON, _B, "0.20 Beta", _HERE, "Two preemptors that want the same victims in one cycle: the second is assigned anew."),
+    FeatureGate("SchedulingEquivalenceHashing", _ON, _B, "0.17 Beta (off), 0.18 Beta", _HERE, "One verdict of no fit parks every queued Workload of the same shape."),
+    FeatureGate("UnadmittedWorkloadsExplicitStatus", _OFF, _B, "0.19 Beta (off)", _HERE, "A Workload gets its QuotaReserved and Admitted conditions, both False, as soon as it is seen.", needs=("UnadmittedWorkloadsObservability",)),
+    FeatureGate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta", _HERE, "A waiting Workload carries a precise reason instead of a plain Pending."),
+    FeatureGate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are kept as vectors of integers; it changes speed, not decisions.", speed_only=True),
     # ----- topology
-    Gate(_TAS, _ON, _B, "0.9 Alpha, 0.14 Beta", _HERE, "Pods are placed by the topology of the nodes."),
-    Gate("SchedulerLibraryIntegration", _OFF, _A, "0.19 Alpha", _NOT_YET, "Placement asks the plug-ins of kube-scheduler. They exist as a Go library only."),
-    Gate("SkipReassignmentForPodOwnedWorkloads", _ON, _B, "0.19 Beta", _HERE, "A Workload that one pod owns is not moved to another node."),
-    Gate("TASAssignmentsEncodingByHostnamePrefix", _ON, _B, "0.19 Beta", _HERE, "Stored topology assignments share the common prefix of host names."),
-    Gate("TASBalancedPlacement", _OFF, _A, "0.15 Alpha", _HERE, "A preferred placement is spread evenly over the fewest domains that hold it.", needs=(_TAS,)),
-    Gate("TASCacheNodeMatchResults", _ON, _B, "0.19 Beta", _HERE, "Which nodes match a pod is remembered; it changes speed, not decisions.", speed_only=True),
-    Gate("TASCacheTopologyTree", _ON, _B, "0.20 Beta", _HERE, "The tree of domains is kept between cycles; it changes speed, not decisions.", speed_only=True),
-    Gate("TASCachingRemainingResources", _ON, _B, "0.19 Beta", _HERE, "Free capacity is kept up by differences; it changes speed, not decisions.", speed_only=True),
-    Gate(_REPLACE, _ON, _B, "0.12 Alpha, 0.14 Beta", _HERE, "A failed node is replaced without moving the rest of the placement.", needs=(_TAS,)),
-    Gate("TASFailedNodeReplacementFailFast", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A failed node without a replacement evicts the Workload at the first try.", needs=(_TAS, _REPLACE)),
-    Gate("TASHandleOverlappingFlavors", _ON, _B, "0.18 Beta", _HERE, "Flavors that share nodes see each other's usage.", needs=(_TAS,)),
-    Gate("TASMultiLayerTopology", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "Slices may be nested in layers, each kept together at its own level.", needs=(_TAS,)),
-    Gate("TASProfileMixed", _ON, _B, "0.10 Alpha, 0.15 Beta", _HERE, "Unconstrained placements take the domains with the least room, others the best fit.", needs=(_TAS,)),
-    Gate("TASRecomputeAssignmentWithinSchedulingCycle", _ON, _B, "0.19 Beta", _HERE, "A placement that an earlier entry of the cycle took is looked for again at once.", needs=(_TAS,)),
-    Gate("TASReplaceNodeDueToNotReadyOverFixedTime", _OFF, _D, "0.17 Beta, 0.19 Deprecated (off)", _NOT_YET, "A node counts as failed after being not ready for 30 seconds.", needs=(_TAS, _REPLACE)),
-    Gate("TASReplaceNodeOnNodeTaints", _ON, _B, "0.17 Beta", _HERE, "A taint that a pod does not tolerate makes its node count as failed.", needs=(_TAS,)),
-    Gate("TASReplaceNodeOnPodTermination", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A node that is not ready, or has a taint that is not tolerated, counts as failed once no pod of the Workload goes on there; off: after 30 seconds and at once, whether pods go on or not.", needs=(_TAS, _REPLACE)),
-    Gate("TASRespectNodeAffinityPreferred", _OFF, _A, "0.18 Alpha", _HERE, "Preferred node affinity orders the domains.", needs=(_TAS,)),
+    FeatureGate(_TAS, _ON, _B, "0.9 Alpha, 0.14 Beta", _HERE, "Pods are placed by the topology of the nodes."),
+    FeatureGate("SchedulerLibraryIntegration", _OFF, _A, "0.19 Alpha", _NOT_YET, "Placement asks the plug-ins of kube-scheduler. They exist as a Go library only."),
+    FeatureGate("SkipReassignmentForPodOwnedWorkloads", _ON, _B, "0.19 Beta", _HERE, "A Workload that one pod owns is not moved to another node."),
+    FeatureGate("TASAssignmentsEncodingByHostnamePrefix", _ON, _B, "0.19 Beta", _HERE, "Stored topology assignments share the common prefix of host names."),
+    FeatureGate("TASBalancedPlacement", _OFF, _A, "0.15 Alpha", _HERE, "A preferred placement is spread evenly over the fewest domains that hold it.", needs=(_TAS,)),
+    FeatureGate("TASCacheNodeMatchResults", _ON, _B, "0.19 Beta", _HERE, "Which nodes match a pod is remembered; it changes speed, not decisions.", speed_only=True),
+    FeatureGate("TASCacheTopologyTree", _ON, _B, "0.20 Beta", _HERE, "The tree of domains is kept between cycles; it changes speed, not decisions.", speed_only=True),
+    FeatureGate("TASCachingRemainingResources", _ON, _B, "0.19 Beta", _HERE, "Free capacity is kept up by differences; it changes speed, not decisions.", speed_only=True),
+    FeatureGate(_REPLACE, _ON, _B, "0.12 Alpha, 0.14 Beta", _HERE, "A failed node is replaced without moving the rest of the placement.", needs=(_TAS,)),
+    FeatureGate("TASFailedNodeReplacementFailFast", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A failed node without a replacement evicts the Workload at the first try.", needs=(_TAS, _REPLACE)),
+    FeatureGate("TASHandleOverlappingFlavors", _ON, _B, "0.18 Beta", _HERE, "Flavors that share nodes see each other's usage.", needs=(_TAS,)),
+    FeatureGate("TASMultiLayerTopology", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "Slices may be nested in layers, each kept together at its own level.", needs=(_TAS,)),
+    FeatureGate("TASProfileMixed", _ON, _B, "0.10 Alpha, 0.15 Beta", _HERE, "Unconstrained placements take the domains with the least room, others the best fit.", needs=(_TAS,)),
+    FeatureGate("TASRecomputeAssignmentWithinSchedulingCycle", _ON, _B, "0.19 Beta", _HERE, "A placement that an earlier entry of the cycle took is looked for again at once.", needs=(_TAS,)),
+    FeatureGate("TASReplaceNodeDueToNotReadyOverFixedTime", _OFF, _D, "0.17 Beta, 0.19 Deprecated (off)", _NOT_YET, "A node counts as failed after being not ready for 30 seconds.", needs=(_TAS, _REPLACE)),
+    FeatureGate("TASReplaceNodeOnNodeTaints", _ON, _B, "0.17 Beta", _HERE, "A taint that a pod does not tolerate makes its node count as failed.", needs=(_TAS,)),
+    FeatureGate("TASReplaceNodeOnPodTermination", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A node that is not ready, or has a taint that is not tolerated, counts as failed once no pod of the Workload goes on there; off: after 30 seconds and at once, whether pods go on or not.", needs=(_TAS, _REPLACE)),
+    FeatureGate("TASRespectNodeAffinityPreferred", _OFF, _A, "0.18 Alpha", _HERE, "Preferred node affinity orders the domains.", needs=(_TAS,)),
     # ----- elastic jobs
-    Gate(_ELASTIC, _ON, _B, "0.13 Alpha, 0.18 Beta", _HERE, "A running job grows by a new slice of its Workload that takes the old one's place."),
-    Gate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _HERE, "A slice that grows keeps the placement of the one it replaces, and only the added pods are placed.", needs=(_ELASTIC, _TAS)),
+    FeatureGate(_ELASTIC, _ON, _B, "0.13 Alpha, 0.18 Beta", _HERE, "A running job grows by a new slice of its Workload that takes the old one's place."),
+    FeatureGate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _HERE, "A slice that grows keeps the placement of the one it replaces, and only the added pods are placed.", needs=(_ELASTIC, _TAS)),
     # ----- validation
-    Gate("RejectUpdatesToCQWithInvalidOnFlavors", _OFF, _A, "0.18 Alpha", _HERE, "An update of a ClusterQueue is refused when a check names a flavor that the queue does not have."),
-    Gate("TASValidateWorkloadSliceSize", _ON, _B, "0.20 Beta", _HERE, "A Workload whose slice size cannot work is refused."),
-    Gate("WorkloadValidateResourcesAreNonNegative", _ON, _B, "0.20 Beta", _HERE, "A Workload with a negative request is refused."),
-    Gate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.20 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
+    FeatureGate("RejectUpdatesToCQWithInvalidOnFlavors", _OFF, _A, "0.18 Alpha", _HERE, "An update of a ClusterQueue is refused when a check names a flavor that the queue does not have."),
+    FeatureGate("TASValidateWorkloadSliceSize", _ON, _B, "0.20 Beta", _HERE, "A Workload whose slice size cannot work is refused."),
+    FeatureGate("WorkloadValidateResourcesAreNonNegative", _ON, _B, "0.20 Beta", _HERE, "A Workload with a negative request is refused."),
+    FeatureGate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.20 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
     # ----- jobs and their lives
-    Gate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _HERE, "Pods carry the names of their queues as labels."),
-    Gate("DeferRayServiceFinalizationForRedisCleanup", _OFF, _B, "0.19 Beta", _NOT_YET, "A RayService waits for the clean-up of its Redis before it lets go.", in_kueue=_ON),
-    Gate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _HERE, "Turns the whole of `waitForPodsReady` off."),
-    Gate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
-    Gate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods give their quota back as soon as they start to terminate."),
-    Gate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner is gone is finished."),
-    Gate("LWSImmutableGroupSize", _OFF, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed.", in_kueue=_ON),
-    Gate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrules a job that names its queue. On and locked in the public system; off here.", proposal="KEP-3589", in_kueue=_ON),
-    Gate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload that belongs to somebody else."),
-    Gate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; off, by one without."),
-    Gate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
-    Gate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not asked when its Workload is going away."),
-    Gate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),
-    Gate("ValidateRayAndSparkJobUpdates", _OFF, _B, "0.18 Beta", _NOT_YET, "The queue name cannot be taken from a running Ray or Spark job.", in_kueue=_ON),
-    Gate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
-    Gate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
-    Gate("WorkloadRequestUseMergePatch", _ON, _A, "0.14 Alpha (off)", _HERE, "Workload status is written by merge patch instead of server-side apply. Always on here: pykueue writes one conditional merge patch per change.", locked=True, in_kueue=_OFF),
+    FeatureGate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _HERE, "Pods carry the names of their queues as labels."),
+    FeatureGate("DeferRayServiceFinalizationForRedisCleanup", _OFF, _B, "0.19 Beta", _NOT_YET, "A RayService waits for the clean-up of its Redis before it lets go.", in_kueue=_ON),
+    FeatureGate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _HERE, "Turns the whole of `waitForPodsReady` off."),
+    FeatureGate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
+    FeatureGate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods give their quota back as soon as they start to terminate."),
+    FeatureGate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner is gone is finished."),
+    FeatureGate("LWSImmutableGroupSize", _OFF, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed.", in_kueue=_ON),
+    FeatureGate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrules a job that names its queue. On and locked in the public system; off here.", proposal="KEP-3589", in_kueue=_ON),
+    FeatureGate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload that belongs to somebody else."),
+    FeatureGate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; off, by one without."),
+    FeatureGate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
+    FeatureGate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not asked when its Workload is going away."),
+    FeatureGate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),
+    FeatureGate("ValidateRayAndSparkJobUpdates", _OFF, _B, "0.18 Beta", _NOT_YET, "The queue name cannot be taken from a running Ray or Spark job.", in_kueue=_ON),
+    FeatureGate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
+    FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
+    FeatureGate("WorkloadRequestUseMergePatch", _ON, _A, "0.14 Alpha (off)", _HERE, "Workload status is written by merge patch instead of server-side apply. Always on here: pykueue writes one conditional merge patch per change.", locked=True, in_kueue=_OFF),
     # ----- checks and several clusters
-    Gate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _HERE, "The ProvisioningRequests of an evicted Workload are deleted."),
-    Gate("MultiKueue", _OFF, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are sent to worker clusters.", in_kueue=_ON),
-    Gate("MultiKueueAdaptersForCustomJobs", _OFF, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be sent to a worker cluster.", in_kueue=_ON),
-    Gate("MultiKueueClusterProfile", _OFF, _A, "0.15 Alpha", _NOT_YET, "Worker clusters are reached through a ClusterProfile."),
-    Gate("MultiKueueIncrementalDispatcherConfig", _OFF, _B, "0.19 Beta", _NOT_YET, "The step of the incremental dispatcher can be set.", in_kueue=_ON),
-    Gate("MultiKueueIncrementalDispatcherRespectConfigOrder", _OFF, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher goes by the order of the configuration.", in_kueue=_ON),
-    Gate("MultiKueueKubeConfigPathValidation", _OFF, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters stay below one fixed folder.", in_kueue=_ON),
-    Gate("MultiKueueManagerQuotaAutomation", _OFF, _A, "0.18 Alpha", _NOT_YET, "The manager's quota follows the sum of its workers."),
-    Gate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _HERE, "On a worker: a Workload issues no preemptions while one of its `spec.preemptionGates` is closed in its status. The part of the hub, which opens the gate of one worker at a time, comes with MultiKueue."),
-    Gate("MultiKueueRemoteSpecSync", _OFF, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster.", in_kueue=_ON),
+    FeatureGate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _HERE, "The ProvisioningRequests of an evicted Workload are deleted."),
+    FeatureGate("MultiKueue", _OFF, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are sent to worker clusters.", in_kueue=_ON),
+    FeatureGate("MultiKueueAdaptersForCustomJobs", _OFF, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be sent to a worker cluster.", in_kueue=_ON),
+    FeatureGate("MultiKueueClusterProfile", _OFF, _A, "0.15 Alpha", _NOT_YET, "Worker clusters are reached through a ClusterProfile."),
+    FeatureGate("MultiKueueIncrementalDispatcherConfig", _OFF, _B, "0.19 Beta", _NOT_YET, "The step of the incremental dispatcher can be set.", in_kueue=_ON),
+    FeatureGate("MultiKueueIncrementalDispatcherRespectConfigOrder", _OFF, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher goes by the order of the configuration.", in_kueue=_ON),
+    FeatureGate("MultiKueueKubeConfigPathValidation", _OFF, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters stay below one fixed folder.", in_kueue=_ON),
+    FeatureGate("MultiKueueManagerQuotaAutomation", _OFF, _A, "0.18 Alpha", _NOT_YET, "The manager's quota follows the sum of its workers."),
+    FeatureGate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _HERE, "On a worker: a Workload issues no preemptions while one of its `spec.preemptionGates` is closed in its status. The part of the hub, which opens the gate of one worker at a time, comes with MultiKueue."),
+    FeatureGate("MultiKueueRemoteSpecSync", _OFF, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster.", in_kueue=_ON),
     # ----- devices
-    Gate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted.", in_kueue=_ON),
-    Gate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
-    Gate("KueueDRAIntegrationExtendedResource", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,), in_kueue=_ON),
-    Gate("KueueDRAIntegrationPartitionableDevices", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,), in_kueue=_ON),
-    Gate("KueueDRARejectWorkloadsWhenDRADisabled", _ON, _B, "0.18 Beta", _HERE, "A Workload with ResourceClaims is refused while their integration is off."),
+    FeatureGate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted.", in_kueue=_ON),
+    FeatureGate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
+    FeatureGate("KueueDRAIntegrationExtendedResource", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "A plain request that a DeviceClass backs is counted once.", needs=(_DRA,), in_kueue=_ON),
+    FeatureGate("KueueDRAIntegrationPartitionableDevices", _OFF, _B, "0.18 Alpha, 0.19 Beta", _NOT_YET, "Partitions of a device count by their counters.", needs=(_DRA,), in_kueue=_ON),
+    FeatureGate("KueueDRARejectWorkloadsWhenDRADisabled", _ON, _B, "0.18 Beta", _HERE, "A Workload with ResourceClaims is refused while their integration is off."),
     # ----- operation
-    Gate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _HERE, "Labels and annotations of objects become labels of metrics."),
-    Gate("LocalQueueMetrics", _ON, _B, "0.10 Alpha, 0.17 Beta", _HERE, "Metrics per LocalQueue."),
-    Gate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _HERE, "A metric of the time from a job to its Workload."),
-    Gate("MetricsForCohorts", _ON, _B, "0.18 Beta", _HERE, "Metrics that link queues and cohorts to their parents."),
-    Gate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _HERE, "The TLS version, ciphers and curves of the servers can be chosen.", locked=True),
-    Gate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _HERE, "Pending Workloads and their positions are served as an API."),
+    FeatureGate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _HERE, "Labels and annotations of objects become labels of metrics."),
+    FeatureGate("LocalQueueMetrics", _ON, _B, "0.10 Alpha, 0.17 Beta", _HERE, "Metrics per LocalQueue."),
+    FeatureGate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _HERE, "A metric of the time from a job to its Workload."),
+    FeatureGate("MetricsForCohorts", _ON, _B, "0.18 Beta", _HERE, "Metrics that link queues and cohorts to their parents."),
+    FeatureGate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _HERE, "The TLS version, ciphers and curves of the servers can be chosen.", locked=True),
+    FeatureGate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _HERE, "Pending Workloads and their positions are served as an API."),
 )  # fmt: skip
 
-GATES: Final[Mapping[str, Gate]] = MappingProxyType({gate.name: gate for gate in _ROWS})
+GATES: Final[Mapping[str, FeatureGate]] = MappingProxyType({gate.name: gate for gate in _ROWS})
 
 # Gates that the public system once had. Their names are unknown now, and the message says what became of them.
 REMOVED: Final[Mapping[str, str]] = MappingProxyType(
@@ -192,10 +192,10 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
 )  # fmt: skip
 
 # Names that switch every gate of a stage; single gates overrule them.
-_STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+_STAGES: Final = {"AllAlpha": GateStage.ALPHA, "AllBeta": GateStage.BETA}
 
 
-class Gates(Mapping[str, bool]):
+class FeatureGates(Mapping[str, bool]):
     """How every gate stands, frozen. `gates["PartialAdmission"]` is a bool; an unknown name is a KeyError."""
 
     __slots__ = ("_values",)
@@ -214,13 +214,13 @@ class Gates(Mapping[str, bool]):
 
     def __repr__(self) -> str:
         changed = {name: value for name, value in self.items() if value != GATES[name].default}
-        return f"Gates({changed})"
+        return f"FeatureGates({changed})"
 
 
-DEFAULTS: Final = Gates({gate.name: gate.default for gate in _ROWS})
+DEFAULTS: Final = FeatureGates({gate.name: gate.default for gate in _ROWS})
 
 
-def resolve(overrides: Mapping[str, bool]) -> tuple[Gates, tuple[GateProblem, ...]]:
+def resolve(overrides: Mapping[str, bool]) -> tuple[FeatureGates, tuple[GateProblem, ...]]:
     """How the gates stand under these overrides, and what is wrong with the overrides.
 
     With any problem the gates are the defaults: a wrong configuration is not half used.
@@ -249,7 +249,7 @@ def resolve(overrides: Mapping[str, bool]) -> tuple[Gates, tuple[GateProblem, ..
             values[name] = value
     if not problems:
         problems.extend(_orphans(values, overrides))
-    return (DEFAULTS if problems else Gates(values)), tuple(problems)
+    return (DEFAULTS if problems else FeatureGates(values)), tuple(problems)
 
 
 def notices(overrides: Mapping[str, bool]) -> Iterator[str]:
@@ -308,6 +308,6 @@ def _word(value: bool) -> str:
     return "true" if value else "false"
 
 
-def missing_by_default() -> tuple[Gate, ...]:
+def missing_by_default() -> tuple[FeatureGate, ...]:
     """Gates that Kueue has on by default and that are not implemented here."""
     return tuple(gate for gate in _ROWS if gate.default_in_kueue and not gate.implemented)

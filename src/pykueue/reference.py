@@ -29,7 +29,7 @@ from kubeserver.registry import unsupported
 from pykueue import cli, features, settings
 from pykueue.api import conditions, config, effects, registry, schema
 from pykueue.install import chart, kustomize
-from pykueue.install.manifests import Plan
+from pykueue.install.manifests import InstallPlan
 from pykueue.install.names import MANAGER
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.observe import custom_labels, metrics
@@ -268,7 +268,7 @@ def metrics_page() -> Iterator[str]:
                 metric.type,
                 ", ".join(map(code, metric.labels)),
                 ", ".join(metrics.custom_sources(metric)),
-                metric.when,
+                metric.enabled_by,
                 metric.help,
             ]
             for metric in metrics.METRICS
@@ -364,7 +364,7 @@ def files() -> Iterator[tuple[str, str]]:
     for name, page in PAGES.items():
         yield name, _MADE + "\n\n" + "\n".join(page()).rstrip() + "\n"
     # Kinds of jobs that other packages bring along here belong to this machine, not to the project.
-    plan = Plan(kinds=JobKinds(BUILT_IN))
+    plan = InstallPlan(kinds=JobKinds(BUILT_IN))
     for name, text in kustomize.files(plan):
         yield f"deploy/{name}", text
     for name, text in chart.files(plan):

@@ -56,7 +56,7 @@ class Settings:
     """What the operator said, complete: every default filled in, every gate decided."""
 
     configuration: config.Configuration
-    gates: features.Gates
+    gates: features.FeatureGates
     # The effective configuration as it would be written, for people to read.
     tree: Tree
     # v1beta1 only: laid over `managedJobsNamespaceSelector` for Pod, Deployment and StatefulSet.

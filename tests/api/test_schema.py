@@ -206,7 +206,9 @@ def test_workloads_can_be_selected_by_the_queue_that_holds_their_quota() -> None
 
 def test_what_is_installed_is_what_the_folder_holds() -> None:
     """Written by `python -m pykueue.reference`; run it again after changing a field."""
-    wanted = {f"{crd['metadata']['name']}.yaml": kustomize.render([crd]) for crd in manifests.crds(manifests.Plan())}
+    wanted = {
+        f"{crd['metadata']['name']}.yaml": kustomize.render([crd]) for crd in manifests.crds(manifests.InstallPlan())
+    }
     found = {file.name: file.read_text() for file in (ROOT / "deploy" / "crds").glob("*.yaml")}
     assert found.keys() == wanted.keys()
     assert [name for name, text in wanted.items() if found[name] != text] == []

@@ -23,7 +23,7 @@ from pykueue import app
 from pykueue.api import config, registry
 from pykueue.cli import install
 from pykueue.install import apply, chart, kustomize, manifests, rbac
-from pykueue.install.manifests import Plan
+from pykueue.install.manifests import InstallPlan
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 
 Tree = dict[str, Any]
@@ -103,7 +103,7 @@ def test_network_policy_admits_the_api_server_alone_to_webhooks_and_visibility()
     policy = named(objects, "NetworkPolicy", "kueue-controller-manager")
     assert opened(policy) == {9443: blocks, 8082: blocks, 8443: [], 8081: []}
     assert opened(named(objects, "NetworkPolicy", "kueue-dashboard")) == {8444: []}
-    values = unstructured.put(chart.values(Plan()), ("networkPolicy", "apiServer"), blocks)
+    values = unstructured.put(chart.values(InstallPlan()), ("networkPolicy", "apiServer"), blocks)
     assert helm(values, "kueue-system")["NetworkPolicy", "kueue-controller-manager"] == policy
 
 
@@ -174,13 +174,13 @@ def helm(values: Tree, namespace: str) -> dict[tuple[str, str], Tree]:
     def kept(found: re.Match[str]) -> str:
         return found[2] if unstructured.get(context, *found[1].split(".")) else ""
 
-    texts = [_LINES.sub(kept, text) for name, text in chart.files(Plan()) if name.startswith("templates/")]
+    texts = [_LINES.sub(kept, text) for name, text in chart.files(InstallPlan()) if name.startswith("templates/")]
     made = [one for text in texts for one in yaml.safe_load_all(_FORM.sub(filled, text))]
     return {(one["kind"], one["metadata"]["name"]): one for one in made}
 
 
 def test_a_chart_with_its_own_values_is_the_very_same_installation() -> None:
-    values = yaml.safe_load(dict(chart.files(Plan()))["values.yaml"])
+    values = yaml.safe_load(dict(chart.files(InstallPlan()))["values.yaml"])
     wanted = {(one["kind"], one["metadata"]["name"]): one for one in rendered() if one["kind"] != "Namespace"}
     made = helm(values, "kueue-system")
     for (kind, _), one in made.items():
@@ -207,7 +207,7 @@ def _without_empty(tree: Tree) -> Tree:
 
 
 def test_a_chart_follows_its_values_and_its_namespace() -> None:
-    values = chart.values(Plan())
+    values = chart.values(InstallPlan())
     text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwebhook: {port: 1}\n"
     values["managerConfig"]["controllerManagerConfigYaml"] = text
     values["controllerManager"]["replicas"] = 2
@@ -228,12 +228,12 @@ def test_the_dashboard_is_one_word_away_for_everybody_who_installs() -> None:
     (container,) = by_command["Deployment", "kueue-controller-manager"]["spec"]["template"]["spec"]["containers"]
     assert f"--dashboard=0.0.0.0:{port['targetPort']}" in container["args"]
 
-    by_helm = helm({**chart.values(Plan()), "enableDashboard": True}, "kueue-system")
+    by_helm = helm({**chart.values(InstallPlan()), "enableDashboard": True}, "kueue-system")
     assert by_helm["Service", "kueue-dashboard"] == by_command["Service", "kueue-dashboard"]
     (by_chart,) = by_helm["Deployment", "kueue-controller-manager"]["spec"]["template"]["spec"]["containers"]
     assert by_chart["args"] == container["args"]
 
-    files = dict(kustomize.files(Plan()))
+    files = dict(kustomize.files(InstallPlan()))
     component = yaml.safe_load(files["dashboard/kustomization.yaml"])
     assert list(yaml.safe_load_all(files["dashboard/service.yaml"])) == [
         by_command["Service", "kueue-dashboard"],
@@ -305,7 +305,9 @@ def external(*frameworks: str) -> list[dict[str, Any]]:
     written = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
                "integrations": {"externalFrameworks": list(frameworks)}}  # fmt: skip
     found = {
-        one["metadata"]["name"]: one for one in manifests.everything(Plan(written)) if one["kind"] == "ClusterRole"
+        one["metadata"]["name"]: one
+        for one in manifests.all_manifests(InstallPlan(written))
+        if one["kind"] == "ClusterRole"
     }
     rules: list[dict[str, Any]] = found[rbac.EXTERNAL_ROLE]["rules"]
     return rules
@@ -327,7 +329,7 @@ def test_an_external_framework_of_kubernetes_itself_opens_no_other_kind() -> Non
 
 def test_the_chart_takes_the_rules_for_external_frameworks_as_a_value() -> None:
     rules = external("Flow.v1.example.com")
-    values = chart.values(Plan())
+    values = chart.values(InstallPlan())
     values["managerConfig"]["externalFrameworksRules"] = rules
     assert helm(values, "kueue-system")["ClusterRole", rbac.EXTERNAL_ROLE]["rules"] == rules
 
@@ -367,25 +369,27 @@ async def client(tmp_path: Path) -> AsyncIterator[ApiClient]:
         )
 
 
-def applicable(plan: Plan) -> list[Tree]:
+def applicable(plan: InstallPlan) -> list[Tree]:
     """What the embedded server knows to keep: it has no Deployments to run and no roles to enforce."""
     kept = {"Namespace", "CustomResourceDefinition", "ConfigMap", "Secret"}
-    return [one for one in manifests.everything(plan) if one["kind"] in kept]
+    return [one for one in manifests.all_manifests(plan) if one["kind"] in kept]
 
 
 async def test_installing_twice_changes_nothing_the_second_time(client: ApiClient) -> None:
     first: list[str] = []
-    await apply.install(client, applicable(Plan()), first.append)
+    await apply.install(client, applicable(InstallPlan()), first.append)
     assert first[0] == "namespace/kueue-system created"
     assert first[-1] == "the kinds of kueue.x-k8s.io are served"
     second: list[str] = []
-    await apply.install(client, applicable(Plan()), second.append)
+    await apply.install(client, applicable(InstallPlan()), second.append)
     assert [line for line in second[:-1] if not line.endswith(" unchanged")] == []
 
 
 async def test_another_configuration_is_brought_up_to_date(client: ApiClient) -> None:
-    await apply.install(client, applicable(Plan()), lambda line: None)
-    other = Plan({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "webhook": {"port": 1}})
+    await apply.install(client, applicable(InstallPlan()), lambda line: None)
+    other = InstallPlan(
+        {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "webhook": {"port": 1}}
+    )
     told: list[str] = []
     await apply.install(client, applicable(other), told.append)
     assert [line for line in told[:-1] if not line.endswith(" unchanged")] == [
@@ -394,14 +398,14 @@ async def test_another_configuration_is_brought_up_to_date(client: ApiClient) ->
 
 
 def test_a_service_that_leads_nowhere_any_more_is_superseded() -> None:
-    def names(plan: Plan) -> list[str]:
+    def names(plan: InstallPlan) -> list[str]:
         return [f"{one['kind']} {one['metadata']['name']}" for one in manifests.superseded(plan)]
 
     dashboard = ["Service kueue-dashboard", "NetworkPolicy kueue-dashboard"]
-    assert names(Plan(dashboard=True)) == []
-    assert names(Plan()) == dashboard
+    assert names(InstallPlan(dashboard=True)) == []
+    assert names(InstallPlan()) == dashboard
     silent = {"apiVersion": config.V1BETA2, "kind": config.KIND, "metrics": {"bindAddress": "0"}}
-    assert names(Plan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard]
+    assert names(InstallPlan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard]
 
 
 async def test_what_is_superseded_goes_if_it_is_ours(client: ApiClient) -> None:
@@ -422,7 +426,7 @@ async def test_what_is_superseded_goes_if_it_is_ours(client: ApiClient) -> None:
 
 
 async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: ApiClient) -> None:
-    objects = applicable(Plan())
+    objects = applicable(InstallPlan())
     await apply.install(client, objects, lambda line: None)
     kind = apply.kind_of(next(one for one in objects if one["kind"] == "CustomResourceDefinition"))
     name = "workloads.kueue.x-k8s.io"
@@ -435,7 +439,7 @@ async def test_where_conversion_leads_is_left_as_the_manager_wrote_it(client: Ap
 
 
 async def test_uninstalling_leaves_what_people_made(client: ApiClient) -> None:
-    objects = applicable(Plan())
+    objects = applicable(InstallPlan())
     await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
     assert flavor is not None
@@ -452,7 +456,7 @@ async def test_uninstalling_leaves_what_people_made(client: ApiClient) -> None:
 
 async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(client: ApiClient) -> None:
     """With the manager gone nobody else would, and the objects could never go."""
-    objects = applicable(Plan())
+    objects = applicable(InstallPlan())
     await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
     assert flavor is not None
@@ -465,7 +469,7 @@ async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(cli
 
 async def test_a_kind_that_is_still_being_deleted_is_awaited(client: ApiClient) -> None:
     """What is applied to it would go with it."""
-    objects = applicable(Plan())
+    objects = applicable(InstallPlan())
     await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
     assert flavor is not None
@@ -486,12 +490,12 @@ async def test_a_kind_that_is_still_being_deleted_is_awaited(client: ApiClient) 
 
 def test_the_folder_deploy_holds_what_is_installed() -> None:
     root = Path(__file__).resolve().parents[2] / "deploy"
-    for name, text in kustomize.files(Plan(kinds=KINDS)):
+    for name, text in kustomize.files(InstallPlan(kinds=KINDS)):
         assert (root / name).read_text() == text, f"deploy/{name} is stale; run python -m pykueue.reference"
 
 
 async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away(client: ApiClient) -> None:
-    objects = applicable(Plan(namespace="default"))
+    objects = applicable(InstallPlan(namespace="default"))
     told: list[str] = []
     await apply.install(client, objects, told.append)
     assert told[0] == "namespace/default was there before"

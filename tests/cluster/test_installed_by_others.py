@@ -16,7 +16,7 @@ from cli.test_install import helm as stand_in
 from cli.test_install import rendered
 from cluster import assets, real
 from pykueue.install import chart
-from pykueue.install.manifests import Plan
+from pykueue.install.manifests import InstallPlan
 from waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
@@ -122,7 +122,7 @@ def test_helm_makes_what_the_templates_say(helm: str, run: Run, tmp_path: Path, 
     values.write_text(yaml.safe_dump(chosen))
     run(helm, "lint", "--strict", CHART, "-f", str(values))
     made = run(helm, "template", "release", CHART, "--namespace", "batch", "-f", str(values))
-    assert by_name(yaml.safe_load_all(made)) == stand_in(merged(chart.values(Plan()), chosen), "batch")
+    assert by_name(yaml.safe_load_all(made)) == stand_in(merged(chart.values(InstallPlan()), chosen), "batch")
 
 
 def test_a_release_is_installed_upgraded_and_taken_away(

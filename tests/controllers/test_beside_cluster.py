@@ -77,7 +77,7 @@ async def managed(
         server.url, "default", {"insecure-skip-tls-verify": True}, {"token": server.token}, Path("/")
     )
     client = ApiClient(client_config.connect(target, SystemClock()), random.Random(1))
-    await apply.install(client, manifests.everything(manifests.Plan(written)), lambda line: None)
+    await apply.install(client, manifests.all_manifests(manifests.InstallPlan(written)), lambda line: None)
     if account:
         path = "/api/v1/namespaces/kueue-system/serviceaccounts/kueue-controller-manager/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}

@@ -40,7 +40,7 @@ class System:
         """What `pykueue up` prints on a terminal."""
         return f"{self.url}#token={self.serving.credentials.view_token}"
 
-    async def ask(self, path: str, *, token: str | None = None, method: str = "GET", **query: str) -> tuple[int, Any]:
+    async def query(self, path: str, *, token: str | None = None, method: str = "GET", **query: str) -> tuple[int, Any]:
         """Status and document of an answer, for the viewer unless another token is given."""
         given = self.serving.credentials.view_token if token is None else token
         headers = {"Authorization": f"Bearer {given}"} if given else {}
@@ -86,7 +86,7 @@ class System:
         """Ask until the answer is as it should be."""
 
         async def answered() -> tuple[Any] | None:
-            status, found = await self.ask(path, **query)
+            status, found = await self.query(path, **query)
             return (found,) if status == 200 and holds(found) else None
 
         answer = await eventually(answered, 0.1)

@@ -27,8 +27,8 @@ from kubeserver.protocol import authentication
 from pykueue.analysis import explanation
 from pykueue.api import kueue, registry
 from pykueue.dashboard import assets
-from pykueue.dashboard.endpoints import Pages
-from pykueue.dashboard.summaries import Board, Sources
+from pykueue.dashboard.endpoints import DashboardEndpoints
+from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries
 from pykueue.settings import defaults
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -82,7 +82,7 @@ def test_the_files_need_nobody_else() -> None:
 ASTRAY = (
     "../app.py",
     "..%2f..%2fapp.py",
-    "%2e%2e/board.py",
+    "%2e%2e/summaries.py",
     "static/app.js",
     "app.js/",
     "%00",
@@ -115,14 +115,14 @@ async def test_the_address_without_a_slash_leads_to_the_page(shown: System) -> N
 async def test_without_a_known_token_there_is_no_data(shown: System) -> None:
     for path in DATA:
         for token in ("", "wrong"):
-            status, said = await shown.ask(f"api/{path}", token=token)
+            status, said = await shown.query(f"api/{path}", token=token)
             assert (status, set(said)) == (401, {"message"}), path
 
 
 async def test_it_only_shows(shown: System) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
         for path in ("", "api/overview"):
-            assert (await shown.ask(path, method=method))[0] == 405
+            assert (await shown.query(path, method=method))[0] == 405
 
 
 NONSENSE = {
@@ -137,12 +137,12 @@ NONSENSE = {
 
 async def test_a_question_that_makes_no_sense_is_answered_with_what_would(shown: System) -> None:
     for (name, value), said in NONSENSE.items():
-        assert await shown.ask("api/workloads", **{name: value}) == (400, {"message": said})
+        assert await shown.query("api/workloads", **{name: value}) == (400, {"message": said})
 
 
 async def test_what_is_not_there_is_said_to_be_absent(shown: System) -> None:
     for path in ("queues/x", "flavors/x", "workloads/default/x", "workloads/default/x/explanation"):
-        status, said = await shown.ask(f"api/{path}")
+        status, said = await shown.query(f"api/{path}")
         assert status == 404
         assert "does not exist" in said["message"]
 
@@ -162,17 +162,17 @@ async def small(shown: System) -> None:
 
 async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System) -> None:
     await small(shown)
-    _, found = await shown.ask("api/workloads/default/waits")
+    _, found = await shown.query("api/workloads/default/waits")
     assert (found["state"], found["clusterQueue"]) == ("Pending", "a")
     env = await shown.until(
         lambda answer: any(each["source"] == "event" for each in answer["story"]), "api/workloads/default/waits"
     )
     assert env["story"][0]["what"] == "Created"
-    _, said = await shown.ask("api/workloads/default/waits/explanation")
+    _, said = await shown.query("api/workloads/default/waits/explanation")
     assert said["position"] == {"inClusterQueue": 1, "inLocalQueue": 1}
     assert [held["workload"] for held in said["holders"]] == ["default/runs"]
     assert said["suggestions"] == []  # nobody asked for them
-    _, helped = await shown.ask("api/workloads/default/waits/explanation", suggestions="true")
+    _, helped = await shown.query("api/workloads/default/waits/explanation", suggestions="true")
     assert {"wait for default/runs to end"} <= {each["change"] for each in helped["suggestions"]}
     # The very same value as the command prints.
     informers = shown.manager.informers
@@ -186,7 +186,9 @@ async def test_one_page_follows_another_and_knows_how_many_there_are(shown: Syst
     for number in range(5):
         await shown.workload(f"w{number}", "a", {"cpu": "1"})
     await shown.until(lambda found: found["total"] == 5, "api/workloads")
-    pages = [(await shown.ask("api/workloads", sort="name", limit="2", offset=offset))[1] for offset in ("0", "2", "4")]
+    pages = [
+        (await shown.query("api/workloads", sort="name", limit="2", offset=offset))[1] for offset in ("0", "2", "4")
+    ]
     assert [[each["name"] for each in page["items"]] for page in pages] == [["w0", "w1"], ["w2", "w3"], ["w4"]]
     assert {page["total"] for page in pages} == {5}
 
@@ -256,9 +258,9 @@ class Reviews:
         return Response(201, json.dumps({**review, "status": status}).encode())
 
 
-def sources(shown: System) -> Sources:
+def sources(shown: System) -> DashboardSources:
     informers = shown.manager.informers
-    return Sources(
+    return DashboardSources(
         world=shown.manager.world,
         workloads=informers.workloads,
         local_queues=informers.local_queues,
@@ -270,12 +272,14 @@ def sources(shown: System) -> Sources:
 
 
 @contextlib.asynccontextmanager
-async def beside(shown: System, doors: Clock | None = None) -> AsyncIterator[tuple[System, Reviews, Pages]]:
+async def beside(
+    shown: System, doors: Clock | None = None
+) -> AsyncIterator[tuple[System, Reviews, DashboardEndpoints]]:
     """The same dashboard, for people whom another API server knows. The door may go by a clock of its own."""
     reviews = Reviews(partial(shown.serving.embedded.server.handle_as, authentication.ADMIN))
     clock = SystemClock()
     door = DelegatedAuthorizer(ApiClient(LocalTransport(reviews.answer), random.Random(1)), doors or clock)
-    pages = Pages(Board(sources(shown), clock), door)
+    pages = DashboardEndpoints(DashboardSummaries(sources(shown), clock), door)
     http = await http_server.serve(pages.answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{http.port}"
     try:
@@ -305,7 +309,7 @@ ALLOWED = {
 
 async def test_everybody_sees_what_they_may(laboratory: System) -> None:
     for path, codes in ALLOWED.items():
-        found = [str((await laboratory.ask(f"api/{path}", token=name))[0]) for name in ("all", "lab", "none")]
+        found = [str((await laboratory.query(f"api/{path}", token=name))[0]) for name in ("all", "lab", "none")]
         assert found == codes.split(), path
 
 
@@ -325,10 +329,10 @@ async def laboratory(shown: System) -> AsyncIterator[System]:
 
 async def test_an_explanation_names_nobody_whom_its_reader_may_not_see(laboratory: System) -> None:
     path = "api/workloads/lab/mine/explanation"
-    _, whole = await laboratory.ask(path, token="all", suggestions="true")
+    _, whole = await laboratory.query(path, token="all", suggestions="true")
     assert [held["workload"] for held in whole["holders"]] == ["default/runs"]
     assert whole["ahead"] == ["default/waits"]
-    _, told = await laboratory.ask(path, token="lab", suggestions="true")
+    _, told = await laboratory.query(path, token="lab", suggestions="true")
     assert "default/" not in json.dumps(told)
     assert told["causes"]
 
@@ -348,19 +352,19 @@ class Stopped(SystemClock):
 async def test_the_api_server_is_asked_once_for_many_questions(shown: System) -> None:
     async with beside(shown, Stopped()) as (made, reviews, _):
         for _ in range(20):
-            assert (await made.ask("api/overview", token="all"))[0] == 200
+            assert (await made.query("api/overview", token="all"))[0] == 200
     assert reviews.asked == 2  # who it is, and whether they may
 
 
 async def test_what_comes_and_goes_while_nobody_looks_is_not_remembered(shown: System) -> None:
-    board = Board(sources(shown), SystemClock())
+    summaries = DashboardSummaries(sources(shown), SystemClock())
     await shown.flavor("default")
     await shown.queue("a", cpu="2")
     for number in range(3):
         await shown.workload(f"brief-{number}", "a", {"cpu": "1"})
     await shown.until(lambda found: found["total"] == 3, "api/workloads")
-    assert board.unread == 3
+    assert summaries.unread == 3
     for number in range(3):
         await shown.client.delete(registry.ALL.of(kueue.Workload), f"brief-{number}", "default")
     await shown.until(lambda found: found["total"] == 0, "api/workloads")
-    assert board.unread == 0
+    assert summaries.unread == 0

@@ -11,8 +11,8 @@ from kubemachinery import codec
 from pykueue.api import kueue
 from pykueue.core.queue import FlavorResource
 from pykueue.dashboard import overview
-from pykueue.dashboard.overview import Amounts, Overview
-from pykueue.dashboard.workload_table import Row, Table, Word
+from pykueue.dashboard.overview import Overview, QuotaFigures
+from pykueue.dashboard.workload_table import DisplayState, WorkloadRow, WorkloadTable
 from pykueue.state.world import World
 
 Tree = dict[str, Any]
@@ -55,14 +55,14 @@ def holder(name: str, cluster_queue: str, cpu: str) -> kueue.Workload:
     )
 
 
-def looked_at(*things: Any, counts: Table | None = None) -> Overview:
+def looked_at(*things: Any, counts: WorkloadTable | None = None) -> Overview:
     world = World()
     world.put(codec.from_tree({"metadata": {"name": "default"}}, kueue.ResourceFlavor))
     for thing in things:
         world.put(thing)
     world.settle(0)
     queues = [thing for thing in things if isinstance(thing, kueue.ClusterQueue)]
-    return Overview(world, queues, counts or Table())
+    return Overview(world, queues, counts or WorkloadTable())
 
 
 def test_a_cohort_sums_up_what_is_beneath_it_and_its_own_quota() -> None:
@@ -74,7 +74,7 @@ def test_a_cohort_sums_up_what_is_beneath_it_and_its_own_quota() -> None:
         holder("w", "a", "7"),
     )
     assert found.cohorts["team"].figures[CPU].nominal == 10_000
-    assert found.cohorts["root"].figures[CPU] == Amounts(nominal=35_000, used=7_000, limit=35_000)
+    assert found.cohorts["root"].figures[CPU] == QuotaFigures(nominal=35_000, used=7_000, limit=35_000)
     assert found.queue("a") == {**found.queues["a"].tree(), "path": ["team", "root"]}
     assert [entry.name for entry in found.page("", "root", "name", descending=False)] == ["a", "b"]
 
@@ -105,13 +105,13 @@ def test_a_queue_that_lends_nothing_has_all_of_its_own_left() -> None:
     assert found.queues["b"].figures[CPU].lent == 0
 
 
-def counted(cluster_queue: str, pending: int) -> Iterator[Row]:
+def counted(cluster_queue: str, pending: int) -> Iterator[WorkloadRow]:
     for number in range(pending):
-        yield Row("lab", f"{cluster_queue}-{number}", "q", cluster_queue, "", Word.PENDING, 0, "", "")
+        yield WorkloadRow("lab", f"{cluster_queue}-{number}", "q", cluster_queue, "", DisplayState.PENDING, 0, "", "")
 
 
 def test_of_many_queues_the_busiest_are_shown_and_the_rest_is_counted() -> None:
-    counts = Table()
+    counts = WorkloadTable()
     for number in range(40):
         for each in counted(f"q{number:02}", pending=number):
             counts.put(each)
@@ -144,7 +144,7 @@ def test_the_overview_has_an_end_however_many_cohorts_there_are() -> None:
     ],
 )
 def test_queues_are_found_and_ordered(asked: Tree, names: str) -> None:
-    counts = Table()
+    counts = WorkloadTable()
     for each in counted("c", pending=3):
         counts.put(each)
     found = looked_at(
@@ -170,9 +170,9 @@ def test_a_flavor_says_who_offers_it() -> None:
     ],
 )
 def test_amounts_are_short_enough_to_stand_beside_a_bar(resource: str, amount: int, text: str) -> None:
-    tree = Amounts(nominal=amount).tree(FlavorResource("f", resource))
+    tree = QuotaFigures(nominal=amount).tree(FlavorResource("f", resource))
     assert tree["text"]["nominal"] == text
 
 
 def test_an_unlimited_quota_has_no_figure_to_draw() -> None:
-    assert Amounts(nominal=2**63 - 1).tree(CPU)["nominal"] is None
+    assert QuotaFigures(nominal=2**63 - 1).tree(CPU)["nominal"] is None

@@ -9,7 +9,7 @@ import pytest
 from kubemachinery.meta import Condition, ObjectMeta, OwnerReference
 from pykueue.api import kueue
 from pykueue.dashboard import workload_table
-from pykueue.dashboard.workload_table import Question, Row, Table, Word
+from pykueue.dashboard.workload_table import DisplayState, WorkloadQuery, WorkloadRow, WorkloadTable
 
 DAY = "2026-01-01T00:00:00Z"
 
@@ -26,17 +26,17 @@ def workload(*true: str, active: bool = True, **metadata: Any) -> kueue.Workload
 @pytest.mark.parametrize(
     ("true", "active", "said"),
     [
-        ((), True, Word.PENDING),
-        ((), False, Word.INACTIVE),
-        (("QuotaReserved",), True, Word.RESERVED),
-        (("QuotaReserved", "Admitted"), True, Word.ADMITTED),
-        (("QuotaReserved", "Admitted", "Evicted"), True, Word.EVICTED),
-        (("Evicted",), True, Word.PENDING),  # it has stopped, and waits again
-        (("QuotaReserved", "Admitted", "Finished"), True, Word.FINISHED),
-        (("QuotaReserved", "Admitted"), False, Word.ADMITTED),  # still running until it is evicted
+        ((), True, DisplayState.PENDING),
+        ((), False, DisplayState.INACTIVE),
+        (("QuotaReserved",), True, DisplayState.RESERVED),
+        (("QuotaReserved", "Admitted"), True, DisplayState.ADMITTED),
+        (("QuotaReserved", "Admitted", "Evicted"), True, DisplayState.EVICTED),
+        (("Evicted",), True, DisplayState.PENDING),  # it has stopped, and waits again
+        (("QuotaReserved", "Admitted", "Finished"), True, DisplayState.FINISHED),
+        (("QuotaReserved", "Admitted"), False, DisplayState.ADMITTED),  # still running until it is evicted
     ],
 )
-def test_one_word_says_where_a_workload_is(true: tuple[str, ...], active: bool, said: Word) -> None:
+def test_one_word_says_where_a_workload_is(true: tuple[str, ...], active: bool, said: DisplayState) -> None:
     assert workload_table.word(workload(*true, active=active)) is said
 
 
@@ -46,20 +46,22 @@ def test_a_row_names_the_owner_that_steers_the_workload() -> None:
         OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="2", controller=True),
     )
     found = workload_table.row(workload(owner_references=owners), "gpu")
-    assert found == Row(
-        "lab", "train", "fast", "gpu", "Job/train", Word.PENDING, 7, DAY, "lab/train fast gpu job/train pending"
+    assert found == WorkloadRow(
+        "lab", "train", "fast", "gpu", "Job/train", DisplayState.PENDING, 7, DAY, "lab/train fast gpu job/train pending"
     )
 
 
-def row(name: str, **fields: Any) -> Row:
-    whole = {"namespace": "lab", "queue": "q", "cluster_queue": "cq", "job": "", "word": Word.PENDING, "priority": 0,
+def row(name: str, **fields: Any) -> WorkloadRow:
+    whole = {"namespace": "lab", "queue": "q", "cluster_queue": "cq", "job": "", "word": DisplayState.PENDING, "priority": 0,
              "created": DAY, **fields}  # fmt: skip
-    return Row(name=name, searched=f"{whole['namespace']}/{name} {whole['queue']} {whole['word']}".lower(), **whole)
+    return WorkloadRow(
+        name=name, searched=f"{whole['namespace']}/{name} {whole['queue']} {whole['word']}".lower(), **whole
+    )
 
 
 ROWS = [
     row("a", priority=5, created="2026-01-03"),
-    row("b", word=Word.ADMITTED, created="2026-01-02"),
+    row("b", word=DisplayState.ADMITTED, created="2026-01-02"),
     row("c", namespace="shop", queue="other", cluster_queue="second", created="2026-01-01"),
     row("d", priority=5, created="2026-01-04"),
 ]
@@ -68,32 +70,32 @@ ROWS = [
 @pytest.mark.parametrize(
     ("question", "names"),
     [
-        (Question(), "d a b c"),  # the newest first
-        (Question(descending=False), "c b a d"),
-        (Question(sort="name", descending=False), "a b d c"),
-        (Question(sort="priority"), "a d b c"),  # equals by namespace and name, whichever way it goes
-        (Question(sort="state", descending=False), "a d c b"),
-        (Question(namespace="shop"), "c"),
-        (Question(queue="other"), "c"),
-        (Question(cluster_queue="cq", state="Pending"), "d a"),
-        (Question.searching("LAB pending"), "d a"),
-        (Question.searching("admitted"), "b"),
-        (Question.searching("nowhere"), ""),
+        (WorkloadQuery(), "d a b c"),  # the newest first
+        (WorkloadQuery(descending=False), "c b a d"),
+        (WorkloadQuery(sort="name", descending=False), "a b d c"),
+        (WorkloadQuery(sort="priority"), "a d b c"),  # equals by namespace and name, whichever way it goes
+        (WorkloadQuery(sort="state", descending=False), "a d c b"),
+        (WorkloadQuery(namespace="shop"), "c"),
+        (WorkloadQuery(queue="other"), "c"),
+        (WorkloadQuery(cluster_queue="cq", state="Pending"), "d a"),
+        (WorkloadQuery.searching("LAB pending"), "d a"),
+        (WorkloadQuery.searching("admitted"), "b"),
+        (WorkloadQuery.searching("nowhere"), ""),
     ],
 )
-def test_rows_are_found_and_ordered(question: Question, names: str) -> None:
-    filled = Table()
+def test_rows_are_found_and_ordered(query: WorkloadQuery, names: str) -> None:
+    filled = WorkloadTable()
     for each in ROWS:
         filled.put(each)
-    assert [found.name for found in filled.ask(question)] == names.split()
+    assert [found.name for found in filled.query(query)] == names.split()
 
 
 def test_counts_and_answers_follow_every_change() -> None:
-    kept = Table()
+    kept = WorkloadTable()
     assert kept.put(row("a"))
     assert not kept.put(row("a"))  # nothing new
-    assert [found.name for found in kept.ask(Question())] == ["a"]
-    kept.put(row("a", word=Word.ADMITTED))
+    assert [found.name for found in kept.query(WorkloadQuery())] == ["a"]
+    kept.put(row("a", word=DisplayState.ADMITTED))
     kept.put(row("b", cluster_queue="second"))
     assert kept.totals() == {
         "Pending": 1,
@@ -103,9 +105,9 @@ def test_counts_and_answers_follow_every_change() -> None:
         "Inactive": 0,
         "Finished": 0,
     }
-    assert kept.count("cq", Word.PENDING) == 0
-    assert kept.count("second", Word.PENDING) == 1
+    assert kept.count("cq", DisplayState.PENDING) == 0
+    assert kept.count("second", DisplayState.PENDING) == 1
     assert kept.drop(("lab", "b"))
     assert not kept.drop(("lab", "b"))
-    assert [found.name for found in kept.ask(Question())] == ["a"]
-    assert kept.count("second", Word.PENDING) == 0
+    assert [found.name for found in kept.query(WorkloadQuery())] == ["a"]
+    assert kept.count("second", DisplayState.PENDING) == 0

@@ -10,12 +10,12 @@ import pytest
 
 from kubemachinery import http_server
 from pykueue.observe import health, logs
-from pykueue.observe.logs import Form
+from pykueue.observe.logs import LogFormat
 
 pytestmark = pytest.mark.usefixtures("same_logging")
 
 
-def written(form: Form, log: object) -> str:
+def written(form: LogFormat, log: object) -> str:
     stream = io.StringIO()
     logs.configure(stream, form=form, role=lambda: "leader")
     assert callable(log)
@@ -24,7 +24,9 @@ def written(form: Form, log: object) -> str:
 
 
 def test_a_machine_reads_json_with_every_field() -> None:
-    line = json.loads(written(Form.JSON, lambda log: log.info("admitted %s", "a", extra={"workload": "ns/a", "n": 2})))
+    line = json.loads(
+        written(LogFormat.JSON, lambda log: log.info("admitted %s", "a", extra={"workload": "ns/a", "n": 2}))
+    )
     assert line.pop("ts").endswith("Z")
     assert line == {
         "level": "info",
@@ -37,7 +39,7 @@ def test_a_machine_reads_json_with_every_field() -> None:
 
 
 def test_what_is_no_json_is_written_as_text() -> None:
-    line = json.loads(written(Form.JSON, lambda log: log.info("x", extra={"where": io.StringIO})))
+    line = json.loads(written(LogFormat.JSON, lambda log: log.info("x", extra={"where": io.StringIO})))
     assert "StringIO" in line["where"]
 
 
@@ -48,20 +50,20 @@ def test_an_exception_stays_on_one_line_for_machines() -> None:
         except ValueError:
             log.exception("it failed")
 
-    text = written(Form.JSON, fail)
+    text = written(LogFormat.JSON, fail)
     assert text.count("\n") == 1
     assert "ValueError: broken" in json.loads(text)["stacktrace"]
 
 
 def test_people_read_the_time_the_message_and_the_level_only_when_it_matters() -> None:
-    calm = written(Form.PEOPLE, lambda log: log.info("admitted", extra={"workload": "ns/a"}))
+    calm = written(LogFormat.CONSOLE, lambda log: log.info("admitted", extra={"workload": "ns/a"}))
     assert calm[8:] == " admitted workload=ns/a\n"
-    loud = written(Form.PEOPLE, lambda log: log.warning("slow"))
+    loud = written(LogFormat.CONSOLE, lambda log: log.warning("slow"))
     assert loud[8:] == " warning: slow\n"
 
 
 def test_what_is_below_the_level_is_not_written() -> None:
-    assert written(Form.JSON, lambda log: log.debug("detail")) == ""
+    assert written(LogFormat.JSON, lambda log: log.debug("detail")) == ""
 
 
 # --- Probes -----------------------------------------------------------------------------------------------------------

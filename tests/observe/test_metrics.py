@@ -27,13 +27,22 @@ from pykueue.api.config import CustomMetricLabel
 from pykueue.core.decision import Admit, Preempt, Requeue, TargetWorkload, Wait
 from pykueue.lifecycle.workload_changes import Admitted, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.custom_labels import CustomLabels
-from pykueue.observe.gauges import Gauges, Sources
-from pykueue.observe.metrics import BY_NAME, METRICS, OWN, Choices, Metrics, Role, When, custom_sources
+from pykueue.observe.gauges import Gauges, GaugeSources
+from pykueue.observe.metrics import (
+    BY_NAME,
+    METRICS,
+    OWN,
+    EnabledBy,
+    Metrics,
+    MetricsOptions,
+    ReplicaRole,
+    custom_sources,
+)
 from scenarios import scenario_runner
 
 RECORDED = Path(__file__).with_name("kueue-metrics.tsv")
 
-EVERYTHING = Choices(on=frozenset(When))
+EVERYTHING = MetricsOptions(on=frozenset(EnabledBy))
 
 
 def series(metrics: Metrics) -> dict[str, float]:
@@ -113,7 +122,7 @@ def test_every_metric_has_a_help_of_its_own() -> None:
 
 
 def test_an_admission_is_counted_for_both_queues_and_every_cohort_above() -> None:
-    metrics = Metrics(EVERYTHING, role=Role.LEADER, ancestors=lambda name: ("inner", "outer"))
+    metrics = Metrics(EVERYTHING, role=ReplicaRole.LEADER, ancestors=lambda name: ("inner", "outer"))
     metrics.changes(workload(), (Reserved("cq", 3 * SECOND), Admitted("cq", 4 * SECOND, SECOND, had_checks=True)))
     found = series(metrics)
     of_queue = 'cluster_queue="cq",priority_class="high",replica_role="leader"'
@@ -308,13 +317,13 @@ def test_local_queues_have_series_where_the_operator_wants_them(on: bool) -> Non
             "metrics": {"localQueueMetrics": {"enable": on}},
         }
     )
-    metrics = Metrics(Choices.of(configuration.configuration, configuration.gates))
+    metrics = Metrics(MetricsOptions.of(configuration.configuration, configuration.gates))
     metrics.changes(workload(), (Reserved("cq", 0),))
     assert any("local_queue" in name for name in series(metrics)) is on
 
 
 def test_a_local_queue_that_is_not_selected_has_none() -> None:
-    metrics = Metrics(EVERYTHING, counts_tenant=lambda namespace, name: name != "lq")
+    metrics = Metrics(EVERYTHING, has_series=lambda namespace, name: name != "lq")
     metrics.changes(workload(), (Reserved("cq", 0),))
     assert not [name for name in series(metrics) if "local_queue" in name]
 
@@ -342,8 +351,8 @@ def metadata_of(source: str, namespace: str, name: str) -> meta.ObjectMeta | Non
 
 
 def with_custom_labels() -> Metrics:
-    choices = Choices(on=frozenset(When), custom=CUSTOM)
-    return Metrics(choices, ancestors=lambda name: ("eng",), metadata_of=metadata_of)
+    options = MetricsOptions(on=frozenset(EnabledBy), custom=CUSTOM)
+    return Metrics(options, ancestors=lambda name: ("eng",), metadata_of=metadata_of)
 
 
 def tiered(tier: str) -> kueue.Workload:
@@ -385,7 +394,7 @@ def test_custom_labels_need_their_gate(on: bool) -> None:
             "featureGates": {"CustomMetricLabels": on},
         }
     )
-    metrics = Metrics(Choices.of(configuration.configuration, configuration.gates))
+    metrics = Metrics(MetricsOptions.of(configuration.configuration, configuration.gates))
     metrics.changes(workload(), (Reserved("cq", 0),))
     assert any("custom_team" in name for name in series(metrics)) is on
 
@@ -411,7 +420,7 @@ def told(*commands: str) -> tuple[Metrics, Gauges]:
         ]
 
     metrics = Metrics(EVERYTHING)
-    sources = Sources(world, lambda: world.structure.cluster_queues.values(), local_queues)
+    sources = GaugeSources(world, lambda: world.structure.cluster_queues.values(), local_queues)
     return metrics, Gauges(metrics, sources)
 
 
@@ -532,7 +541,7 @@ def test_an_exposition_can_be_asked_for_again_and_again() -> None:
 def test_requests_are_counted_by_verb_and_shown_for_each_admission_without_what_only_reads() -> None:
     metrics, world = Metrics(EVERYTHING), scenario_runner.Teller().world
     sent = {("PATCH", "workloads"): 2, ("POST", "events"): 1, ("GET", "leases"): 5, ("watch", "workloads"): 1}
-    Gauges(metrics, Sources(world, lambda: (), lambda: (), requests=lambda: sent))
+    Gauges(metrics, GaugeSources(world, lambda: (), lambda: (), requests=lambda: sent))
     per_admission = 'pykueue_api_requests_per_admission{replica_role="standalone"}'
     assert per_admission not in series(metrics)
     metrics.changes(workload(), (Admitted("cq", SECOND, 0, had_checks=False),) * 2)

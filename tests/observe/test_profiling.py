@@ -96,7 +96,7 @@ def world() -> World:
 
 
 def test_the_state_shows_quota_usage_and_who_waits() -> None:
-    shown = {line.message: line.fields for line in state_dump.lines(world())}
+    shown = {line.message: line.fields for line in state_dump.records(world())}
     queue = shown["Found ClusterQueue"]
     assert (queue["cohort"], queue["quota"]) == ("all", {"default/cpu": "1"})
     assert (queue["usage"], queue["workloads"]) == ({"default/cpu": "1"}, ["team/first"])

@@ -60,7 +60,7 @@ def queue_of(*workloads: WorkloadInfo) -> PendingQueue:
     return queue
 
 
-def names(places: Iterable[visibility.Place]) -> list[str]:
+def names(places: Iterable[visibility.QueuePosition]) -> list[str]:
     return [place.key.partition("/")[2] for place in places]
 
 
@@ -144,7 +144,7 @@ class TestSummary:
             ),
             spec=kueue.WorkloadSpec(queue_name="lq", priority=None),
         )
-        assert visibility.summary([visibility.Place("n/w", "n/lq", 4, 0)], lambda key: workload) == {
+        assert visibility.summary([visibility.QueuePosition("n/w", "n/lq", 4, 0)], lambda key: workload) == {
             "metadata": {},
             "items": [
                 {

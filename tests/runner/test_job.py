@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kubemachinery import meta
 from pykueue.runner import conditions, job
-from pykueue.runner.job import FINALIZER, INDEX, Plan
+from pykueue.runner.job import FINALIZER, INDEX, JobPlan
 
 Tree = dict[str, Any]
 START = meta.parse_time("2026-01-01T00:00:00Z")
@@ -30,10 +30,10 @@ class World:
 
     # --- The controller -----------------------------------------------------------------------------------------------
 
-    def plan(self) -> Plan:
+    def plan(self) -> JobPlan:
         return job.decide(copy.deepcopy(self.job), copy.deepcopy(list(self.pods.values())), self.now)
 
-    def deeds(self, plan: Plan) -> list[Any]:
+    def deeds(self, plan: JobPlan) -> list[Any]:
         """What a plan asks for, one write after the other."""
         found: list[Any] = [lambda: self.job.update(status=plan.status)]
         found += [lambda pod=pod: self.release(pod) for pod in plan.release]
@@ -42,13 +42,13 @@ class World:
             found += [lambda pod=pod: self.release(pod), lambda pod=pod: self.delete(pod["metadata"]["uid"])]
         return found + [lambda pod=pod: self.create(pod) for pod in plan.create]
 
-    def play(self) -> Plan:
+    def play(self) -> JobPlan:
         plan = self.plan()
         for deed in self.deeds(plan):
             deed()
         return plan
 
-    def settle(self) -> Plan:
+    def settle(self) -> JobPlan:
         """Play until nothing changes any more."""
         for _ in range(20):
             before = copy.deepcopy((self.job, self.pods))
@@ -114,7 +114,7 @@ class World:
         return sorted(self.pods[uid]["metadata"]["annotations"][INDEX] for uid in self.active)
 
     def said(self, type_: str) -> str:
-        found = conditions.true(self.job["status"], type_)
+        found = conditions.find_true(self.job["status"], type_)
         return str(found["reason"]) if found else ""
 
     def counts(self) -> tuple[int, int, int]:
@@ -181,8 +181,8 @@ class TestPods:
         assert not world.pods
 
     def test_somebody_elses_job_is_left_alone(self) -> None:
-        assert not job.is_ours({"spec": {"managedBy": "example.com/other"}})
-        assert job.is_ours({"spec": {"managedBy": job.MANAGED_BY}})
+        assert not job.is_managed_here({"spec": {"managedBy": "example.com/other"}})
+        assert job.is_managed_here({"spec": {"managedBy": job.MANAGED_BY}})
 
 
 class TestIndexes:
@@ -249,9 +249,9 @@ class TestFailing:
             world.end(f"p{number}", 1)
             plan = world.settle()
             assert world.active == [], "the pause is not over"
-            assert plan.again_seconds is not None
-            waits.append(plan.again_seconds)
-            world.later(plan.again_seconds)
+            assert plan.requeue_after_seconds is not None
+            waits.append(plan.requeue_after_seconds)
+            world.later(plan.requeue_after_seconds)
             world.settle()
         assert waits == [10.0, 20.0, 40.0]
 
@@ -277,7 +277,7 @@ class TestFailing:
         world = World(activeDeadlineSeconds=60)
         plan = world.settle()
         world.run()
-        assert plan.again_seconds == 60
+        assert plan.requeue_after_seconds == 60
         world.later(60)
         world.settle()
         assert world.said("FailureTarget") == "DeadlineExceeded"
@@ -351,7 +351,7 @@ class TestAfterwards:
         world.end("p1")
         plan = world.settle()
         assert not plan.expired
-        assert plan.again_seconds == 100
+        assert plan.requeue_after_seconds == 100
         world.later(100)
         assert world.plan().expired
 

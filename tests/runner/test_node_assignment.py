@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykueue.runner import node_assignment
-from pykueue.runner.node_assignment import Room
+from pykueue.runner.node_assignment import NodeAllocations
 
 
 def node(name: str, cpu: str = "4", *, ready: bool = True, **more: Any) -> dict[str, Any]:
@@ -29,21 +29,21 @@ def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
 
 
 def test_the_first_node_with_room_is_taken() -> None:
-    room = Room()
+    room = NodeAllocations()
     nodes = [node("a", "2"), node("b", "4")]
-    assert node_assignment.choose(pod("2"), nodes, room) == "a"
+    assert node_assignment.select_node(pod("2"), nodes, room) == "a"
     room.take("u1", "a", pod("2"))
-    assert node_assignment.choose(pod("2"), nodes, room) == "b"
+    assert node_assignment.select_node(pod("2"), nodes, room) == "b"
     assert room.free("u1")
-    assert node_assignment.choose(pod("2"), nodes, room) == "a"
+    assert node_assignment.select_node(pod("2"), nodes, room) == "a"
     assert not room.free("u1"), "room is made once"
 
 
 def test_a_pod_counts_once_however_often_it_is_seen() -> None:
-    room = Room()
+    room = NodeAllocations()
     for _ in range(3):
         room.take("u1", "a", pod("2"))
-    assert node_assignment.choose(pod("2"), [node("a", "4")], room) == "a"
+    assert node_assignment.select_node(pod("2"), [node("a", "4")], room) == "a"
 
 
 @pytest.mark.parametrize(
@@ -58,23 +58,23 @@ def test_a_pod_counts_once_however_often_it_is_seen() -> None:
 )
 def test_a_node_that_will_not_do_says_why(wanted: Any, there: Any, why: str) -> None:
     with pytest.raises(LookupError, match=f"^no node fits: 1 of 1 {why}"):
-        node_assignment.choose(wanted, [there], Room())
+        node_assignment.select_node(wanted, [there], NodeAllocations())
 
 
 def test_places_for_pods_run_out_too() -> None:
-    room = Room()
+    room = NodeAllocations()
     for number in range(3):
         room.take(f"u{number}", "a", pod("0"))
     with pytest.raises(LookupError, match="has too many pods"):
-        node_assignment.choose(pod("0"), [node("a")], room)
+        node_assignment.select_node(pod("0"), [node("a")], room)
 
 
 def test_reasons_are_counted() -> None:
     there = [node("a"), node("b"), node("c", ready=False)]
     with pytest.raises(LookupError, match=r"^no node fits: 2 of 3 have too little cpu, 1 of 3 is not ready$"):
-        node_assignment.choose(pod("8"), there, Room())
+        node_assignment.select_node(pod("8"), there, NodeAllocations())
 
 
 def test_no_nodes_at_all_is_a_reason_too() -> None:
     with pytest.raises(LookupError, match="there are no nodes"):
-        node_assignment.choose(pod(), [], Room())
+        node_assignment.select_node(pod(), [], NodeAllocations())

@@ -9,9 +9,9 @@ import pytest
 from kubemachinery import meta
 from pykueue.runner import container_attempts as tried
 from pykueue.runner import pod
-from pykueue.runner.container_attempts import Attempt, Ended
-from pykueue.runner.pod import Step, Stop
-from pykueue.runner.process_spec import Problem
+from pykueue.runner.container_attempts import ContainerAttempt, Termination
+from pykueue.runner.pod import PodStep, StopContainer
+from pykueue.runner.process_spec import StartProblem
 
 START = meta.parse_time("2026-01-01T00:00:00Z")
 SECOND = meta.SECOND
@@ -31,19 +31,19 @@ def tree(*names: str, inits: tuple[Any, ...] = (), policy: str = "Never", **spec
     }
 
 
-def runs(number: int = 0, since: int = 0) -> list[Attempt]:
-    return [Attempt(number, START + since * SECOND)]
+def runs(number: int = 0, since: int = 0) -> list[ContainerAttempt]:
+    return [ContainerAttempt(number, START + since * SECOND)]
 
 
-def ended(code: int, number: int = 0, at: int = 1, ran: int = 1) -> list[Attempt]:
-    return [Attempt(number, START + (at - ran) * SECOND, Ended(code, START + at * SECOND))]
+def ended(code: int, number: int = 0, at: int = 1, ran: int = 1) -> list[ContainerAttempt]:
+    return [ContainerAttempt(number, START + (at - ran) * SECOND, Termination(code, START + at * SECOND))]
 
 
-def step(found: dict[str, Any], at: float = 2, **attempts: list[Attempt]) -> Step:
+def step(found: dict[str, Any], at: float = 2, **attempts: list[ContainerAttempt]) -> PodStep:
     return pod.step(found, attempts, START + int(at * SECOND))
 
 
-def state(taken: Step, name: str) -> dict[str, Any]:
+def state(taken: PodStep, name: str) -> dict[str, Any]:
     both = [*taken.status["containerStatuses"], *taken.status.get("initContainerStatuses", ())]
     found: dict[str, Any] = next(each for each in both if each["name"] == name)["state"]
     return found
@@ -77,13 +77,13 @@ class TestStarting:
         assert step(found).start == ("side",)
         assert step(found, side=runs()).start == ("main",)
         over = step(found, side=runs(), main=ended(0, at=1))
-        assert over.stop == (Stop("side", kill=False),)
+        assert over.stop == (StopContainer("side", kill=False),)
         assert over.status["phase"] == "Running", "something of it still runs"
-        assert step(found, at=31, side=runs(), main=ended(0, at=1)).stop == (Stop("side", kill=True),)
+        assert step(found, at=31, side=runs(), main=ended(0, at=1)).stop == (StopContainer("side", kill=True),)
         assert step(found, side=ended(143), main=ended(0)).status["phase"] == "Succeeded"
 
     def test_what_is_in_the_way_is_told_while_it_waits(self) -> None:
-        problem = Problem("CreateContainerConfigError", "there is no ConfigMap c")
+        problem = StartProblem("CreateContainerConfigError", "there is no ConfigMap c")
         taken = pod.step(tree(), {}, START, {"main": problem})
         assert state(taken, "main") == {
             "waiting": {"reason": "CreateContainerConfigError", "message": "there is no ConfigMap c"}
@@ -111,7 +111,7 @@ class TestRestarting:
         assert step(found, at=1, main=ended(1, number=0)).start == ("main",)
         for number, pause in ((1, 10), (2, 20), (3, 40), (9, 300)):
             waits = step(found, at=1, main=ended(1, number=number))
-            assert (waits.start, waits.again_seconds) == ((), pause)
+            assert (waits.start, waits.requeue_after_seconds) == ((), pause)
             assert state(waits, "main")["waiting"]["reason"] == "CrashLoopBackOff"
             assert step(found, at=1 + pause, main=ended(1, number=number)).start == ("main",)
 
@@ -128,8 +128,8 @@ class TestEnding:
         found = tree()
         found["metadata"]["deletionTimestamp"] = meta.format_time(START + 10 * SECOND)
         asked = step(found, at=4, main=runs())
-        assert (asked.stop, asked.again_seconds) == ((Stop("main", kill=False),), 6)
-        assert step(found, at=10, main=runs()).stop == (Stop("main", kill=True),)
+        assert (asked.stop, asked.requeue_after_seconds) == ((StopContainer("main", kill=False),), 6)
+        assert step(found, at=10, main=runs()).stop == (StopContainer("main", kill=True),)
         assert step(found, at=5, main=ended(143)).status["phase"] == "Failed"
         assert step(found, at=5, main=ended(0)).status["phase"] == "Succeeded"
 
@@ -143,10 +143,10 @@ class TestEnding:
     def test_a_pod_out_of_time_is_stopped_and_fails_with_the_reason(self) -> None:
         found = tree(activeDeadlineSeconds=60)
         found["status"]["startTime"] = meta.format_time(START)
-        assert step(found, at=10, main=runs()).again_seconds == 50
+        assert step(found, at=10, main=runs()).requeue_after_seconds == 50
         late = step(found, at=60, main=runs())
-        assert (late.stop, late.status["phase"]) == ((Stop("main", kill=False),), "Running")
-        assert step(found, at=90, main=runs()).stop == (Stop("main", kill=True),)
+        assert (late.stop, late.status["phase"]) == ((StopContainer("main", kill=False),), "Running")
+        assert step(found, at=90, main=runs()).stop == (StopContainer("main", kill=True),)
         over = step(found, at=61, main=ended(143, at=61, ran=60))
         assert (over.status["phase"], over.status["reason"]) == ("Failed", "DeadlineExceeded")
 
@@ -160,7 +160,7 @@ class TestStatus:
             assert told["PodScheduled"] == told["Initialized"] == "True"
 
     def test_exit_codes_signals_and_times_are_told(self) -> None:
-        attempt = Attempt(0, START, Ended(137, START + SECOND, signal=9))
+        attempt = ContainerAttempt(0, START, Termination(137, START + SECOND, signal=9))
         assert state(step(tree(), main=[attempt]), "main") == {
             "terminated": {
                 "exitCode": 137,

@@ -18,9 +18,9 @@ from kubemachinery import http_server
 from kubemachinery.clock import SystemClock
 from pykueue.runner import process_executor as processes_module
 from pykueue.runner import supervisor
-from pykueue.runner.container_attempts import Ended
-from pykueue.runner.logs import Logs, Reader, Wanted, shown
-from pykueue.runner.process_executor import IN_MEMORY, Database, Processes
+from pykueue.runner.container_attempts import Termination
+from pykueue.runner.logs import LogReader, PodLogOptions, PodLogs, log_text
+from pykueue.runner.process_executor import IN_MEMORY, Database, ProcessExecutor
 from waiting import eventually, until
 
 GPUS = {"nvidia.com/gpu": 2}
@@ -32,12 +32,12 @@ async def nothing(*_: str) -> None:
     return None
 
 
-def opened(folder: Path) -> Processes:
-    return Processes(folder, nothing, lambda: GPUS, SystemClock(), dict(os.environ))
+def opened(folder: Path) -> ProcessExecutor:
+    return ProcessExecutor(folder, nothing, lambda: GPUS, SystemClock(), dict(os.environ))
 
 
 @pytest.fixture
-async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
+async def processes(tmp_path: Path) -> AsyncIterator[ProcessExecutor]:
     made = opened(tmp_path / "pods")
     try:
         yield made
@@ -52,12 +52,12 @@ def pod(*command: str, uid: str = "u1", gpus: int = 0, **container: Any) -> dict
     return {"metadata": {"name": "p", "namespace": "n", "uid": uid}, "spec": {"containers": [main]}}
 
 
-async def start(processes: Processes, tree: dict[str, Any], number: int = 0) -> None:
+async def start(processes: ProcessExecutor, tree: dict[str, Any], number: int = 0) -> None:
     problem = await processes.start(tree, tree["spec"]["containers"][0], number)
     assert problem is None, problem
 
 
-async def ended(processes: Processes, tree: dict[str, Any]) -> Ended:
+async def ended(processes: ProcessExecutor, tree: dict[str, Any]) -> Termination:
     found = await eventually(lambda: processes.attempts(tree)["main"][-1].ended)
     assert found is not None
     return found
@@ -72,8 +72,8 @@ def _descriptors() -> list[str]:
     return [number for number in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{number}")]
 
 
-def log(processes: Processes, uid: str = "u1", **wanted: Any) -> str:
-    reader = Reader(processes.logs(uid, "main")[-1], Wanted(**wanted))
+def log(processes: ProcessExecutor, uid: str = "u1", **wanted: Any) -> str:
+    reader = LogReader(processes.logs(uid, "main")[-1], PodLogOptions(**wanted))
     try:
         return b"".join(iter(reader.next, b"")).decode()
     finally:
@@ -81,7 +81,7 @@ def log(processes: Processes, uid: str = "u1", **wanted: Any) -> str:
 
 
 class TestOne:
-    async def test_its_exit_code_and_its_words_are_kept(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_its_exit_code_and_its_words_are_kept(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sh", "-c", f"echo out; echo err >&2; {UNTIL_TOLD}; exit 3", workingDir=str(tmp_path))
         told: list[str] = []
         processes.on_change = told.append
@@ -91,37 +91,39 @@ class TestOne:
         assert sorted(log(processes).splitlines()) == ["err", "out"]
         assert told == ["u1"]
 
-    async def test_no_shell_touches_its_words(self, processes: Processes) -> None:
+    async def test_no_shell_touches_its_words(self, processes: ProcessExecutor) -> None:
         tree = pod("echo", "$HOME; *")
         await start(processes, tree)
         await ended(processes, tree)
         assert log(processes) == "$HOME; *\n"
 
-    async def test_a_program_that_is_not_there_is_a_start_error(self, processes: Processes) -> None:
+    async def test_a_program_that_is_not_there_is_a_start_error(self, processes: ProcessExecutor) -> None:
         tree = pod("no-such-program")
         await start(processes, tree)
         over = await ended(processes, tree)
         assert (over.code, over.reason) == (127, "StartError")
         assert over.message == "cannot run 'no-such-program': No such file or directory"
 
-    async def test_a_directory_that_is_not_there_is_named(self, processes: Processes) -> None:
+    async def test_a_directory_that_is_not_there_is_named(self, processes: ProcessExecutor) -> None:
         tree = pod("true", workingDir="/no/such/place")
         await start(processes, tree)
         assert "'/no/such/place'" in (await ended(processes, tree)).message
 
-    async def test_without_a_command_nothing_is_started(self, processes: Processes) -> None:
+    async def test_without_a_command_nothing_is_started(self, processes: ProcessExecutor) -> None:
         tree = pod()
         await start(processes, tree)
         over = await ended(processes, tree)
         assert (over.code, over.reason) == (128, "StartError")
 
-    async def test_more_memory_than_its_limit_it_cannot_have(self, processes: Processes) -> None:
+    async def test_more_memory_than_its_limit_it_cannot_have(self, processes: ProcessExecutor) -> None:
         tree = pod("python3", "-c", "bytearray(10**9)", resources={"limits": {"memory": "200Mi"}})
         await start(processes, tree)
         assert (await ended(processes, tree)).code == 1
         assert "MemoryError" in log(processes)
 
-    async def test_its_limit_of_open_files_is_not_the_raised_one_of_the_server(self, processes: Processes) -> None:
+    async def test_its_limit_of_open_files_is_not_the_raised_one_of_the_server(
+        self, processes: ProcessExecutor
+    ) -> None:
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
         try:
@@ -132,7 +134,7 @@ class TestOne:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         assert log(processes).strip() in (str(http_server.inherited_open_files), "unlimited")
 
-    async def test_a_follower_that_is_gone_holds_no_file(self, processes: Processes) -> None:
+    async def test_a_follower_that_is_gone_holds_no_file(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "echo begun; sleep 1000")
         await start(processes, tree)
         file = processes.logs("u1", "main")[-1]
@@ -142,7 +144,7 @@ class TestOne:
             got.append(data)
 
         query = [("follow", "true")]
-        answer = await Logs(processes, lambda: 0)(tree, http_server.Request("GET", "/", query))
+        answer = await PodLogs(processes, lambda: 0)(tree, http_server.Request("GET", "/", query))
         assert answer.stream is not None
         following = asyncio.ensure_future(answer.stream(write))
         await eventually(lambda: got)
@@ -152,7 +154,7 @@ class TestOne:
             await following
         assert not _is_open(file)
 
-    async def test_what_it_starts_ends_with_it(self, processes: Processes) -> None:
+    async def test_what_it_starts_ends_with_it(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "sleep 1000 & echo $!")
         await start(processes, tree)
         await ended(processes, tree)
@@ -161,7 +163,7 @@ class TestOne:
 
     @pytest.mark.parametrize("ends", ["by itself", "killed", "deleted"])
     async def test_process_that_left_its_session_ends_with_its_pod(
-        self, processes: Processes, tmp_path: Path, ends: str
+        self, processes: ProcessExecutor, tmp_path: Path, ends: str
     ) -> None:
         """One that starts a session of its own, is nobody's child, and holds none of the pipes."""
         escape = (
@@ -187,7 +189,7 @@ class TestOne:
             await ended(processes, tree)
         assert not _is_alive(int(escaped.read_text()[:-1]))
 
-    async def test_processes_of_a_pod_cannot_outrun_its_end(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_processes_of_a_pod_cannot_outrun_its_end(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         """Each starts the next in a session of its own and ends: none of them lives long enough to be looked for."""
         runner = (
             "import os, time\n"
@@ -220,7 +222,7 @@ class TestOne:
         ],
     )
     async def test_memory_limit_holds_for_everything_that_a_container_uses(
-        self, processes: Processes, code: str
+        self, processes: ProcessExecutor, code: str
     ) -> None:
         script = f"import time\n{code}\ntime.sleep(1000)"
         tree = pod("python3", "-c", script, resources={"limits": {"memory": "100Mi"}})
@@ -229,7 +231,7 @@ class TestOne:
         assert (over.code, over.signal, over.reason) == (137, 9, "OOMKilled")
         assert over.message.endswith("the limit is 100 MiB")
 
-    async def test_memory_that_processes_share_counts_once(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_memory_that_processes_share_counts_once(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         script = (
             "import mmap, os, pathlib, time\n"
             "shared = mmap.mmap(-1, 60 << 20); shared.write(b'x' * (60 << 20))\n"
@@ -243,7 +245,7 @@ class TestOne:
         over = await ended(processes, tree)
         assert (over.code, over.reason) == (0, "")
 
-    async def test_secrets_do_not_stay_on_the_disk(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_secrets_do_not_stay_on_the_disk(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sleep", "1000", env=[{"name": "WORD", "value": "hush-hush"}])
         await start(processes, tree)
         kept = [path for path in (tmp_path / "pods").rglob("*") if path.is_file()]
@@ -281,7 +283,7 @@ class TestControlGroups:
 
 
 class TestStopping:
-    async def test_it_is_asked_first(self, processes: Processes) -> None:
+    async def test_it_is_asked_first(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
         await start(processes, tree)
         await eventually(lambda: "ready" in log(processes))
@@ -289,7 +291,7 @@ class TestStopping:
         assert (await ended(processes, tree)).code == 5
         assert "bye\n" in log(processes)
 
-    async def test_and_killed_when_it_will_not_listen(self, processes: Processes) -> None:
+    async def test_and_killed_when_it_will_not_listen(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
         await start(processes, tree)
         await eventually(lambda: "ready" in log(processes))
@@ -298,17 +300,19 @@ class TestStopping:
         over = await ended(processes, tree)
         assert (over.code, over.signal) == (137, 9)
 
-    async def test_what_is_left_of_a_pod_that_is_gone_goes_too(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_what_is_left_of_a_pod_that_is_gone_goes_too(
+        self, processes: ProcessExecutor, tmp_path: Path
+    ) -> None:
         tree = pod("sleep", "1000")
         await start(processes, tree)
-        guardian = _guardian(tmp_path)
+        guardian = _supervisor(tmp_path)
         await processes.discard("u1")
         assert not _is_alive(guardian)
         assert list((tmp_path / "pods").iterdir()) == []
 
 
 class TestRestarting:
-    async def test_what_runs_is_found_again(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_what_runs_is_found_again(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sh", "-c", f"echo before; {UNTIL_TOLD}; echo after", workingDir=str(tmp_path))
         await start(processes, tree)
         await processes.close()
@@ -319,7 +323,7 @@ class TestRestarting:
         assert log(later) == "before\nafter\n"
         await later.close()
 
-    async def test_what_ended_meanwhile_is_told_as_it_was(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_what_ended_meanwhile_is_told_as_it_was(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sh", "-c", "exit 4")
         await start(processes, tree)
         await processes.close()
@@ -327,18 +331,20 @@ class TestRestarting:
         later = opened(tmp_path / "pods")
         assert (await ended(later, tree)).code == 4
 
-    async def test_what_lost_its_guardian_is_lost_and_does_not_run(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_what_lost_its_guardian_is_lost_and_does_not_run(
+        self, processes: ProcessExecutor, tmp_path: Path
+    ) -> None:
         tree = pod("sh", "-c", "echo $$$$; sleep 1000")
         await start(processes, tree)
         await eventually(lambda: log(processes))
         worker = int(log(processes))
-        os.kill(_guardian(tmp_path), signal.SIGKILL)
+        os.kill(_supervisor(tmp_path), signal.SIGKILL)
         over = await ended(processes, tree)
         assert (over.code, over.message) == (137, "it ended while nobody was there to see how")
         await eventually(lambda: not _is_alive(worker))
         assert opened(tmp_path / "pods").attempts(tree)["main"] == processes.attempts(tree)["main"]
 
-    async def test_pods_that_nobody_knows_are_swept_away(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_pods_that_nobody_knows_are_swept_away(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         for uid in ("u1", "u2"):
             await start(processes, pod("sleep", "1000", uid=uid))
         await processes.close()
@@ -348,7 +354,7 @@ class TestRestarting:
         assert later.running == 1
         await later.sweep(())
 
-    async def test_of_many_attempts_the_last_two_are_kept(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_of_many_attempts_the_last_two_are_kept(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         for number in range(4):
             tree = pod("echo", str(number))
             await start(processes, tree, number)
@@ -375,7 +381,7 @@ class TestRecords:
         ],
     )
     async def test_odd_file_keeps_no_other_pod_from_being_found(
-        self, processes: Processes, tmp_path: Path, name: str, content: str
+        self, processes: ProcessExecutor, tmp_path: Path, name: str, content: str
     ) -> None:
         damaged, sound = pod("sh", "-c", "exit 4"), pod("sleep", "1000", uid="u2")
         await start(processes, damaged)
@@ -404,7 +410,7 @@ class TestRecords:
 
     @pytest.mark.parametrize("recorded", ["", "{pid} 1", "1 1"], ids=["nothing", "another-process", "init"])
     async def test_signals_go_to_the_guardian_whatever_its_record_names(
-        self, processes: Processes, tmp_path: Path, recorded: str
+        self, processes: ProcessExecutor, tmp_path: Path, recorded: str
     ) -> None:
         tree = pod("sleep", "1000")
         await start(processes, tree)
@@ -422,7 +428,7 @@ class TestRecords:
             await bystander.wait()
 
     @pytest.mark.parametrize("name", ["devices", "pod", "unknown"])
-    async def test_container_may_have_any_name(self, processes: Processes, tmp_path: Path, name: str) -> None:
+    async def test_container_may_have_any_name(self, processes: ProcessExecutor, tmp_path: Path, name: str) -> None:
         tree = pod("sh", "-c", "exit 3", gpus=1)
         tree["spec"]["containers"][0]["name"] = name
         await start(processes, tree)
@@ -431,7 +437,7 @@ class TestRecords:
         assert over.code == 3
 
     async def test_pods_of_an_earlier_version_go_on_with_their_devices(
-        self, processes: Processes, tmp_path: Path
+        self, processes: ProcessExecutor, tmp_path: Path
     ) -> None:
         first = pod("sleep", "1000", gpus=1)
         await start(processes, first)
@@ -454,7 +460,7 @@ class TestUnknownPods:
 
     BEFORE = Database("one 0", 50)
 
-    async def begun(self, processes: Processes) -> dict[str, Any]:
+    async def begun(self, processes: ProcessExecutor) -> dict[str, Any]:
         tree = pod("sleep", "1000")
         tree["metadata"]["resourceVersion"] = "60"
         await start(processes, tree)
@@ -473,7 +479,7 @@ class TestUnknownPods:
         ],
     )
     async def test_pod_is_ended_only_where_the_database_can_know_it(
-        self, processes: Processes, tmp_path: Path, database: Database, is_kept: bool
+        self, processes: ProcessExecutor, tmp_path: Path, database: Database, is_kept: bool
     ) -> None:
         await self.begun(processes)
         for _ in range(2):  # the next start finds the same database, and does the same
@@ -483,7 +489,7 @@ class TestUnknownPods:
             assert (tmp_path / "pods" / "u1").exists() is is_kept
             await later.close()
 
-    async def test_operator_may_have_unknown_pods_ended(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_operator_may_have_unknown_pods_ended(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         await self.begun(processes)
         other = Database("two 0", 70, is_new=True)
         for discards in (False, True):
@@ -492,7 +498,7 @@ class TestUnknownPods:
             assert later.running == (0 if discards else 1)
             await later.close()
 
-    async def test_pod_that_is_known_again_is_an_ordinary_one(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_pod_that_is_known_again_is_an_ordinary_one(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         await self.begun(processes)
         for database, known in ((Database("two 0", 70), ()), (self.BEFORE, ("u1",)), (Database("one 0", 70), ())):
             later = opened(tmp_path / "pods")
@@ -501,7 +507,7 @@ class TestUnknownPods:
         assert not (tmp_path / "pods" / "u1").exists()
 
     async def test_pods_of_an_earlier_version_are_kept_from_a_new_database(
-        self, processes: Processes, tmp_path: Path
+        self, processes: ProcessExecutor, tmp_path: Path
     ) -> None:
         await self.begun(processes)
         (tmp_path / "pods" / ".database").unlink()
@@ -513,7 +519,7 @@ class TestUnknownPods:
 
 
 class TestDevices:
-    async def test_each_pod_has_its_own_until_it_ends(self, processes: Processes) -> None:
+    async def test_each_pod_has_its_own_until_it_ends(self, processes: ProcessExecutor) -> None:
         first, second = pod("sleep", "1000", gpus=1), pod("sh", "-c", "echo $CUDA_VISIBLE_DEVICES", uid="u2", gpus=1)
         await start(processes, first)
         await start(processes, second)
@@ -527,7 +533,7 @@ class TestDevices:
         assert problem is not None
         assert problem.reason == "DevicesTaken"
 
-    async def test_they_are_free_though_nobody_saw_the_end(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_they_are_free_though_nobody_saw_the_end(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         both = pod("true", gpus=2)
         await start(processes, both)
         await processes.close()
@@ -538,7 +544,7 @@ class TestDevices:
         await later.sweep(())
 
     async def test_they_are_free_though_it_was_over_before_anybody_looked(
-        self, processes: Processes, monkeypatch: pytest.MonkeyPatch
+        self, processes: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         usual = processes_module._launch
 
@@ -550,7 +556,7 @@ class TestDevices:
         for uid in ("u1", "u2"):
             await start(processes, pod("true", uid=uid, gpus=2))
 
-    async def test_a_restart_gives_nobody_elses_away(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_a_restart_gives_nobody_elses_away(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         await start(processes, pod("sleep", "1000", gpus=1))
         await processes.close()
         later = opened(tmp_path / "pods")
@@ -587,14 +593,14 @@ class TestLogs:
         for pipe in (woken, waker, out, end):
             os.close(pipe)
 
-    async def test_the_last_lines(self, processes: Processes) -> None:
+    async def test_the_last_lines(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "seq 1 9; printf rest")
         await start(processes, tree)
         await ended(processes, tree)
         assert log(processes, tail=3) == "8\n9\nrest"
         assert log(processes, tail=0) == ""
 
-    async def test_lines_that_come_in_pieces_are_one(self, processes: Processes) -> None:
+    async def test_lines_that_come_in_pieces_are_one(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "printf a; sleep 0.2; printf b; sleep 0.2; echo c; echo d")
         await start(processes, tree)
         await ended(processes, tree)
@@ -603,7 +609,7 @@ class TestLogs:
         assert first.endswith("Z abc")
         assert second.endswith("Z d")
 
-    async def test_lines_since_a_time(self, processes: Processes, tmp_path: Path) -> None:
+    async def test_lines_since_a_time(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sh", "-c", f"echo old; {UNTIL_TOLD}; echo new", workingDir=str(tmp_path))
         await start(processes, tree)
         await eventually(lambda: log(processes))
@@ -615,11 +621,11 @@ class TestLogs:
     def test_a_line_is_as_old_as_its_beginning(self) -> None:
         entries = [b"2026-01-01T10:00:05.9Z stdout P a", b"2026-01-01T10:00:06.1Z stdout F b",
                    b"2026-01-01T10:00:06.2Z stdout F c"]  # fmt: skip
-        wanted = Wanted(since="2026-01-01T10:00:06.000000000Z")
-        assert b"".join(shown(iter(entries), wanted)) == b"c\n"
+        wanted = PodLogOptions(since="2026-01-01T10:00:06.000000000Z")
+        assert b"".join(log_text(iter(entries), wanted)) == b"c\n"
 
 
-def _guardian(folder: Path) -> int:
+def _supervisor(folder: Path) -> int:
     (path,) = (folder / "pods").rglob("0.pid")
     return int(path.read_text().split()[0])
 
@@ -641,14 +647,14 @@ class TestFullLogs:
     def test_the_file_before_is_read_first(self, tmp_path: Path) -> None:
         (tmp_path / "0.log.old").write_bytes(self.entry("one"))
         (tmp_path / "0.log").write_bytes(self.entry("two"))
-        reader = Reader(tmp_path / "0.log", Wanted())
+        reader = LogReader(tmp_path / "0.log", PodLogOptions())
         assert b"".join(iter(reader.next, b"")) == b"one\ntwo\n"
         reader.close()
 
     def test_a_reader_goes_on_in_the_next_file(self, tmp_path: Path) -> None:
         log_ = tmp_path / "0.log"
         log_.write_bytes(self.entry("one"))
-        reader = Reader(log_, Wanted())
+        reader = LogReader(log_, PodLogOptions())
         assert reader.next() == b"one\n"
         with log_.open("ab") as file:
             file.write(self.entry("two"))
@@ -661,7 +667,7 @@ class TestFullLogs:
         """As the log of a pod is, whose job has run out of time."""
         log_ = tmp_path / "0.log"
         log_.write_bytes(self.entry("one"))
-        reader = Reader(log_, Wanted())
+        reader = LogReader(log_, PodLogOptions())
         assert reader.next() == b"one\n"
         with log_.open("ab") as file:
             file.write(self.entry("two"))
@@ -673,7 +679,7 @@ class TestFullLogs:
         log_ = tmp_path / "0.log"
         whole = self.entry("one")
         log_.write_bytes(whole[:-5])
-        reader = Reader(log_, Wanted())
+        reader = LogReader(log_, PodLogOptions())
         assert reader.next() == b""
         log_.write_bytes(whole)
         assert reader.next() == b"one\n"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pykueue.runner import process_spec
-from pykueue.runner.process_spec import Launch, Problem, Surroundings
+from pykueue.runner.process_spec import ProcessContext, ProcessSpec, StartProblem
 
-AROUND = Surroundings({"PATH": "/bin", "HOME": "/home/me"}, "/home/me")
+AROUND = ProcessContext({"PATH": "/bin", "HOME": "/home/me"}, "/home/me")
 TEXTS = {("ConfigMap", "c"): {"colour": "red"}, ("Secret", "s"): {"word": "hush"}}
 
 
@@ -20,21 +20,21 @@ def pod(**container: Any) -> dict[str, Any]:
     }
 
 
-def prepare(**container: Any) -> Launch | Problem:
+def prepare(**container: Any) -> ProcessSpec | StartProblem:
     tree = pod(**container)
     return process_spec.prepare(tree, tree["spec"]["containers"][0], TEXTS, AROUND)
 
 
 def environment(*env: dict[str, Any], **container: Any) -> dict[str, str]:
     made = prepare(command=["x"], env=list(env), **container)
-    assert isinstance(made, Launch), made
+    assert isinstance(made, ProcessSpec), made
     return dict(made.environment)
 
 
 class TestCommand:
     def test_is_the_command_and_the_arguments_without_a_shell(self) -> None:
         made = prepare(command=["echo", "a b"], args=["$HOME", ";"])
-        assert isinstance(made, Launch)
+        assert isinstance(made, ProcessSpec)
         assert made.command == ("echo", "a b", "$HOME", ";")
 
     @pytest.mark.parametrize(
@@ -50,24 +50,24 @@ class TestCommand:
     )
     def test_names_in_parentheses_stand_for_variables(self, text: str, becomes: str) -> None:
         made = prepare(command=["x"], args=[text], env=[{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}])
-        assert isinstance(made, Launch)
+        assert isinstance(made, ProcessSpec)
         assert made.command[1] == becomes
 
     def test_where_only_the_image_would_know_it_the_answer_is_no(self) -> None:
         made = prepare(args=["x"])
-        assert isinstance(made, Problem)
+        assert isinstance(made, StartProblem)
         assert made.lasting
         assert "names no command" in made.message
 
     def test_a_zero_byte_is_refused(self) -> None:
         made = prepare(command=["x", "a\0b"])
-        assert isinstance(made, Problem)
+        assert isinstance(made, StartProblem)
         assert made.lasting
 
     def test_the_directory_is_the_containers_or_the_users_own(self) -> None:
         made, home = prepare(command=["x"], workingDir="/srv"), prepare(command=["x"])
-        assert isinstance(made, Launch)
-        assert isinstance(home, Launch)
+        assert isinstance(made, ProcessSpec)
+        assert isinstance(home, ProcessSpec)
         assert (made.directory, home.directory) == ("/srv", "/home/me")
 
 
@@ -108,7 +108,7 @@ class TestEnvironment:
     )
     def test_what_is_missing_is_waited_for(self, source: dict[str, Any], words: str) -> None:
         made = prepare(command=["x"], env=[{"name": "A", "valueFrom": source}])
-        assert isinstance(made, Problem)
+        assert isinstance(made, StartProblem)
         assert (made.reason, made.lasting) == ("CreateContainerConfigError", False)
         assert words in made.message
 
@@ -134,7 +134,7 @@ class TestEnvironment:
 
 def test_memory_is_held_to_its_limit_and_nothing_else_is() -> None:
     made = prepare(command=["x"], resources={"limits": {"memory": "1Gi", "cpu": "1"}})
-    assert isinstance(made, Launch)
+    assert isinstance(made, ProcessSpec)
     assert made.limits == {"RLIMIT_CORE": 0, "RLIMIT_DATA": 2**30}
 
 

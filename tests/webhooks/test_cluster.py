@@ -55,7 +55,7 @@ async def connected(target: client_config.ClientConfig) -> AsyncIterator[ApiClie
 
 async def installed(client: ApiClient, namespace: str = "kueue-system") -> list[str]:
     told: list[str] = []
-    await apply.install(client, manifests.everything(manifests.Plan(namespace=namespace)), told.append)
+    await apply.install(client, manifests.all_manifests(manifests.InstallPlan(namespace=namespace)), told.append)
     return told
 
 
@@ -74,7 +74,7 @@ async def until_asked(client: ApiClient) -> None:
 async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: client_config.ClientConfig) -> None:
     """A public Kueue has the same names; ours is known by a label."""
     async with connected(cluster) as client:
-        wanted = list(manifests.everything(manifests.Plan(namespace="default")))
+        wanted = list(manifests.all_manifests(manifests.InstallPlan(namespace="default")))
         deployment = next(one for one in wanted if one["kind"] == "Deployment")
         name = deployment["metadata"]["name"]
         theirs = {**deployment, "metadata": {"name": name, "namespace": "default"}}
@@ -151,7 +151,7 @@ async def test_from_install_to_uninstall(cluster: client_config.ClientConfig) ->
             assert sum("unchanged" in line for line in again) == len(again) - 5
 
         gone: list[str] = []
-        objects = manifests.everything(manifests.Plan())
+        objects = manifests.all_manifests(manifests.InstallPlan())
         await apply.uninstall(client, objects, gone.append, kinds_too=False)
         assert await client.find(kind("ClusterQueue"), "cq") is not None
         await apply.uninstall(client, objects, gone.append, kinds_too=True)
@@ -166,7 +166,7 @@ async def test_an_older_installation_is_brought_up_to_date_under_what_people_mad
     cluster: client_config.ClientConfig,
 ) -> None:
     """Another image, a kind with a new field, rights that are no longer needed: each changes, and nothing else does."""
-    older = manifests.everything(manifests.Plan(namespace="batch-system", image="pykueue:older"))
+    older = manifests.all_manifests(manifests.InstallPlan(namespace="batch-system", image="pykueue:older"))
     for one in older:
         if one["metadata"]["name"] == "kueue-manager-role":
             one["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]})

@@ -276,7 +276,7 @@ def _without_nodes(trial: Trial, objects: Objects, found: Sequence[Suggestion], 
     return caveats[:1] if caveats and all(caveats) else []
 
 
-def _line(made: Plan, cluster_queue: str) -> list[visibility.Place]:
+def _line(made: Plan, cluster_queue: str) -> list[visibility.QueuePosition]:
     queue = made.world.queues.get(cluster_queue)
     return list(visibility.in_cluster_queue(queue)) if queue is not None else []
 

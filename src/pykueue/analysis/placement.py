@@ -20,7 +20,7 @@ from pykueue.api import kube, kueue, labels
 from pykueue.core.amounts import Amount
 from pykueue.lifecycle import states
 from pykueue.runner import node_assignment
-from pykueue.runner.node_assignment import Demand
+from pykueue.runner.node_assignment import PodDemand
 
 Taken: TypeAlias = dict[str, Counter[str]]
 """What is used of each node, by its name."""
@@ -76,7 +76,7 @@ def _brings_nodes(objects: Objects, admission: Mapping[str, Any]) -> bool:
     return strategy is not None and bool(strategy.admission_checks)
 
 
-def _demands(objects: Objects, made: Plan, key: str) -> Iterator[tuple[str, Demand, int]]:
+def _demands(objects: Objects, made: Plan, key: str) -> Iterator[tuple[str, PodDemand, int]]:
     """The pods of a Workload as its job will create them: by pod set, with the node labels of its flavors."""
     workload = made.workloads.get(key)
     if workload is None or states.is_finished(workload):
@@ -94,10 +94,10 @@ def _demands(objects: Objects, made: Plan, key: str) -> Iterator[tuple[str, Dema
                 selector |= flavor.spec.node_labels
                 tolerations += flavor.spec.tolerations
         pod = kube.Pod(spec=msgspec.structs.replace(spec, node_selector=selector, tolerations=tuple(tolerations)))
-        yield pod_set.name, Demand.of(pod), assigned.get("count") or pod_set.count
+        yield pod_set.name, PodDemand.of(pod), assigned.get("count") or pod_set.count
 
 
-def _place(nodes: Sequence[kube.Node], taken: Taken, wanted: Sequence[tuple[str, Demand, int]]) -> str:
+def _place(nodes: Sequence[kube.Node], taken: Taken, wanted: Sequence[tuple[str, PodDemand, int]]) -> str:
     """Put the pods on nodes; why some of them find none. Equal pods go to a node many at once."""
     for name, demand, count in wanted:
         left = count
@@ -107,14 +107,16 @@ def _place(nodes: Sequence[kube.Node], taken: Taken, wanted: Sequence[tuple[str,
             left -= number
             used.update({resource: amount * number for resource, amount in demand.asked.items()})
         if left:
-            why = node_assignment.none_fits([demand.why_not(node, taken[node.metadata.name]) for node in nodes])
+            why = node_assignment.unschedulable_message(
+                [demand.unfit_reason(node, taken[node.metadata.name]) for node in nodes]
+            )
             return why if count == 1 else f"{left} of {count} pods of pod set {name}: {why}"
     return ""
 
 
-def _fitting(demand: Demand, node: kube.Node, used: Mapping[str, Amount]) -> int:
+def _fitting(demand: PodDemand, node: kube.Node, used: Mapping[str, Amount]) -> int:
     """How many of these pods the node still holds."""
-    if demand.why_not(node, used):
+    if demand.unfit_reason(node, used):
         return 0
     return min(
         (node_assignment.allocatable(node, resource) - used.get(resource, 0)) // amount

@@ -23,10 +23,10 @@ from pykueue.controllers.aggregation import SERVICE_BESIDE
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.populator import Configuration as PopulatorConfiguration
 from pykueue.controllers.populator import Populator
-from pykueue.dashboard.summaries import Explain
+from pykueue.dashboard.summaries import ExplainFunction
 from pykueue.errors import NegativeResult
 from pykueue.install.names import METRICS_SERVICE
-from pykueue.observe.metrics import Role
+from pykueue.observe.metrics import ReplicaRole
 from pykueue.observe.visibility import SERVICE
 from pykueue.settings import Settings, notices_beside
 from pykueue.version import __version__
@@ -44,7 +44,7 @@ async def manage(
     *,
     built: Callable[[Manager], None] = lambda manager: None,
     dashboard: Address | None = None,
-    explain: Explain | None = None,
+    explain: ExplainFunction | None = None,
     webhook_client_authority: Path | None = None,
 ) -> None:
     """Manage a cluster until cancelled, or until somebody else leads. `built` gets the manager, to look at it.
@@ -98,11 +98,11 @@ class _Term:
         client = ApiClient(transport, rng, RateLimiter(connection.qps or 0.0, connection.burst or 0))
         chosen = options.for_manager(settings)
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
-        self.manager.metrics.role = Role.STANDALONE if self._leads_alone else Role.FOLLOWER
+        self.manager.metrics.role = ReplicaRole.STANDALONE if self._leads_alone else ReplicaRole.FOLLOWER
         self._webhooks: webhook_server.WebhookServer | None = None
 
     async def serve(
-        self, dashboard: Address | None, explain: Explain | None, webhook_client_authority: Path | None = None
+        self, dashboard: Address | None, explain: ExplainFunction | None, webhook_client_authority: Path | None = None
     ) -> None:
         """Until the term is over."""
         settings, manager, in_pod = self._settings, self.manager, self._in_pod
@@ -145,7 +145,7 @@ class _Term:
     async def _lead(self) -> None:
         assert self._webhooks is not None, "nobody leads before webhooks are served"
         if not self._leads_alone:
-            self.manager.metrics.role = Role.LEADER
+            self.manager.metrics.role = ReplicaRole.LEADER
         # The API server asks whoever leads; the others answer behind the same Service where there is one.
         await self._webhooks.register()
         await (self.manager.lead() if self._leads_alone else self.manager.take_over())

@@ -25,14 +25,14 @@ from pykueue.app.server import ServerSettings
 from pykueue.controllers import visibility
 from pykueue.controllers.assembly import Manager
 from pykueue.dashboard.endpoints import PREFIX
-from pykueue.dashboard.summaries import Explain
+from pykueue.dashboard.summaries import ExplainFunction
 from pykueue.observe import health
 from pykueue.runner import devices
 from pykueue.runner.assembly import Runner, configuration_reader
-from pykueue.runner.logs import Logs
+from pykueue.runner.logs import PodLogs
 from pykueue.runner.machine import Machine
-from pykueue.runner.process_executor import IN_MEMORY, Database, Processes
-from pykueue.runner.simulated_executor import Simulated
+from pykueue.runner.process_executor import IN_MEMORY, Database, ProcessExecutor
+from pykueue.runner.simulated_executor import SimulatedExecutor
 from pykueue.settings import Settings
 
 
@@ -43,7 +43,7 @@ async def embedded_manager(
     clock: Clock | None = None,
     rng: random.Random | None = None,
     *,
-    explain: Explain | None = None,
+    explain: ExplainFunction | None = None,
 ) -> AsyncIterator[Manager]:
     """A manager in the process of its server, without sockets between them and without rivals.
 
@@ -91,7 +91,7 @@ async def embedded_runner(
     *,
     database: Database = IN_MEMORY,
     discards_unknown: bool = False,
-) -> AsyncIterator[Processes | None]:
+) -> AsyncIterator[ProcessExecutor | None]:
     """Somebody who runs pods, in the process of their server; the processes, where these are any.
 
     Processes of pods that the server does not have are ended, unless its `database` cannot know them: it is new, or was
@@ -103,7 +103,7 @@ async def embedded_runner(
     clock, rng = clock or SystemClock(), rng or random.Random()
     client = _client(embedded, rng)
     if name is RunnerName.SIMULATED:
-        pretended = Simulated(clock, rng)
+        pretended = SimulatedExecutor(clock, rng)
         runner = Runner(client, machine, pretended, clock, rng, serves=lambda node: True)
         async with _run(runner, pretended, pretended.sweep):
             yield None
@@ -115,9 +115,9 @@ async def embedded_runner(
         )
 
     read = configuration_reader(client)
-    processes = Processes(settings.data_dir / "pods", read, present, clock, os.environ)
+    processes = ProcessExecutor(settings.data_dir / "pods", read, present, clock, os.environ)
     runner = Runner(client, machine, processes, clock, rng, serves=lambda node: node == machine.name)
-    with embedded.server.answering({"pods/log": Logs(processes, clock.now)}):
+    with embedded.server.answering({"pods/log": PodLogs(processes, clock.now)}):
 
         async def sweep(known: Iterable[str]) -> None:
             await processes.sweep(known, database, discards_unknown=discards_unknown)
@@ -129,7 +129,7 @@ async def embedded_runner(
 @asynccontextmanager
 async def _run(
     runner: Runner,
-    executor: Processes | Simulated,
+    executor: ProcessExecutor | SimulatedExecutor,
     sweep: Callable[[Iterable[str]], Awaitable[None]],
     *,
     remembered: bool = True,

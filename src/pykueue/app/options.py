@@ -14,7 +14,7 @@ from pykueue.core import requests
 from pykueue.core.topology import PlacementOptions
 from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.options import IntegrationOptions as JobOptions
-from pykueue.observe.metrics import Choices as MetricChoices
+from pykueue.observe.metrics import MetricsOptions
 from pykueue.settings import Settings
 from pykueue.webhooks.review import WebhookOptions as WebhookChoices
 
@@ -49,7 +49,7 @@ def for_manager(settings: Settings) -> ManagerOptions:
         ),
         default_local_queues=on["DefaultLocalQueue"],
         cleans_up_requests=on["CleanupProvisioningRequestsOnEviction"],
-        metrics=MetricChoices.of(settings.configuration, settings.gates),
+        metrics=MetricsOptions.of(settings.configuration, settings.gates),
         concurrency=controller.group_kind_concurrency,
         sync_timeout_seconds=_seconds(controller.cache_sync_timeout) or _SYNC_TIMEOUT_SECONDS,
     )

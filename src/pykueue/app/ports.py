@@ -21,8 +21,8 @@ from pykueue.api import config
 from pykueue.controllers import visibility
 from pykueue.controllers.aggregation import Aggregated
 from pykueue.controllers.assembly import Manager
-from pykueue.dashboard.endpoints import PREFIX, Pages
-from pykueue.dashboard.summaries import Board, Explain, Sources
+from pykueue.dashboard.endpoints import PREFIX, DashboardEndpoints
+from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries, ExplainFunction
 from pykueue.observe import health, state_dump
 from pykueue.observe import profiling as profiles
 from pykueue.observe.visibility import BIND_PORT
@@ -38,7 +38,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 @asynccontextmanager
-async def probes(settings: Settings, missing: health.Question, in_pod: bool) -> AsyncIterator[None]:
+async def probes(settings: Settings, missing: health.ReadinessCheck, in_pod: bool) -> AsyncIterator[None]:
     """The answers to the probes of a kubelet, which asks the pod's own address; beside a cluster, this machine's."""
     chosen = settings.configuration.health or config.ControllerHealth()
     anywhere = EVERYWHERE if in_pod else LOOPBACK[0]
@@ -110,7 +110,7 @@ async def dashboard(
     served: webhook_server.WebhookServer,
     door: DelegatedAuthorizer,
     clock: Clock,
-    explain: Explain | None,
+    explain: ExplainFunction | None,
 ) -> AsyncIterator[None]:
     if address is None:
         yield
@@ -124,11 +124,11 @@ async def dashboard(
 
 @contextmanager
 def dashboard_pages(
-    manager: Manager, door: DelegatedAuthorizer, clock: Clock, explain: Explain | None
-) -> Iterator[Pages]:
+    manager: Manager, door: DelegatedAuthorizer, clock: Clock, explain: ExplainFunction | None
+) -> Iterator[DashboardEndpoints]:
     """The dashboard over what a manager knows; leaving it ends the streams of those who watch."""
     informers = manager.informers
-    sources = Sources(
+    sources = DashboardSources(
         world=manager.world,
         workloads=informers.workloads,
         local_queues=informers.local_queues,
@@ -137,7 +137,7 @@ def dashboard_pages(
         shaping=informers.shaping,
         explain=explain,
     )
-    pages = Pages(Board(sources, clock), door)
+    pages = DashboardEndpoints(DashboardSummaries(sources, clock), door)
     try:
         yield pages
     finally:

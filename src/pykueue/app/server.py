@@ -98,7 +98,7 @@ def managed_parts(settings: Settings, machine: Machine | None = None, orphan_sec
         plugins=lambda find: (*parts.plugins(find), *in_process.hooks(chosen, find)),
         # The controllers write how the Workload of a deleted job ended; that is worth a look before it goes.
         orphan_seconds=orphan_seconds,
-        first=node.queues(machine) if machine is not None else (),
+        first=node.initial_queues(machine) if machine is not None else (),
     )
 
 

@@ -16,7 +16,7 @@ from pykueue.cli.up import FEATURE_GATES, written
 from pykueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pykueue.install.manifests import Plan
+    from pykueue.install.manifests import InstallPlan
 
 NAMESPACE = click.option("--namespace", default="kueue-system", show_default=True, help="Where the manager runs.")
 CONFIG = click.option(
@@ -71,7 +71,7 @@ def command(
     plan = replace(plan, api_server=tuple(map(_cidr, api_server)))
     for notice in plan.settings.notices:
         click.echo(f"{config or '--feature-gates'}: notice: {notice}", err=True)
-    objects = manifests.everything(plan)
+    objects = manifests.all_manifests(plan)
     if directory is not None:
         if not dry_run:
             raise UsageError("install: --to needs --dry-run")
@@ -92,17 +92,19 @@ def _cidr(text: str) -> str:
         raise UsageError(f"--api-server-cidr: {error}") from None
 
 
-def plan_of(namespace: str, config: Path | None, image: str, *, dashboard: bool, feature_gates: str = "") -> Plan:
+def plan_of(
+    namespace: str, config: Path | None, image: str, *, dashboard: bool, feature_gates: str = ""
+) -> InstallPlan:
     """What to install. A Configuration that the installed manager would refuse is refused here; gates of the flag go
     into the installed Configuration, which then has everything that the manager reads."""
     from pykueue import settings
-    from pykueue.install.manifests import IMAGE, Plan
+    from pykueue.install.manifests import IMAGE, InstallPlan
 
     source, tree = str(config) if config is not None else "--feature-gates", written(config)
     if not isinstance(tree, dict):
         raise UsageError(f"{source}: a Configuration is one object")
     tree = settings.with_flagged_gates(tree, settings.flagged_gates(feature_gates), source)
-    plan = Plan(tree, namespace, image or IMAGE, dashboard=dashboard, source=source)
+    plan = InstallPlan(tree, namespace, image or IMAGE, dashboard=dashboard, source=source)
     if found := settings.obstacles(plan.settings):
         raise ConfigurationError(source, found)
     return plan

@@ -30,7 +30,7 @@ class Log:
         """Write the log to stderr from now on; `role` says which part this replica plays."""
         from pykueue.observe import logs
 
-        form = logs.Form(self.form or ("console" if sys.stderr.isatty() else "json"))
+        form = logs.LogFormat(self.form or ("console" if sys.stderr.isatty() else "json"))
         logs.configure(sys.stderr, form=form, level=_LEVELS[self.level], role=role)
 
 

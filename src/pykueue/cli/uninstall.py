@@ -17,5 +17,5 @@ def command(reach: Reach, namespace: str, crds: bool) -> None:
     """Take away what `pykueue install` brought, and leave what people made with it."""
     from pykueue.install import apply, manifests
 
-    objects = manifests.everything(install.plan_of(namespace, None, "", dashboard=True))
+    objects = manifests.all_manifests(install.plan_of(namespace, None, "", dashboard=True))
     reach.run(lambda client, _: apply.uninstall(client, objects, click.echo, kinds_too=crds))

@@ -146,7 +146,7 @@ async def _serve(
 
     stop = signals.told()
     try:
-        here = machine.look(settings.data_dir)
+        here = machine.detect(settings.data_dir)
     except OSError as error:
         raise UsageError(f"the data directory cannot be used: {error.filename}: {error.strerror}") from None
     if runner is app.RunnerName.NONE:

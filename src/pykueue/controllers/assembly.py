@@ -47,7 +47,7 @@ from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.observe.events import Reporter
-from pykueue.observe.metrics import Choices as MetricChoices
+from pykueue.observe.metrics import MetricsOptions
 from pykueue.state.world import World
 
 
@@ -65,7 +65,7 @@ class ManagerOptions:
     default_local_queues: bool = False
     # Whether an eviction deletes the ProvisioningRequests of a Workload.
     cleans_up_requests: bool = True
-    metrics: MetricChoices = field(default_factory=MetricChoices)
+    metrics: MetricsOptions = field(default_factory=MetricsOptions)
     # `controller.groupKindConcurrency`, and after how long a start that cannot read its objects fails; None: never.
     concurrency: Mapping[str, int] = field(default_factory=dict)
     sync_timeout_seconds: float | None = None

@@ -20,8 +20,8 @@ from pykueue.jobs.actions import CreateWorkload, ReplaceObject
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.lifecycle import finishing, states
 from pykueue.lifecycle.workload_changes import Admitted, Change, Finished, Released, Reserved
-from pykueue.observe.gauges import Gauges, Requests, Sources
-from pykueue.observe.metrics import Choices, Metrics
+from pykueue.observe.gauges import Gauges, GaugeSources, Requests
+from pykueue.observe.metrics import Metrics, MetricsOptions
 from pykueue.state.world import World
 
 
@@ -29,15 +29,15 @@ class Measures:
     """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
 
     def __init__(
-        self, choices: Choices, world: World, informers: Informers, clock: Clock, requests: Requests = dict
+        self, options: MetricsOptions, world: World, informers: Informers, clock: Clock, requests: Requests = dict
     ) -> None:
         self._world = world
         self._informers = informers
         self._clock = clock
         self.metrics = Metrics(
-            choices, counts_tenant=self._counts_tenant, ancestors=self._ancestors, metadata_of=self._metadata_of
+            options, has_series=self._has_series, ancestors=self._ancestors, metadata_of=self._metadata_of
         )
-        sources = Sources(
+        sources = GaugeSources(
             world,
             informers.cluster_queues.values,
             informers.local_queues.values,
@@ -45,7 +45,7 @@ class Measures:
             requests=requests,
             workload=self._workload,
         )
-        self._gauges = Gauges(self.metrics, sources, self._counts_tenant)
+        self._gauges = Gauges(self.metrics, sources, self._has_series)
         informers.workloads.subscribe(self._workload_seen)
         informers.cluster_queues.subscribe(self._cluster_queue_seen)
         informers.local_queues.subscribe(self._local_queue_seen)
@@ -109,10 +109,10 @@ class Measures:
             if over.reason == FinishedReason.WORKLOAD_SLICE_REPLACED:
                 self.metrics.slice_replaced(states.cluster_queue(old))
 
-    def _counts_tenant(self, namespace: str, name: str) -> bool:
+    def _has_series(self, namespace: str, name: str) -> bool:
         """Whether a LocalQueue is there, and chosen by its labels to have series of its own."""
         found = self._informers.local_queues.get(name, namespace)
-        return found is not None and self.metrics.choices.tenants.matches(found.metadata.labels)
+        return found is not None and self.metrics.options.tenants.matches(found.metadata.labels)
 
     def _workload(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.rpartition("/")
@@ -171,7 +171,7 @@ class Measures:
         )
 
     def _local_queue_seen(self, news: News[Any]) -> None:
-        if news.new is None or not self._counts_tenant(news.key.namespace, news.key.name):
+        if news.new is None or not self._has_series(news.key.namespace, news.key.name):
             self.metrics.forget_local_queue(news.key.namespace, news.key.name)
 
 

@@ -18,7 +18,7 @@ from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 from pykueue.lifecycle.facts import LocalQueueFacts
 from pykueue.observe import visibility
-from pykueue.observe.visibility import GROUP, KIND, LIMIT, LIMIT_MAX, VERSIONS, Place
+from pykueue.observe.visibility import GROUP, KIND, LIMIT, LIMIT_MAX, VERSIONS, QueuePosition
 from pykueue.state.world import World
 
 # (namespace, name, parameters) -> the document
@@ -51,7 +51,7 @@ class _Lists:
         queue = self.world.queues.get(local_queue.spec.cluster_queue or "")
         return self._page(visibility.in_local_queue(queue, namespace, name) if queue is not None else (), page)
 
-    def _page(self, places: Iterable[Place], page: Mapping[str, int]) -> Tree:
+    def _page(self, places: Iterable[QueuePosition], page: Mapping[str, int]) -> Tree:
         offset, limit = page["offset"], max(0, page["limit"] or LIMIT)
         return visibility.summary(islice(places, offset, offset + limit), self._find)
 

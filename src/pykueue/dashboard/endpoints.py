@@ -30,8 +30,8 @@ from kubemachinery.http_server import Request, Response, Write
 from pykueue.api import kube, kueue, registry
 from pykueue.dashboard import assets, workload_history
 from pykueue.dashboard.overview import QUEUE_SORTS
-from pykueue.dashboard.summaries import FRESH_SECONDS, Board
-from pykueue.dashboard.workload_table import SORTS, Question, Word
+from pykueue.dashboard.summaries import FRESH_SECONDS, DashboardSummaries
+from pykueue.dashboard.workload_table import SORTS, DisplayState, WorkloadQuery
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -69,11 +69,11 @@ def _gone(kind: str, name: str) -> _Refused:
     return _Refused(404, f"{kind} {name[:300]} does not exist")
 
 
-class Pages:
+class DashboardEndpoints:
     """Answers the paths. `close` ends the streams."""
 
-    def __init__(self, board: Board, door: DelegatedAuthorizer) -> None:
-        self._board = board
+    def __init__(self, summaries: DashboardSummaries, door: DelegatedAuthorizer) -> None:
+        self._summaries = summaries
         self._door = door
         self._over = asyncio.Event()
         self._streams = 0
@@ -160,18 +160,18 @@ class Pages:
 
     async def _whole(self, request: Request) -> Response:
         await self._require(request, "list", kueue.ClusterQueue)
-        await self._board.look()
-        if self._overview[0] != self._board.revision:
-            tree = {**self._board.overview.tree(), "totals": self._board.table.totals()}
-            self._overview = (self._board.revision, _encoded(tree))
+        await self._summaries.refresh()
+        if self._overview[0] != self._summaries.revision:
+            tree = {**self._summaries.overview.tree(), "totals": self._summaries.table.totals()}
+            self._overview = (self._summaries.revision, _encoded(tree))
         return _data(self._overview[1])
 
     async def _queues(self, request: Request) -> Response:
         await self._require(request, "list", kueue.ClusterQueue)
         offset, limit = _page(request)
         sort = _choice(request, "sort", QUEUE_SORTS, "name")
-        await self._board.look()
-        found = self._board.overview.page(
+        await self._summaries.refresh()
+        found = self._summaries.overview.page(
             _search(request), request.first("cohort"), sort, descending=_is_on(request, "descending")
         )
         items = [entry.tree() for entry in found[offset : offset + limit]]
@@ -179,14 +179,14 @@ class Pages:
 
     async def _queue(self, request: Request, name: str) -> Response:
         await self._require(request, "get", kueue.ClusterQueue, name=name)
-        await self._board.look()
-        return _found(self._board.cluster_queue(name), "ClusterQueue", name)
+        await self._summaries.refresh()
+        return _found(self._summaries.cluster_queue(name), "ClusterQueue", name)
 
     async def _flavor(self, request: Request, name: str) -> Response:
         await self._require(request, "get", kueue.ResourceFlavor, name=name)
         await self._require(request, "list", kueue.ClusterQueue)
-        await self._board.look()
-        return _found(self._board.flavor(name), "ResourceFlavor", name)
+        await self._summaries.refresh()
+        return _found(self._summaries.flavor(name), "ResourceFlavor", name)
 
     # --- Workloads ----------------------------------------------------------------------------------------------------
 
@@ -194,21 +194,21 @@ class Pages:
         namespace = request.first("namespace")
         await self._require(request, "list", kueue.Workload, namespace)
         offset, limit = _page(request)
-        question = Question.searching(
+        query = WorkloadQuery.searching(
             _search(request),
             namespace=namespace,
             queue=request.first("queue"),
             cluster_queue=request.first("clusterQueue"),
-            state=_choice(request, "state", (*Word, ""), ""),
+            state=_choice(request, "state", (*DisplayState, ""), ""),
             sort=_choice(request, "sort", SORTS, "created"),
             descending=_is_on(request, "descending"),
         )
-        await self._board.look()
-        return _json(self._board.workloads(question, offset, limit))
+        await self._summaries.refresh()
+        return _json(self._summaries.workloads(query, offset, limit))
 
     async def _workload(self, request: Request, namespace: str, name: str) -> Response:
         await self._require(request, "get", kueue.Workload, namespace, name)
-        found = self._board.workload(namespace, name)
+        found = self._summaries.workload(namespace, name)
         if found is None:
             raise _gone("Workload", f"{namespace}/{name}")
         workload, tree = found
@@ -234,9 +234,9 @@ class Pages:
         sees_all = await self._may(request, "list", kueue.Workload)
         # What would help names other people's Workloads, so it is for those who may see them.
         suggestions = _is_on(request, "suggestions") and sees_all
-        await self._board.look()
+        await self._summaries.refresh()
         try:
-            found = await self._board.explanation(namespace, name, suggestions=suggestions)
+            found = await self._summaries.explanation(namespace, name, suggestions=suggestions)
         except UsageError:
             raise _gone("Workload", f"{namespace}/{name}") from None
         if found is None:
@@ -267,11 +267,11 @@ class Pages:
         """Changes as they come, and a sign of life between them, for as long as the viewer may look."""
         told, quiet = -1, 0.0
         while not self._over.is_set():
-            await self._board.look()
-            if told != self._board.revision:
-                told, quiet = self._board.revision, 0.0
+            await self._summaries.refresh()
+            if told != self._summaries.revision:
+                told, quiet = self._summaries.revision, 0.0
                 # Totals count everybody's Workloads.
-                totals = {} if namespace else {"totals": self._board.table.totals()}
+                totals = {} if namespace else {"totals": self._summaries.table.totals()}
                 await write(b"event: changed\ndata: " + _encoded({"revision": told, **totals}) + b"\n\n")
             elif quiet >= HEARTBEAT_SECONDS:
                 quiet = 0.0

@@ -25,7 +25,7 @@ from pykueue.core.amounts import UNLIMITED
 from pykueue.core.cohort import CohortTree as CohortTree
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.queue import FlavorResource
-from pykueue.dashboard.workload_table import Table, Word
+from pykueue.dashboard.workload_table import DisplayState, WorkloadTable
 from pykueue.state.world import World
 
 Tree = dict[str, Any]
@@ -41,7 +41,7 @@ _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
 @dataclass(slots=True)
-class Amounts:
+class QuotaFigures:
     """The figures of one pair of flavor and resource."""
 
     nominal: int = 0
@@ -50,7 +50,7 @@ class Amounts:
     lent: int = 0
     limit: int = 0
 
-    def include(self, other: Amounts) -> None:
+    def include(self, other: QuotaFigures) -> None:
         """Count a part in; what of it is lent to the other parts is no matter of the whole."""
         self.nominal = amounts.add(self.nominal, other.nominal)
         self.used = amounts.add(self.used, other.used)
@@ -83,7 +83,7 @@ def _short(resource: str, amount: int) -> str:
 
 
 @dataclass(slots=True)
-class Entry:
+class OverviewEntry:
     """A cohort or a queue, its figures and its counts."""
 
     name: str
@@ -92,7 +92,7 @@ class Entry:
     pending: int
     admitted: int
     reserved: int  # all who hold quota, admitted or not
-    figures: dict[FlavorResource, Amounts]
+    figures: dict[FlavorResource, QuotaFigures]
     problem: str = ""  # why a queue admits nobody
 
     @property
@@ -116,9 +116,9 @@ class Entry:
 class Overview:
     """All cohorts and queues at one moment."""
 
-    def __init__(self, world: World, cluster_queues: Iterable[kueue.ClusterQueue], counts: Table) -> None:
-        self.queues: dict[str, Entry] = {}
-        self.cohorts: dict[str, Entry] = {}
+    def __init__(self, world: World, cluster_queues: Iterable[kueue.ClusterQueue], counts: WorkloadTable) -> None:
+        self.queues: dict[str, OverviewEntry] = {}
+        self.cohorts: dict[str, OverviewEntry] = {}
         self._cohorts_in: dict[str, list[str]] = {}
         self._queues_in: dict[str, list[str]] = {}
         trees: dict[int, CohortTree] = {}
@@ -141,23 +141,23 @@ class Overview:
             self._cohorts_in.setdefault(parent, []).append(node.name)
             self.cohorts[node.name] = self._sum(node, parent, offered.get(node, {}))
 
-    def _sum(self, node: QuotaNode, parent: str, offered: Mapping[int, int]) -> Entry:
-        whole = Entry(node.name, False, parent, 0, 0, 0, {})
+    def _sum(self, node: QuotaNode, parent: str, offered: Mapping[int, int]) -> OverviewEntry:
+        whole = OverviewEntry(node.name, False, parent, 0, 0, 0, {})
         for part in self._parts(node.name):
             whole.pending += part.pending
             whole.admitted += part.admitted
             whole.reserved += part.reserved
             for pair, found in part.figures.items():
-                whole.figures.setdefault(pair, Amounts()).include(found)
+                whole.figures.setdefault(pair, QuotaFigures()).include(found)
         for number in node.known:
-            total = whole.figures.setdefault(node.tree.pairs[number], Amounts())
+            total = whole.figures.setdefault(node.tree.pairs[number], QuotaFigures())
             total.nominal = amounts.add(total.nominal, amounts.subtract(node.subtree[number], offered.get(number, 0)))
             total.borrowed = _above(total.used, total.nominal)
             total.lent = _lent(node, number)
             total.limit = amounts.add(node.potential[number], amounts.subtract(total.nominal, node.subtree[number]))
         return whole
 
-    def _parts(self, cohort: str) -> Iterator[Entry]:
+    def _parts(self, cohort: str) -> Iterator[OverviewEntry]:
         yield from (self.cohorts[name] for name in self._cohorts_in.get(cohort, ()))
         yield from (self.queues[name] for name in self._queues_in.get(cohort, ()))
 
@@ -186,7 +186,7 @@ class Overview:
     def _count(self, cohort: str) -> int:
         return len(self._queues_in.get(cohort, ()))
 
-    def page(self, text: str, cohort: str, sort: str, *, descending: bool) -> list[Entry]:
+    def page(self, text: str, cohort: str, sort: str, *, descending: bool) -> list[OverviewEntry]:
         """The queues whose name or cohort has every word in it, in order; beneath one cohort, or all."""
         words = text.lower().split()
         found = [
@@ -199,7 +199,7 @@ class Overview:
         found.sort(key=QUEUE_SORTS[sort], reverse=descending)
         return found
 
-    def _is_in(self, queue: Entry, cohort: str) -> bool:
+    def _is_in(self, queue: OverviewEntry, cohort: str) -> bool:
         if cohort == NO_COHORT:
             return not queue.parent
         return queue.parent == cohort or any(above.parent == cohort for above in self._above(queue))
@@ -211,7 +211,7 @@ class Overview:
             return None
         return {**found.tree(), "path": [above.name for above in self._above(found)]}
 
-    def _above(self, entry: Entry) -> Iterator[Entry]:
+    def _above(self, entry: OverviewEntry) -> Iterator[OverviewEntry]:
         while (above := self.cohorts.get(entry.parent)) is not None:
             yield above
             entry = above
@@ -226,22 +226,22 @@ class Overview:
         return {"name": name, "queues": offered[:LINES_MAX], "total": len(offered)}
 
 
-def _by_name(entry: Entry) -> str:
+def _by_name(entry: OverviewEntry) -> str:
     return entry.name
 
 
-def _fullness(entry: Entry) -> float:
+def _fullness(entry: OverviewEntry) -> float:
     """How much of its quota is used, of whatever is used most."""
     return max((_share(found) for found in entry.figures.values()), default=0.0)
 
 
-def _share(found: Amounts) -> float:
+def _share(found: QuotaFigures) -> float:
     if found.nominal == UNLIMITED or not found.used:
         return 0.0
     return found.used / found.nominal if found.nominal else float("inf")
 
 
-QUEUE_SORTS: Final[Mapping[str, Callable[[Entry], Any]]] = {
+QUEUE_SORTS: Final[Mapping[str, Callable[[OverviewEntry], Any]]] = {
     "name": _by_name,
     "cohort": lambda entry: entry.parent,
     "pending": lambda entry: entry.pending,
@@ -253,17 +253,17 @@ QUEUE_SORTS: Final[Mapping[str, Callable[[Entry], Any]]] = {
 # --- One node ---------------------------------------------------------------------------------------------------------
 
 
-def _queue(queue: kueue.ClusterQueue, node: QuotaNode | None, counts: Table) -> Entry:
+def _queue(queue: kueue.ClusterQueue, node: QuotaNode | None, counts: WorkloadTable) -> OverviewEntry:
     name = queue.metadata.name
-    admitted, reserved = (counts.count(name, word) for word in (Word.ADMITTED, Word.RESERVED))
-    return Entry(
+    admitted, reserved = (counts.count(name, word) for word in (DisplayState.ADMITTED, DisplayState.RESERVED))
+    return OverviewEntry(
         name,
         True,
         # One whose cohorts run in a circle is in no tree.
         _name(node.parent) if node is not None else queue.spec.cohort_name,
-        counts.count(name, Word.PENDING),
+        counts.count(name, DisplayState.PENDING),
         admitted,
-        admitted + reserved + counts.count(name, Word.EVICTED),
+        admitted + reserved + counts.count(name, DisplayState.EVICTED),
         {node.tree.pairs[number]: _figures(node, number) for number in _concerned(node)} if node is not None else {},
         _problem(queue),
     )
@@ -275,9 +275,9 @@ def _concerned(node: QuotaNode) -> Iterator[int]:
     return (number for number, used in enumerate(node.usage) if number in known or used)
 
 
-def _figures(node: QuotaNode, number: int) -> Amounts:
+def _figures(node: QuotaNode, number: int) -> QuotaFigures:
     nominal, used = node.subtree[number], node.usage[number]
-    return Amounts(nominal, used, _above(used, nominal), _lent(node, number), node.potential[number])
+    return QuotaFigures(nominal, used, _above(used, nominal), _lent(node, number), node.potential[number])
 
 
 def _offered(trees: Iterable[CohortTree]) -> dict[QuotaNode, dict[int, int]]:

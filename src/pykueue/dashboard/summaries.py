@@ -23,14 +23,14 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue
 from pykueue.dashboard import workload_history, workload_table
 from pykueue.dashboard.overview import Overview
-from pykueue.dashboard.workload_table import Question, Table
+from pykueue.dashboard.workload_table import WorkloadQuery, WorkloadTable
 from pykueue.lifecycle import states
 from pykueue.state.world import World
 
 Tree: TypeAlias = dict[str, Any]
 
 # (objects, namespace/name, now, whether suggestions are wanted) -> what `pykueue explain` says.
-Explain: TypeAlias = Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]
+ExplainFunction: TypeAlias = Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]
 
 FRESH_SECONDS: Final = 1.0
 # So many rows are read before others get their turn.
@@ -39,7 +39,7 @@ _EXPLANATIONS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class DashboardSources:
     """What is looked at. The Workloads are indexed by `queue` (namespace/name of their LocalQueue)."""
 
     world: World
@@ -48,22 +48,22 @@ class Sources:
     cluster_queues: Informer[kueue.ClusterQueue]
     flavors: Informer[kueue.ResourceFlavor]
     shaping: tuple[Informer[Any], ...]  # everything else that decisions rest on
-    explain: Explain | None = None
+    explain: ExplainFunction | None = None
 
 
-class Board:
+class DashboardSummaries:
     """What is shown, kept up to date for whoever looks."""
 
-    def __init__(self, sources: Sources, clock: Clock) -> None:
+    def __init__(self, sources: DashboardSources, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
-        self.table = Table()
+        self.table = WorkloadTable()
         self.overview = Overview(sources.world, (), self.table)
         self.revision = 0
         self._changed = {key for key, _ in sources.workloads.items()}
         self._is_outdated = True
-        self._looked = float("-inf")
-        self._looking = asyncio.Lock()
+        self._refreshed = float("-inf")
+        self._refreshing = asyncio.Lock()
         self._explaining = asyncio.Lock()
         self._explanations: dict[tuple[str, bool], tuple[int, Tree]] = {}
         sources.workloads.subscribe(self._workload_changed)
@@ -95,10 +95,10 @@ class Board:
 
     # --- Looking ------------------------------------------------------------------------------------------------------
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Bring everything up to date, unless that was done a moment ago."""
-        async with self._looking:
-            if self._clock.monotonic() - self._looked < FRESH_SECONDS:
+        async with self._refreshing:
+            if self._clock.monotonic() - self._refreshed < FRESH_SECONDS:
                 return
             # One by one: a viewer who leaves in the middle loses nothing for the others.
             for number in count(1):
@@ -111,7 +111,7 @@ class Board:
                 self.overview = Overview(self._sources.world, self._sources.cluster_queues.values(), self.table)
                 self.revision += 1
                 self._is_outdated = False
-            self._looked = self._clock.monotonic()
+            self._refreshed = self._clock.monotonic()
 
     def _read(self, key: ObjectKey) -> None:
         self._is_outdated = True
@@ -130,15 +130,15 @@ class Board:
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
-    def workloads(self, question: Question, offset: int, limit: int) -> Tree:
-        found = self.table.ask(question)
+    def workloads(self, query: WorkloadQuery, offset: int, limit: int) -> Tree:
+        found = self.table.query(query)
         lines = []
         for row in found[offset : offset + limit]:
             workload = self._sources.workloads.get(row.name, row.namespace)
             if workload is None:
                 continue  # deleted since the rows were read
             line = workload_history.line(workload, row)
-            if question.state in ("", line["state"]):  # else it left the state that was asked for
+            if query.state in ("", line["state"]):  # else it left the state that was asked for
                 lines.append(line)
         return {"items": lines, "total": len(found), "offset": offset}
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from kubemachinery import conditions
 from pykueue.api import kube, kueue
 from pykueue.dashboard import workload_table
-from pykueue.dashboard.workload_table import Row
+from pykueue.dashboard.workload_table import WorkloadRow
 from pykueue.lifecycle import states
 
 Tree = dict[str, Any]
@@ -17,7 +17,7 @@ Tree = dict[str, Any]
 _SENTENCE_MAX: Final = 240
 
 
-def detail(workload: kueue.Workload, row: Row) -> Tree:
+def detail(workload: kueue.Workload, row: WorkloadRow) -> Tree:
     """What is known of it now."""
     spec, status = workload.spec, workload.status
     return {
@@ -37,7 +37,7 @@ def detail(workload: kueue.Workload, row: Row) -> Tree:
     }
 
 
-def line(workload: kueue.Workload, row: Row) -> Tree:
+def line(workload: kueue.Workload, row: WorkloadRow) -> Tree:
     """What a list shows of it. State and sentence are read from the same object: the row may be a second older."""
     return {
         "namespace": row.namespace,

@@ -21,7 +21,7 @@ Key = tuple[str, str]  # namespace and name
 _ANSWERS_MAX: Final = 64
 
 
-class Word(StrEnum):
+class DisplayState(StrEnum):
     """Where a Workload is in its life, as people read it."""
 
     PENDING = "Pending"
@@ -33,15 +33,15 @@ class Word(StrEnum):
 
 
 _WORDS: Final = {
-    State.PENDING: Word.PENDING,
-    State.RESERVED: Word.RESERVED,
-    State.ADMITTED: Word.ADMITTED,
-    State.EVICTED: Word.EVICTED,
-    State.FINISHED: Word.FINISHED,
+    State.PENDING: DisplayState.PENDING,
+    State.RESERVED: DisplayState.RESERVED,
+    State.ADMITTED: DisplayState.ADMITTED,
+    State.EVICTED: DisplayState.EVICTED,
+    State.FINISHED: DisplayState.FINISHED,
 }
 
 
-class Row(NamedTuple):
+class WorkloadRow(NamedTuple):
     """What is known of a Workload without looking at it again."""
 
     namespace: str
@@ -49,7 +49,7 @@ class Row(NamedTuple):
     queue: str  # the LocalQueue, without its namespace
     cluster_queue: str
     job: str  # Kind/name of its owner; empty for one that stands for itself
-    word: Word
+    word: DisplayState
     priority: int
     created: str
     searched: str  # all of it in lower case
@@ -59,12 +59,12 @@ class Row(NamedTuple):
         return self.namespace, self.name
 
 
-def word(workload: kueue.Workload) -> Word:
+def word(workload: kueue.Workload) -> DisplayState:
     found = _WORDS[states.state(workload)]
-    return Word.INACTIVE if found is Word.PENDING and not workload.spec.active else found
+    return DisplayState.INACTIVE if found is DisplayState.PENDING and not workload.spec.active else found
 
 
-def row(workload: kueue.Workload, cluster_queue: str) -> Row:
+def row(workload: kueue.Workload, cluster_queue: str) -> WorkloadRow:
     metadata = workload.metadata
     owner = next((one for one in metadata.owner_references if one.controller), None)
     queue, job, now = (
@@ -72,7 +72,7 @@ def row(workload: kueue.Workload, cluster_queue: str) -> Row:
         f"{owner.kind}/{owner.name}" if owner is not None else "",
         word(workload),
     )
-    return Row(
+    return WorkloadRow(
         metadata.namespace,
         metadata.name,
         queue,
@@ -88,10 +88,10 @@ def row(workload: kueue.Workload, cluster_queue: str) -> Row:
 # --- Questions --------------------------------------------------------------------------------------------------------
 
 
-_LIFE: Final = {each: place for place, each in enumerate(Word)}
+_LIFE: Final = {each: place for place, each in enumerate(DisplayState)}
 
 # How rows are sorted; equals go by namespace and name, so that pages never overlap.
-SORTS: Final[dict[str, Callable[[Row], Any]]] = {
+SORTS: Final[dict[str, Callable[[WorkloadRow], Any]]] = {
     "created": attrgetter("created"),
     "name": attrgetter("namespace", "name"),
     "queue": attrgetter("namespace", "queue"),
@@ -101,7 +101,7 @@ SORTS: Final[dict[str, Callable[[Row], Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class WorkloadQuery:
     """Which Workloads, in which order. An empty field asks for nothing in particular."""
 
     words: tuple[str, ...] = ()  # each has to be somewhere in the row
@@ -113,10 +113,10 @@ class Question:
     descending: bool = True
 
     @classmethod
-    def searching(cls, text: str, **fields: Any) -> Question:
+    def searching(cls, text: str, **fields: Any) -> WorkloadQuery:
         return replace(cls(**fields), words=tuple(text.lower().split()))
 
-    def matching(self, rows: Iterable[Row]) -> list[Row]:
+    def matching(self, rows: Iterable[WorkloadRow]) -> list[WorkloadRow]:
         """Those of the rows that are asked for, in the order in which they come. Only what is asked costs anything."""
         found = list(rows)
         for place, value in (
@@ -132,16 +132,18 @@ class Question:
         return found
 
 
-_NAMESPACE, _QUEUE, _CLUSTER_QUEUE, _WORD = map(Row._fields.index, ("namespace", "queue", "cluster_queue", "word"))
+_NAMESPACE, _QUEUE, _CLUSTER_QUEUE, _WORD = map(
+    WorkloadRow._fields.index, ("namespace", "queue", "cluster_queue", "word")
+)
 
 
-class Table:
+class WorkloadTable:
     """The rows, and how many there are of each sort."""
 
     def __init__(self) -> None:
-        self._rows: dict[Key, Row] = {}
-        self._counts: Counter[tuple[str, Word]] = Counter()
-        self._answers: dict[Question, list[Row]] = {}
+        self._rows: dict[Key, WorkloadRow] = {}
+        self._counts: Counter[tuple[str, DisplayState]] = Counter()
+        self._answers: dict[WorkloadQuery, list[WorkloadRow]] = {}
         # Every key once in order, and those that came or went since: sorting what is nearly sorted costs little.
         self._sorted: list[Key] = []
         self._unsorted: set[Key] = set()
@@ -149,7 +151,7 @@ class Table:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, new: Row) -> bool:
+    def put(self, new: WorkloadRow) -> bool:
         """Whether anything changed."""
         old = self._rows.get(new.key)
         if old == new:
@@ -172,36 +174,36 @@ class Table:
         self._answers.clear()
         return True
 
-    def get(self, key: Key) -> Row | None:
+    def get(self, key: Key) -> WorkloadRow | None:
         return self._rows.get(key)
 
-    def under(self, cluster_queues: Container[str]) -> Iterator[Row]:
+    def under(self, cluster_queues: Container[str]) -> Iterator[WorkloadRow]:
         """Those that wait for one of these ClusterQueues or have its quota, by namespace and name."""
         return (row for row in self._in_order() if row.cluster_queue in cluster_queues)
 
-    def count(self, cluster_queue: str, word: Word) -> int:
+    def count(self, cluster_queue: str, word: DisplayState) -> int:
         return self._counts[cluster_queue, word]
 
     def totals(self) -> dict[str, int]:
         """How many there are in each state, in the order of a life."""
-        found = Counter[Word]()
+        found = Counter[DisplayState]()
         for (_, word), count in self._counts.items():
             found[word] += count
-        return {word.value: found[word] for word in Word}
+        return {word.value: found[word] for word in DisplayState}
 
-    def ask(self, question: Question) -> list[Row]:
+    def query(self, query: WorkloadQuery) -> list[WorkloadRow]:
         """Everybody who matches, in order. The list is shared: look, and do not touch."""
-        found = self._answers.get(question)
+        found = self._answers.get(query)
         if found is None:
-            found = question.matching(self._in_order())
+            found = query.matching(self._in_order())
             # Equals stay by namespace and name, whichever way it goes.
-            found.sort(key=SORTS[question.sort], reverse=question.descending)
+            found.sort(key=SORTS[query.sort], reverse=query.descending)
             if len(self._answers) >= _ANSWERS_MAX:
                 self._answers.clear()
-            self._answers[question] = found
+            self._answers[query] = found
         return found
 
-    def _in_order(self) -> Iterator[Row]:
+    def _in_order(self) -> Iterator[WorkloadRow]:
         """Every row, by namespace and name."""
         if self._unsorted:
             kept = [key for key in self._sorted if key not in self._unsorted]

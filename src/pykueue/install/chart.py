@@ -15,7 +15,7 @@ from typing import Any, Final
 from kubemachinery import unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.install import kustomize, manager_deployment, rbac
-from pykueue.install.manifests import Plan, everything
+from pykueue.install.manifests import InstallPlan, all_manifests
 from pykueue.install.names import CONFIG_FILE, DASHBOARD_SERVICE, MANAGER
 from pykueue.version import __version__
 
@@ -60,12 +60,12 @@ _WHOLE: Final = re.compile(r"'(\{\{ toJson [^}]* \}\})'")
 _DASHBOARD_LINE: Final = re.compile(rf" *- {re.escape(manager_deployment.DASHBOARD_ARGUMENT)}\n")
 
 
-def files(plan: Plan) -> Iterator[tuple[str, str]]:
+def files(plan: InstallPlan) -> Iterator[tuple[str, str]]:
     """Path below the folder of the chart, and what the file holds."""
     yield "Chart.yaml", kustomize.render([_about()])
     yield "values.yaml", kustomize.render([values(plan)])
     by_file: dict[str, list[Tree]] = {}
-    for one in everything(replace(plan, namespace=_NAMESPACE, image=_image(), dashboard=True)):
+    for one in all_manifests(replace(plan, namespace=_NAMESPACE, image=_image(), dashboard=True)):
         if one["kind"] != "Namespace":  # Helm makes it, if it is asked to
             by_file.setdefault(kustomize.file_of(one), []).append(_opened(one))
     for path, objects in by_file.items():
@@ -80,9 +80,9 @@ def _if_dashboard(lines: str) -> str:
     return f"{{{{- if .Values.{_DASHBOARD} }}}}\n{lines}{{{{- end }}}}\n"
 
 
-def values(plan: Plan) -> Tree:
+def values(plan: InstallPlan) -> Tree:
     """Everything that can be chosen, with what is chosen if nobody says otherwise."""
-    deployment = next(one for one in everything(plan) if one["kind"] == "Deployment")
+    deployment = next(one for one in all_manifests(plan) if one["kind"] == "Deployment")
     (container,) = unstructured.get(deployment, *_POD, "containers")
     repository, _, tag = plan.image.rpartition(":")
     found: Tree = {_REPOSITORY: repository, _TAG: tag}
@@ -90,7 +90,7 @@ def values(plan: Plan) -> Tree:
     found |= {name: container.get(field) for name, field in _OF_CONTAINER.items()}
     found = {name: _OTHERWISE.get(name) if value is None else value for name, value in found.items()}
     found[_CONFIGURATION] = manager_deployment.configuration_text(plan.written)
-    found[_EXTERNAL] = next(one for one in everything(plan) if _is_external_role(one))["rules"]
+    found[_EXTERNAL] = next(one for one in all_manifests(plan) if _is_external_role(one))["rules"]
     found[_API_SERVER] = [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_server]
     found[_DASHBOARD] = plan.dashboard
     tree: Tree = {}

@@ -12,7 +12,7 @@ import yaml
 from kubemachinery import kubectl_yaml
 from kubemachinery.unstructured import Tree
 from pykueue.install import manager_deployment
-from pykueue.install.manifests import Plan, everything
+from pykueue.install.manifests import InstallPlan, all_manifests
 from pykueue.install.names import DASHBOARD_SERVICE, MANAGER
 
 # Kind -> the file that it goes into; a CRD has a file of its own.
@@ -55,10 +55,10 @@ def render(objects: Sequence[Tree], form: str = "yaml") -> str:
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
 
 
-def files(plan: Plan) -> Iterator[tuple[str, str]]:
+def files(plan: InstallPlan) -> Iterator[tuple[str, str]]:
     """Path below the folder, and what the file holds."""
     by_file: dict[str, list[Tree]] = {}
-    for one in everything(plan):
+    for one in all_manifests(plan):
         by_file.setdefault(file_of(one), []).append(one)
     for path, objects in by_file.items():
         yield path, render(objects)
@@ -72,7 +72,7 @@ def files(plan: Plan) -> Iterator[tuple[str, str]]:
         yield from _dashboard(plan)
 
 
-def _dashboard(plan: Plan) -> Iterator[tuple[str, str]]:
+def _dashboard(plan: InstallPlan) -> Iterator[tuple[str, str]]:
     """A component that adds the dashboard, for those who list it in a kustomization of their own."""
     documents = list(manager_deployment.dashboard_documents(plan.namespace))
     argument = {

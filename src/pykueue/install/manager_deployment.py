@@ -98,8 +98,8 @@ def _ports(settings: Settings) -> dict[str, int]:
         if port.isdecimal() and int(port):
             ports[name] = int(port)
     if settings.gates["VisibilityOnDemand"]:
-        lists = effective.visibility_server or config.VisibilityServerConfiguration()
-        ports["visibility"] = lists.bind_port or visibility.BIND_PORT
+        visibility_api_services = effective.visibility_server or config.VisibilityServerConfiguration()
+        ports["visibility"] = visibility_api_services.bind_port or visibility.BIND_PORT
     return ports
 
 

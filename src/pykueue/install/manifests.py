@@ -27,7 +27,7 @@ IMAGE: Final = f"pykueue:{__version__}"
 
 
 @dataclass(frozen=True)
-class Plan:
+class InstallPlan:
     """What is to be installed."""
 
     # The Configuration as the operator wrote it; it goes into the cluster as it is.
@@ -53,7 +53,7 @@ class Plan:
         return WebhookOptions.of(self.kinds, options, found.gates, only_declared=found.ignores_undeclared)
 
 
-def everything(plan: Plan) -> list[Tree]:
+def all_manifests(plan: InstallPlan) -> list[Tree]:
     """All documents: what others refer to comes first, and what stops writes while nobody answers comes last."""
     found = plan.settings.configuration
     own = found.internal_cert_management or config.InternalCertManagement()
@@ -69,36 +69,36 @@ def everything(plan: Plan) -> list[Tree]:
             dashboard=plan.dashboard,
             api_server=plan.api_server,
         ),
-        *lists(plan),
+        *visibility_api_services(plan),
         *webhooks(plan),
     ]
 
 
-def superseded(plan: Plan) -> list[Tree]:
+def superseded(plan: InstallPlan) -> list[Tree]:
     """Services that another plan would have brought, and that lead nowhere under this one; with their policies."""
-    fullest = Plan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True)
-    wanted = {(one["kind"], one["metadata"]["name"]) for one in everything(plan)}
-    leading = [one for one in everything(fullest) if one["kind"] in ("Service", "NetworkPolicy")]
+    fullest = InstallPlan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True)
+    wanted = {(one["kind"], one["metadata"]["name"]) for one in all_manifests(plan)}
+    leading = [one for one in all_manifests(fullest) if one["kind"] in ("Service", "NetworkPolicy")]
     return [one for one in leading if (one["kind"], one["metadata"]["name"]) not in wanted]
 
 
-def reach(plan: Plan) -> WebhookClientConfig:
+def reach(plan: InstallPlan) -> WebhookClientConfig:
     own = plan.settings.configuration.internal_cert_management or config.InternalCertManagement()
     return WebhookClientConfig(namespace=plan.namespace, service=own.webhook_service_name)
 
 
-def crds(plan: Plan) -> Iterator[Tree]:
+def crds(plan: InstallPlan) -> Iterator[Tree]:
     """Our kinds, by name."""
     converter = reach(plan).client_config(CONVERT)
     for row in sorted(registry.KUEUE, key=lambda row: row.name):
         yield schema.crd(row, webhook=converter)
 
 
-def webhooks(plan: Plan) -> Iterator[Tree]:
+def webhooks(plan: InstallPlan) -> Iterator[Tree]:
     yield from map(_labelled, registration.configurations(plan.choices, reach(plan), plan.namespace))
 
 
-def lists(plan: Plan) -> Iterator[Tree]:
+def visibility_api_services(plan: InstallPlan) -> Iterator[Tree]:
     """Who waits where, through the API server. Whom to believe there is for the manager to say, or for nobody."""
     found = plan.settings
     own = found.configuration.internal_cert_management or config.InternalCertManagement()

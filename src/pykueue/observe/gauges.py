@@ -24,7 +24,7 @@ from pykueue.core.cohort import QuotaNode
 from pykueue.core.queue import FlavorResource, Quota
 from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.lifecycle import states, variants
-from pykueue.observe.metrics import BY_NAME, Metrics, TenantCounts, Type, When
+from pykueue.observe.metrics import BY_NAME, EnabledBy, LocalQueueFilter, Metrics, MetricType
 from pykueue.state.world import World
 
 # The values of a metric's labels but for the role, and the figure.
@@ -41,7 +41,7 @@ _NANO: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Sources:
+class GaugeSources:
     """Where figures are read."""
 
     world: World
@@ -55,11 +55,11 @@ class Sources:
 class Gauges(Collector):
     """Joins in with the counters of a `Metrics` and reads when it is asked."""
 
-    def __init__(self, metrics: Metrics, sources: Sources, counts_tenant: TenantCounts = lambda *_: True) -> None:
+    def __init__(self, metrics: Metrics, sources: GaugeSources, has_series: LocalQueueFilter = lambda *_: True) -> None:
         self._metrics = metrics
         self._sources = sources
         self._world = sources.world
-        self._counts_tenant = counts_tenant
+        self._has_series = has_series
         self._finished: Counter[tuple[str, str, str]] = Counter()  # ClusterQueue, LocalQueue, its namespace
         self._unadmitted: Counter[tuple[str, str, str, str, str]] = Counter()  # and the two reasons
         self._deleted_cohorts: set[str] = set()
@@ -86,9 +86,9 @@ class Gauges(Collector):
         split = self._split_readings()
         for name, read in (*self._readings().items(), *self._own_readings().items()):
             metric = BY_NAME[name]
-            if metric.when not in self._metrics.choices.on:
+            if metric.enabled_by not in self._metrics.options.on:
                 continue
-            make = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
+            make = CounterMetricFamily if metric.type is MetricType.COUNTER else GaugeMetricFamily
             family = make(metric.name, metric.help, labels=self._metrics.labels(metric))
             role = self._metrics.role.value
             for labels, value in read() if name not in split else ():
@@ -99,7 +99,7 @@ class Gauges(Collector):
 
     def _split_readings(self) -> dict[str, Callable[[], Iterator[SplitSample]]]:
         """Gauges of several series where custom labels of Workloads, or of the ClusterQueues of a cohort, differ."""
-        custom = self._metrics.choices.custom
+        custom = self._metrics.options.custom
         found: dict[str, Callable[[], Iterator[SplitSample]]] = {}
         if custom.has(MetricLabelSource.CLUSTER_QUEUE):
             found["kueue_cohort_subtree_admitted_active_workloads"] = self._split_subtree_admitted
@@ -279,7 +279,7 @@ class Gauges(Collector):
     def _tenants_status(self) -> Iterator[Sample]:
         for queue in self._sources.local_queues():
             place = (queue.metadata.name, queue.metadata.namespace)
-            if self._counts_tenant(place[1], place[0]):
+            if self._has_series(place[1], place[0]):
                 condition = conditions.find(queue.status.conditions, ActiveCondition.ACTIVE)
                 found = condition.status if condition is not None else "Unknown"
                 for status in ("True", "False", "Unknown"):
@@ -331,7 +331,7 @@ class Gauges(Collector):
             yield (name, namespace, leads.get((name, namespace), "")), history.usage(f"{namespace}/{name}")
 
     def _shares(self) -> Iterator[Sample]:
-        if When.RESOURCES not in self._metrics.choices.on:
+        if EnabledBy.RESOURCES not in self._metrics.options.on:
             return
         for name in self._names():
             node = self._world.structure.node(name)
@@ -419,7 +419,7 @@ class Gauges(Collector):
     def _tenants(self) -> Iterator[tuple[str, str]]:
         """The LocalQueues that have series of their own, each as (name, namespace)."""
         for queue in self._sources.local_queues():
-            if self._counts_tenant(queue.metadata.namespace, queue.metadata.name):
+            if self._has_series(queue.metadata.namespace, queue.metadata.name):
                 yield queue.metadata.name, queue.metadata.namespace
 
     def _leads(self) -> dict[tuple[str, str], str]:

@@ -14,7 +14,7 @@ from kubemachinery import http_server
 from pykueue.observe.metrics import CONTENT_TYPE
 
 # Says what is missing, in a sentence; empty when all is well.
-Question = Callable[[], str]
+ReadinessCheck = Callable[[], str]
 
 # Where a program shows what it was configured with, as those of Kubernetes do.
 CONFIGURATION_PATH: Final = "/configz"
@@ -22,7 +22,9 @@ CONFIGURATION_PATH: Final = "/configz"
 _TEXT = "text/plain; charset=utf-8"
 
 
-def probes(questions: Mapping[str, Question], *, alive: str = "healthz", ready: str = "readyz") -> http_server.Handler:
+def probes(
+    questions: Mapping[str, ReadinessCheck], *, alive: str = "healthz", ready: str = "readyz"
+) -> http_server.Handler:
     """The handler of the health server. The paths can be named otherwise in the Configuration."""
     alive_path, ready_path = f"/{alive.strip('/')}", f"/{ready.strip('/')}"
 

@@ -1,6 +1,6 @@
 """How the log reads: JSON lines for machines, short lines for people.
 
-    logs.configure(stream, form=logs.Form.JSON, role=lambda: "leader")
+    logs.configure(stream, form=logs.LogFormat.JSON, role=lambda: "leader")
 
 A record's `extra` becomes fields of the JSON line, so that `log.info("admitted", extra={"workload": key})` can be
 searched by Workload. The role of the replica is on every line: of two managers one leads, and a log must say which.
@@ -17,9 +17,9 @@ from typing import Any, Final, TextIO
 import msgspec
 
 
-class Form(StrEnum):
+class LogFormat(StrEnum):
     JSON = "json"
-    PEOPLE = "console"
+    CONSOLE = "console"
 
 
 # What every record has, whoever writes it; everything else came with `extra`.
@@ -52,7 +52,7 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-class ForPeople(logging.Formatter):
+class ConsoleLines(logging.Formatter):
     """The time, the message, what belongs to it; the level only when something is wrong."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -63,11 +63,15 @@ class ForPeople(logging.Formatter):
 
 
 def configure(
-    stream: TextIO, *, form: Form = Form.PEOPLE, level: int = logging.INFO, role: Callable[[], str] = lambda: ""
+    stream: TextIO,
+    *,
+    form: LogFormat = LogFormat.CONSOLE,
+    level: int = logging.INFO,
+    role: Callable[[], str] = lambda: "",
 ) -> None:
     """Send everything that this program logs to a stream. Replaces what was configured before."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines(role) if form is Form.JSON else ForPeople())
+    handler.setFormatter(JsonLines(role) if form is LogFormat.JSON else ConsoleLines())
     root = logging.getLogger("pykueue")
     root.handlers[:] = [handler]
     root.setLevel(level)

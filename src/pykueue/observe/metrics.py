@@ -43,13 +43,13 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
-class Type(StrEnum):
+class MetricType(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
-class When(StrEnum):
+class EnabledBy(StrEnum):
     """What has to be switched on for a metric to be fed."""
 
     ALWAYS = "always"
@@ -66,11 +66,11 @@ class Metric(NamedTuple):
     """One row."""
 
     name: str
-    type: Type
+    type: MetricType
     labels: tuple[str, ...]
     help: str
     buckets: tuple[float, ...] = ()
-    when: When = When.ALWAYS
+    enabled_by: EnabledBy = EnabledBy.ALWAYS
 
 
 def _doubling(first: float, count: int) -> tuple[float, ...]:
@@ -91,18 +91,18 @@ _TENANT: Final = ("name", "namespace")
 _QUOTA: Final = ("cohort", "cluster_queue", "flavor", "resource")
 
 
-def _counter(name: str, labels: tuple[str, ...], help: str, when: When = When.ALWAYS) -> Metric:
-    return Metric(f"kueue_{name}", Type.COUNTER, (*labels, ROLE), help, (), when)
+def _counter(name: str, labels: tuple[str, ...], help: str, enabled_by: EnabledBy = EnabledBy.ALWAYS) -> Metric:
+    return Metric(f"kueue_{name}", MetricType.COUNTER, (*labels, ROLE), help, (), enabled_by)
 
 
-def _gauge(name: str, labels: tuple[str, ...], help: str, when: When = When.ALWAYS) -> Metric:
-    return Metric(f"kueue_{name}", Type.GAUGE, (*labels, ROLE), help, (), when)
+def _gauge(name: str, labels: tuple[str, ...], help: str, enabled_by: EnabledBy = EnabledBy.ALWAYS) -> Metric:
+    return Metric(f"kueue_{name}", MetricType.GAUGE, (*labels, ROLE), help, (), enabled_by)
 
 
 def _histogram(
-    name: str, labels: tuple[str, ...], help: str, buckets: tuple[float, ...], when: When = When.ALWAYS
+    name: str, labels: tuple[str, ...], help: str, buckets: tuple[float, ...], enabled_by: EnabledBy = EnabledBy.ALWAYS
 ) -> Metric:
-    return Metric(f"kueue_{name}", Type.HISTOGRAM, (*labels, ROLE), help, buckets, when)
+    return Metric(f"kueue_{name}", MetricType.HISTOGRAM, (*labels, ROLE), help, buckets, enabled_by)
 
 
 def _twice(metric: Metric, *, buckets: tuple[float, ...] = (), names_both: bool = False) -> tuple[Metric, Metric]:
@@ -112,7 +112,7 @@ def _twice(metric: Metric, *, buckets: tuple[float, ...] = (), names_both: bool 
         labels=(*_TENANT, *metric.labels[0 if names_both else 1 :]),
         help=f"{metric.help} By LocalQueue.",
         buckets=buckets or metric.buckets,
-        when=When.LOCAL_QUEUES,
+        enabled_by=EnabledBy.LOCAL_QUEUES,
     )
     return metric, tenant
 
@@ -175,7 +175,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("cohort_subtree_admitted_workloads_total", ("cohort", _PRIORITY), "Admissions below a cohort."),
     _counter("replaced_workload_slices_total", _QUEUE, "Elastic slices that a larger or smaller one replaced."),
     # Jobs.
-    _histogram("workload_creation_latency_seconds", ("job_kind",), "From a job to its Workload.", F11, When.CREATION),
+    _histogram(
+        "workload_creation_latency_seconds", ("job_kind",), "From a job to its Workload.", F11, EnabledBy.CREATION
+    ),
     _histogram(
         "pod_scheduling_gate_removal_seconds",
         ("name", *_QUEUE, "is_group"),
@@ -188,7 +190,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "pending_scheduling_hashes",
         (*_QUEUE, "status"),
         "Different shapes among the Workloads that wait.",
-        When.HASHING,
+        EnabledBy.HASHING,
     ),
     *_twice(_gauge("reserving_active_workloads", _QUEUE, "Workloads that hold quota.")),
     *_twice(_gauge("admitted_active_workloads", _QUEUE, "Workloads that may run.")),
@@ -202,40 +204,42 @@ METRICS: Final[tuple[Metric, ...]] = (
         names_both=True,
     ),
     _gauge("cluster_queue_status", (*_QUEUE, "status"), "1 for the state it is in: pending, active or terminating."),
-    _gauge("local_queue_status", (*_TENANT, "active"), "1 for whether it is active.", When.LOCAL_QUEUES),
+    _gauge("local_queue_status", (*_TENANT, "active"), "1 for whether it is active.", EnabledBy.LOCAL_QUEUES),
     # Quota, as it is now.
-    _gauge("cluster_queue_resource_reservation", _QUOTA, "Quota that is reserved.", When.RESOURCES),
-    _gauge("cluster_queue_resource_usage", _QUOTA, "Quota that admitted Workloads use.", When.RESOURCES),
-    _gauge("cluster_queue_resource_pending", (*_QUEUE, "resource"), "What waiting Workloads ask for.", When.RESOURCES),
-    _gauge("cluster_queue_nominal_quota", _QUOTA, "Quota that it has.", When.RESOURCES),
-    _gauge("cluster_queue_borrowing_limit", _QUOTA, "How much it may borrow.", When.RESOURCES),
-    _gauge("cluster_queue_lending_limit", _QUOTA, "How much it may lend.", When.RESOURCES),
+    _gauge("cluster_queue_resource_reservation", _QUOTA, "Quota that is reserved.", EnabledBy.RESOURCES),
+    _gauge("cluster_queue_resource_usage", _QUOTA, "Quota that admitted Workloads use.", EnabledBy.RESOURCES),
+    _gauge(
+        "cluster_queue_resource_pending", (*_QUEUE, "resource"), "What waiting Workloads ask for.", EnabledBy.RESOURCES
+    ),
+    _gauge("cluster_queue_nominal_quota", _QUOTA, "Quota that it has.", EnabledBy.RESOURCES),
+    _gauge("cluster_queue_borrowing_limit", _QUOTA, "How much it may borrow.", EnabledBy.RESOURCES),
+    _gauge("cluster_queue_lending_limit", _QUOTA, "How much it may lend.", EnabledBy.RESOURCES),
     _gauge(
         "local_queue_resource_reservation",
         (*_TENANT, "flavor", "resource"),
         "Quota that is reserved through it.",
-        When.LOCAL_QUEUES,
+        EnabledBy.LOCAL_QUEUES,
     ),
     _gauge(
         "local_queue_resource_usage",
         (*_TENANT, "flavor", "resource"),
         "Quota that admitted Workloads use through it.",
-        When.LOCAL_QUEUES,
+        EnabledBy.LOCAL_QUEUES,
     ),
     _gauge(
         "local_queue_admission_fair_sharing_usage",
         (*_TENANT, *_QUEUE),
         "What it used lately, weighted and halved as time goes by.",
-        When.LOCAL_QUEUES,
+        EnabledBy.LOCAL_QUEUES,
     ),
     _gauge(
         "cluster_queue_weighted_share",
         (*_QUEUE, "cohort"),
         "How far it is beyond its quota; NaN where its weight is 0 and it borrows.",
-        When.FAIR_SHARING,
+        EnabledBy.FAIR_SHARING,
     ),
     # Cohorts, as they are now.
-    _gauge("cohort_weighted_share", ("cohort",), "How far it is beyond its quota.", When.FAIR_SHARING),
+    _gauge("cohort_weighted_share", ("cohort",), "How far it is beyond its quota.", EnabledBy.FAIR_SHARING),
     _gauge("cohort_subtree_quota", ("cohort", "flavor", "resource"), "Quota of a cohort and of everything below it."),
     _gauge(
         "cohort_subtree_resource_reservations",
@@ -243,59 +247,66 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Quota reserved in the ClusterQueues below it.",
     ),
     _gauge("cohort_subtree_admitted_active_workloads", ("cohort",), "Workloads that may run below it."),
-    _gauge("cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1; where a cohort is in the tree.", When.TREE),
+    _gauge(
+        "cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1; where a cohort is in the tree.", EnabledBy.TREE
+    ),
     _gauge(
         "cluster_queue_info",
         (*_QUEUE, "parent_cohort", "root_cohort"),
         "1; where a ClusterQueue is in the tree.",
-        When.TREE,
+        EnabledBy.TREE,
     ),
     # MultiKueue.
     Metric(
         "multikueue_workloads_dispatched_total",
-        Type.COUNTER,
+        MetricType.COUNTER,
         (*_QUEUE, "cluster", ROLE),
         "Workloads created in worker clusters.",
-        when=When.NEVER,
+        enabled_by=EnabledBy.NEVER,
     ),
     Metric(
         "multikueue_workloads_admitted_total",
-        Type.COUNTER,
+        MetricType.COUNTER,
         (*_QUEUE, "cluster", ROLE),
         "Workloads admitted in worker clusters.",
-        when=When.NEVER,
+        enabled_by=EnabledBy.NEVER,
     ),
     # This program itself; the public system has no such figures.
-    Metric(f"{OWN}api_requests_total", Type.COUNTER, ("verb", "resource", ROLE), "Requests to the API server."),
+    Metric(f"{OWN}api_requests_total", MetricType.COUNTER, ("verb", "resource", ROLE), "Requests to the API server."),
     Metric(
         f"{OWN}api_requests_per_admission",
-        Type.GAUGE,
+        MetricType.GAUGE,
         (ROLE,),
         "Requests that write for each admission, Events and the statuses of queues included.",
     ),
-    Metric(f"{OWN}memory_audits_total", Type.COUNTER, (ROLE,), "How often the memory was held against one built anew."),
+    Metric(
+        f"{OWN}memory_audits_total",
+        MetricType.COUNTER,
+        (ROLE,),
+        "How often the memory was held against one built anew.",
+    ),
     Metric(
         f"{OWN}memory_differences_total",
-        Type.COUNTER,
+        MetricType.COUNTER,
         (ROLE,),
         "What the two did not agree about. Anything above 0 is a fault of this program.",
     ),
-    Metric(f"{OWN}sweeps_total", Type.COUNTER, (ROLE,), "How often all who wait were tried again for no cause."),
+    Metric(f"{OWN}sweeps_total", MetricType.COUNTER, (ROLE,), "How often all who wait were tried again for no cause."),
     Metric(
         f"{OWN}admitted_by_sweep_total",
-        Type.COUNTER,
+        MetricType.COUNTER,
         (ROLE,),
         "Who got in only then. Anything above 0 is a fault of this program: a cause that woke nobody.",
     ),
     Metric(
         f"{OWN}eviction_loops_total",
-        Type.COUNTER,
+        MetricType.COUNTER,
         (*_QUEUE, ROLE),
         "Preemption loops: Workloads that preempt each other in turns without any other change.",
     ),
     Metric(
         "kueue_build_info",
-        Type.GAUGE,
+        MetricType.GAUGE,
         ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
         "1; what runs here. Labels that make no sense for this program are empty.",
     ),
@@ -346,33 +357,40 @@ def custom_sources(metric: Metric) -> tuple[MetricLabelSource, ...]:
 
 
 @dataclass(frozen=True)
-class Choices:
+class MetricsOptions:
     """Which metrics are fed."""
 
-    on: frozenset[When] = frozenset(
-        {When.ALWAYS, When.LOCAL_QUEUES, When.TREE, When.HASHING, When.CREATION, When.NEVER}
+    on: frozenset[EnabledBy] = frozenset(
+        {
+            EnabledBy.ALWAYS,
+            EnabledBy.LOCAL_QUEUES,
+            EnabledBy.TREE,
+            EnabledBy.HASHING,
+            EnabledBy.CREATION,
+            EnabledBy.NEVER,
+        }
     )
     # The LocalQueues that have series of their own.
     tenants: Selector = field(default_factory=lambda: selectors.EVERYTHING)
     custom: CustomLabels = field(default_factory=CustomLabels)
 
     @classmethod
-    def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> Choices:
+    def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> MetricsOptions:
         chosen = configuration.metrics or config.ControllerMetrics()
         tenants = chosen.local_queue_metrics or config.LocalQueueMetrics(enable=True)
         switched = {
-            When.ALWAYS: True,
-            When.LOCAL_QUEUES: bool(tenants.enable) and gates["LocalQueueMetrics"],
-            When.RESOURCES: chosen.enable_cluster_queue_resources,
-            When.TREE: gates["MetricsForCohorts"],
-            When.FAIR_SHARING: configuration.fair_sharing is not None,
-            When.HASHING: gates["SchedulingEquivalenceHashing"],
-            When.CREATION: gates["MetricForWorkloadCreationLatency"],
-            When.NEVER: True,
+            EnabledBy.ALWAYS: True,
+            EnabledBy.LOCAL_QUEUES: bool(tenants.enable) and gates["LocalQueueMetrics"],
+            EnabledBy.RESOURCES: chosen.enable_cluster_queue_resources,
+            EnabledBy.TREE: gates["MetricsForCohorts"],
+            EnabledBy.FAIR_SHARING: configuration.fair_sharing is not None,
+            EnabledBy.HASHING: gates["SchedulingEquivalenceHashing"],
+            EnabledBy.CREATION: gates["MetricForWorkloadCreationLatency"],
+            EnabledBy.NEVER: True,
         }
         selector = tenants.local_queue_selector
         return cls(
-            frozenset(when for when, is_on in switched.items() if is_on),
+            frozenset(enabled_by for enabled_by, is_on in switched.items() if is_on),
             selectors.EVERYTHING if selector is None else selectors.compile(selector),
             CustomLabels(chosen.custom_labels if gates["CustomMetricLabels"] else ()),
         )
@@ -407,14 +425,14 @@ class _Series:
             self._made.remove(*values)
 
 
-class Role(StrEnum):
+class ReplicaRole(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
     STANDALONE = "standalone"
 
 
 # Whether a LocalQueue has series of its own: (namespace, name).
-TenantCounts: TypeAlias = Callable[[str, str], bool]
+LocalQueueFilter: TypeAlias = Callable[[str, str], bool]
 # The cohorts above a ClusterQueue.
 Ancestors: TypeAlias = Callable[[str], Iterable[str]]
 # The metadata of an object that custom labels are read from: (kind, namespace, name). None: there is no such object.
@@ -426,49 +444,49 @@ class Metrics:
 
     def __init__(
         self,
-        choices: Choices,
+        options: MetricsOptions,
         *,
-        role: Role = Role.STANDALONE,
-        counts_tenant: TenantCounts = lambda namespace, name: True,
+        role: ReplicaRole = ReplicaRole.STANDALONE,
+        has_series: LocalQueueFilter = lambda namespace, name: True,
         ancestors: Ancestors = lambda cluster_queue: (),
         metadata_of: MetadataOf = lambda source, namespace, name: None,
     ) -> None:
         # The library would add a series with the time of birth to each of ours.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.choices: Final = choices
+        self.options: Final = options
         self.role = role
         self.admissions = 0
         self.registry: Final = CollectorRegistry(auto_describe=False)
-        self._counts_tenant = counts_tenant
+        self._has_series = has_series
         self._ancestors = ancestors
         self._metadata_of = metadata_of
         self._series: Final = {
             metric.name: _Series(self._made(metric), self.labels(metric))
             for metric in METRICS
-            if metric.when in choices.on and not is_read(metric)
+            if metric.enabled_by in options.on and not is_read(metric)
         }
         self._set("kueue_build_info", __version__, "", "", "", platform.python_implementation(), _platform())
 
     def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
         name, labels = metric.name, self.labels(metric)
         match metric.type:
-            case Type.COUNTER:
+            case MetricType.COUNTER:
                 return Counter(name, metric.help, labels, registry=self.registry)
-            case Type.GAUGE:
+            case MetricType.GAUGE:
                 return Gauge(name, metric.help, labels, registry=self.registry)
-            case Type.HISTOGRAM:
+            case MetricType.HISTOGRAM:
                 return Histogram(name, metric.help, labels, buckets=metric.buckets, registry=self.registry)
 
     def labels(self, metric: Metric) -> tuple[str, ...]:
         """All labels of a metric, those that the Configuration adds included."""
-        return (*metric.labels, *self.choices.custom.names(custom_sources(metric)))
+        return (*metric.labels, *self.options.custom.names(custom_sources(metric)))
 
     def custom_values(
         self, metric: Metric, labels: Labels, workload: ObjectMeta | None = None, local_queue: str = ""
     ) -> Labels:
         """The values of the labels that the Configuration adds. `labels` are the values of the others; `workload` and
         `local_queue` are for metrics whose other labels do not name these objects."""
-        if not self.choices.custom.rows:
+        if not self.options.custom.rows:
             return ()
         named = dict(zip(metric.labels, labels, strict=False))
         values: list[str] = []
@@ -483,7 +501,7 @@ class Metrics:
             else:
                 namespace = named.get("namespace") or (workload.namespace if workload is not None else "")
                 found = self._metadata_of(source, namespace, local_queue or named.get("name", ""))
-            values += self.choices.custom.values(source, found)
+            values += self.options.custom.values(source, found)
         return tuple(values)
 
     def exposition(self) -> bytes:
@@ -627,7 +645,7 @@ class Metrics:
 
     def _tenant(self, workload: kueue.Workload) -> Iterator[tuple[str, str]]:
         name, namespace = workload.spec.queue_name or "", workload.metadata.namespace
-        if When.LOCAL_QUEUES in self.choices.on and self._counts_tenant(namespace, name):
+        if EnabledBy.LOCAL_QUEUES in self.options.on and self._has_series(namespace, name):
             yield name, namespace
 
     def _add(self, name: str, *labels: str, workload: ObjectMeta | None = None) -> None:
@@ -656,7 +674,9 @@ class Metrics:
 def is_read(metric: Metric) -> bool:
     """Whether it is read when the metrics are scraped, as gauges are. One gauge is written once, one by scheduling
     cycles, and one counter is kept elsewhere."""
-    return metric.name == f"{OWN}api_requests_total" or (metric.type is Type.GAUGE and metric.name not in _WRITTEN)
+    return metric.name == f"{OWN}api_requests_total" or (
+        metric.type is MetricType.GAUGE and metric.name not in _WRITTEN
+    )
 
 
 def _class_of(workload: kueue.Workload) -> str:

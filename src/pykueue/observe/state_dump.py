@@ -17,18 +17,18 @@ from pykueue.state.world import World
 log: Final = logging.getLogger("pykueue.dumper")
 
 
-class Line(NamedTuple):
+class StateRecord(NamedTuple):
     message: str
     fields: dict[str, Any]
 
 
-def lines(world: World) -> Iterator[Line]:
+def records(world: World) -> Iterator[StateRecord]:
     """Everything, in the order of the names."""
     yield from _cluster_queues(world)
     yield from _cohorts(world)
     yield from _free_capacity(world)
     for name, queue in sorted(world.queues.items()):
-        yield Line(
+        yield StateRecord(
             "Found pending and inadmissible workloads in ClusterQueue",
             {
                 "clusterQueue": name,
@@ -36,7 +36,7 @@ def lines(world: World) -> Iterator[Line]:
                 "inadmissible": sorted(workload.key for workload in queue.parked()),
             },
         )
-    yield Line(
+    yield StateRecord(
         "Found work under way",
         {
             "reservationsBeingWritten": sorted(key for key in world.reservations if key in world.ledger),
@@ -48,24 +48,24 @@ def lines(world: World) -> Iterator[Line]:
 
 def document(world: World) -> list[dict[str, Any]]:
     """The same for a JSON answer."""
-    return [{"msg": line.message, **line.fields} for line in lines(world)]
+    return [{"msg": line.message, **line.fields} for line in records(world)]
 
 
 def log_state(world: World) -> None:
     """Log it, whatever the level of the log is: the operator asked for it."""
     log.setLevel(logging.INFO)
     log.info("Started dump")
-    for line in lines(world):
+    for line in records(world):
         log.info(line.message, extra=line.fields)
     log.info("Ended dump")
 
 
-def _cluster_queues(world: World) -> Iterator[Line]:
+def _cluster_queues(world: World) -> Iterator[StateRecord]:
     structure = world.structure
     for name in sorted(structure.cluster_queues):
         node, found = structure.node(name), structure.read.get(name)
         quotas = sorted(found.spec.quotas.items()) if found is not None else ()
-        yield Line(
+        yield StateRecord(
             "Found ClusterQueue",
             {
                 "clusterQueue": name,
@@ -80,7 +80,7 @@ def _cluster_queues(world: World) -> Iterator[Line]:
         )
 
 
-def _cohorts(world: World) -> Iterator[Line]:
+def _cohorts(world: World) -> Iterator[StateRecord]:
     found: dict[str, QuotaNode] = {}
     for name in world.structure.cluster_queues:
         node = world.structure.node(name)
@@ -91,7 +91,7 @@ def _cohorts(world: World) -> Iterator[Line]:
             for number in node.known
             for pair in (node.tree.pairs[number],)
         }
-        yield Line("Found cohort", {"cohort": name, "resources": quota, "usage": _usage(node)})
+        yield StateRecord("Found cohort", {"cohort": name, "resources": quota, "usage": _usage(node)})
 
 
 def _usage(node: QuotaNode) -> dict[str, str]:
@@ -99,7 +99,7 @@ def _usage(node: QuotaNode) -> dict[str, str]:
     return {f"{pair.flavor}/{pair.resource}": amounts.text(pair.resource, amount) for pair, amount in sorted(pairs)}
 
 
-def _free_capacity(world: World) -> Iterator[Line]:
+def _free_capacity(world: World) -> Iterator[StateRecord]:
     fleet = world.snapshot.fleet
     flavors = {
         flavor for found in world.structure.read.values() for group in found.spec.groups for flavor in group.flavors
@@ -109,4 +109,4 @@ def _free_capacity(world: World) -> Iterator[Line]:
             "/".join(domain): {name: amounts.text(name, amount) for name, amount in sorted(left.items())}
             for domain, left in sorted(fleet.left(flavor).items())
         }
-        yield Line("TAS Snapshot Free Capacity", {"resourceFlavor": flavor, "freeCapacityPerDomain": free})
+        yield StateRecord("TAS Snapshot Free Capacity", {"resourceFlavor": flavor, "freeCapacityPerDomain": free})

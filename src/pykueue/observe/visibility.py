@@ -39,7 +39,7 @@ LIMIT_MAX: Final = 100_000
 Find = Callable[[str], kueue.Workload | None]
 
 
-class Place(NamedTuple):
+class QueuePosition(NamedTuple):
     """Where a Workload stands; both places count from 0."""
 
     key: str
@@ -48,16 +48,16 @@ class Place(NamedTuple):
     in_local_queue: int
 
 
-def in_cluster_queue(queue: PendingQueue) -> Iterator[Place]:
+def in_cluster_queue(queue: PendingQueue) -> Iterator[QueuePosition]:
     """Everybody who waits in a ClusterQueue, first come first; who rests after a failure has no place yet."""
     seen: Counter[str] = Counter()
     for position, workload in enumerate(_in_order(queue)):
         local_queue = _local_queue(workload)
-        yield Place(workload.key, local_queue, position, seen[local_queue])
+        yield QueuePosition(workload.key, local_queue, position, seen[local_queue])
         seen[local_queue] += 1
 
 
-def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> Iterator[Place]:
+def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> Iterator[QueuePosition]:
     """Those of one LocalQueue."""
     return (place for place in in_cluster_queue(queue) if place.local_queue == f"{namespace}/{name}")
 
@@ -85,7 +85,7 @@ def _local_queue(workload: WorkloadInfo) -> str:
 # --- As the API shows it ----------------------------------------------------------------------------------------------
 
 
-class Identity(ApiStruct, frozen=True):
+class WorkloadIdentity(ApiStruct, frozen=True):
     """What is told of a Workload's metadata."""
 
     name: Annotated[str, Field("Its name.")]
@@ -97,7 +97,7 @@ class Identity(ApiStruct, frozen=True):
 class PendingWorkload(ApiStruct, frozen=True):
     """A Workload that waits, and its place."""
 
-    metadata: Annotated[Identity, Field("Which Workload it is.")]
+    metadata: Annotated[WorkloadIdentity, Field("Which Workload it is.")]
     priority: Annotated[Int32, Field("The priority that the Workload asks for.")]
     local_queue_name: Annotated[str, Field("The LocalQueue through which it waits.")]
     position_in_cluster_queue: Annotated[Int32, Field("Its place in the ClusterQueue; the first one is 0.")]
@@ -110,17 +110,17 @@ class PendingWorkloadsSummary(ApiStruct, frozen=True):
     items: Annotated[tuple[PendingWorkload, ...], Field("A page of the list.")]
 
 
-def summary(places: Iterable[Place], find: Find) -> Tree:
+def summary(places: Iterable[QueuePosition], find: Find) -> Tree:
     """A page of a list. Whoever is gone meanwhile is left out, and the others keep their places."""
     items = tuple(_item(place, found) for place in places if (found := find(place.key)) is not None)
     return {"metadata": {}, **codec.to_tree(PendingWorkloadsSummary(items))}
 
 
-def _item(place: Place, workload: kueue.Workload) -> PendingWorkload:
+def _item(place: QueuePosition, workload: kueue.Workload) -> PendingWorkload:
     metadata = workload.metadata
     owners = (OwnerReference(one.api_version, one.kind, one.name, one.uid) for one in metadata.owner_references)
     return PendingWorkload(
-        Identity(metadata.name, metadata.namespace, metadata.creation_timestamp, tuple(owners)),
+        WorkloadIdentity(metadata.name, metadata.namespace, metadata.creation_timestamp, tuple(owners)),
         workload.spec.priority or 0,
         workload.spec.queue_name or "",
         place.in_cluster_queue,

@@ -16,10 +16,10 @@ from kubemachinery.client.informer import Informer, run_informers
 from kubemachinery.clock import Clock
 from pykueue.api import kube, registry
 from pykueue.runner import process_spec
-from pykueue.runner.controllers import JOBS, NODES, PODS, JobsController, PodsController, Trees
-from pykueue.runner.executor import Executor
+from pykueue.runner.controllers import JOBS, NODES, PODS, BatchJobController, PodController, Trees
+from pykueue.runner.executor import ContainerExecutor
 from pykueue.runner.machine import Machine
-from pykueue.runner.node import NodeKeeper
+from pykueue.runner.node import NodeHeartbeat
 from pykueue.runner.process_executor import Read
 
 _CONFIGURATION = {kind.__name__: registry.ALL.of(kind) for kind in (kube.ConfigMap, kube.Secret)}
@@ -32,7 +32,7 @@ class Runner:
         self,
         client: ApiClient,
         machine: Machine,
-        executor: Executor,
+        executor: ContainerExecutor,
         clock: Clock,
         rng: random.Random,
         *,
@@ -42,11 +42,11 @@ class Runner:
             return Informer(client, kind, msgspec.json.Decoder(dict[str, Any]).decode, rng)
 
         self._jobs, self.pods, self.nodes = copy(JOBS), copy(PODS), copy(NODES)
-        self._keeper = NodeKeeper(client, machine, clock)
-        self._notes = EventRecorder(client, clock, machine.name, compares_notes=True)
+        self._keeper = NodeHeartbeat(client, machine, clock)
+        self._events = EventRecorder(client, clock, machine.name, compares_notes=True)
         self._loops = (
-            JobsController(client, self._jobs, self.pods, self._notes, clock, rng).loop,
-            PodsController(client, self.pods, self.nodes, executor, self._notes, clock, rng, serves).loop,
+            BatchJobController(client, self._jobs, self.pods, self._events, clock, rng).loop,
+            PodController(client, self.pods, self.nodes, executor, self._events, clock, rng, serves).loop,
         )
 
     @asynccontextmanager
@@ -59,7 +59,7 @@ class Runner:
     async def run(self) -> None:
         """Run pods until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._notes.run(), name="runner-events")
+            group.create_task(self._events.run(), name="runner-events")
             group.create_task(self._keeper.run(), name="node")
             for loop in self._loops:
                 group.create_task(loop.run(), name=f"runner-{loop.name}")

@@ -9,14 +9,14 @@ from kubemachinery import meta, unstructured
 from kubemachinery.unstructured import Tree
 
 
-class Said(NamedTuple):
+class ConditionUpdate(NamedTuple):
     type: str
     holds: bool
     reason: str = ""
     message: str = ""
 
 
-def after(status: Mapping[str, Any], said: Iterable[Said], now: int) -> list[Tree]:
+def merge(status: Mapping[str, Any], said: Iterable[ConditionUpdate], now: int) -> list[Tree]:
     """The conditions of a status once all this has been said."""
     found = {unstructured.text(each.get("type")): dict(each) for _, each in unstructured.entries(status, "conditions")}
     for one in said:
@@ -35,7 +35,7 @@ def after(status: Mapping[str, Any], said: Iterable[Said], now: int) -> list[Tre
     return list(found.values())
 
 
-def true(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
+def find_true(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
     """The condition of that type, if it holds."""
     for _, each in unstructured.entries(status, "conditions"):
         if each.get("type") == type_ and each.get("status") == "True":

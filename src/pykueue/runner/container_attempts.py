@@ -13,7 +13,7 @@ _LOST_CODE: Final = 137
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Termination:
     """How an attempt ended."""
 
     code: int
@@ -23,30 +23,30 @@ class Ended:
     message: str = ""
 
 
-def unseen(now: int) -> Ended:
+def lost_termination(now: int) -> Termination:
     """The end of something that is not there any more, and left no word of how it ended."""
-    return Ended(_LOST_CODE, now, reason="Lost", message="it ended while nobody was there to see how")
+    return Termination(_LOST_CODE, now, reason="Lost", message="it ended while nobody was there to see how")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ContainerAttempt:
     """One run of one container; the number counts from 0."""
 
     number: int
     started: int
-    ended: Ended | None = None
+    ended: Termination | None = None
 
 
 # The attempts of each container that are still known, the latest last.
-Attempts: TypeAlias = Mapping[str, Sequence[Attempt]]
+Attempts: TypeAlias = Mapping[str, Sequence[ContainerAttempt]]
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class PodContainer:
     """A container of a pod, with what was tried."""
 
     tree: Mapping[str, Any]
-    made: Sequence[Attempt]
+    made: Sequence[ContainerAttempt]
     is_init: bool
 
     @property
@@ -63,7 +63,7 @@ class Container:
         return bool(self.made) and self.made[-1].ended is None
 
     @property
-    def end(self) -> Ended | None:
+    def end(self) -> Termination | None:
         """How the last attempt ended; None where there was none, or it still runs."""
         return self.made[-1].ended if self.made else None
 
@@ -77,12 +77,12 @@ class Container:
         return bool(self.made) if self.is_sidecar else self.succeeded
 
 
-def containers(pod: Tree, attempts: Attempts) -> tuple[list[Container], list[Container]]:
+def containers(pod: Tree, attempts: Attempts) -> tuple[list[PodContainer], list[PodContainer]]:
     """The init containers of a pod, and the others."""
 
-    def read(field: str, is_init: bool) -> list[Container]:
+    def read(field: str, is_init: bool) -> list[PodContainer]:
         found = [tree for _, tree in unstructured.entries(pod, "spec", field)]
-        return [Container(tree, attempts.get(unstructured.text(tree.get("name")), ()), is_init) for tree in found]
+        return [PodContainer(tree, attempts.get(unstructured.text(tree.get("name")), ()), is_init) for tree in found]
 
     return read("initContainers", True), read("containers", False)
 
@@ -105,7 +105,7 @@ def with_lost(pod: Tree, attempts: Attempts, now: int) -> Attempts:
     return {**dict(_told(pod, now)), **attempts}
 
 
-def _told(pod: Tree, now: int) -> Iterator[tuple[str, Sequence[Attempt]]]:
+def _told(pod: Tree, now: int) -> Iterator[tuple[str, Sequence[ContainerAttempt]]]:
     for field in ("initContainerStatuses", "containerStatuses"):
         for _, status in unstructured.entries(pod, "status", field):
             running = unstructured.get(status, "state", "running")
@@ -116,12 +116,12 @@ def _told(pod: Tree, now: int) -> Iterator[tuple[str, Sequence[Attempt]]]:
             number = unstructured.integer(status.get("restartCount")) or 0
             yield (
                 unstructured.text(status.get("name")),
-                (Attempt(number, started, _end(over) if over else unseen(now)),),
+                (ContainerAttempt(number, started, _end(over) if over else lost_termination(now)),),
             )
 
 
-def _end(over: Mapping[str, Any]) -> Ended:
-    return Ended(
+def _end(over: Mapping[str, Any]) -> Termination:
+    return Termination(
         unstructured.integer(over.get("exitCode")) or 0,
         _moment(over.get("finishedAt")),
         unstructured.integer(over.get("signal")) or 0,

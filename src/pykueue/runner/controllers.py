@@ -17,9 +17,9 @@ from kubemachinery.clock import Clock
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, registry
 from pykueue.runner import conditions, container_attempts, job, node_assignment, pod
-from pykueue.runner.conditions import Said
-from pykueue.runner.executor import Executor
-from pykueue.runner.process_spec import Problem
+from pykueue.runner.conditions import ConditionUpdate
+from pykueue.runner.executor import ContainerExecutor
+from pykueue.runner.process_spec import StartProblem
 
 JOBS: Final = registry.ALL.of(kube.Job)
 PODS: Final = registry.ALL.of(kube.Pod)
@@ -44,7 +44,7 @@ def _revision(tree: Tree) -> int:
     return int(_metadata(tree, "resourceVersion") or 0)
 
 
-def _tell(to: EventRecorder, about: Tree, type_: str, reason: str, words: str, *, by: str) -> None:
+def _emit_event(to: EventRecorder, about: Tree, type_: str, reason: str, words: str, *, by: str) -> None:
     reference = EventReference(
         unstructured.text(about.get("apiVersion")),
         unstructured.text(about.get("kind")),
@@ -70,7 +70,7 @@ def _is_owned(tree: Tree, uid: str) -> bool:
     return any(owner.get("uid") == uid for _, owner in unstructured.entries(tree, "metadata", "ownerReferences"))
 
 
-class JobsController:
+class BatchJobController:
     """Makes the pods of Jobs, counts them, and says how each Job stands."""
 
     REPORTS_AS: Final = "job-controller"
@@ -79,7 +79,7 @@ class JobsController:
         self, client: ApiClient, jobs: Trees, pods: Trees, notes: EventRecorder, clock: Clock, rng: random.Random
     ) -> None:
         self._client, self._jobs, self._pods = client, jobs, pods
-        self._notes, self._clock = notes, clock
+        self._events, self._clock = notes, clock
         # Up to which revision the copies must have come before a Job is looked at again: what was written is in them.
         self._awaited: dict[ObjectKey, tuple[int, int]] = {}
         self.loop: Controller[ObjectKey] = Controller("jobs", self._reconcile, rng, workers=8)
@@ -102,31 +102,41 @@ class JobsController:
         uid = _metadata(tree, "uid") if tree is not None else ""
         found = [each for _, each in self._pods.under(_OF_JOB, str(key))]
         await self._release(key, [each for each in found if not _is_owned(each, uid)])
-        if tree is None or not job.is_ours(tree):
+        if tree is None or not job.is_managed_here(tree):
             return None
         plan = job.decide(tree, [each for each in found if _is_owned(each, uid)], self._clock.now())
         await self._carry_out(key, tree, plan)
-        return plan.again_seconds
+        return plan.requeue_after_seconds
 
-    async def _carry_out(self, key: ObjectKey, tree: Tree, plan: job.Plan) -> None:
+    async def _carry_out(self, key: ObjectKey, tree: Tree, plan: job.JobPlan) -> None:
         if plan.status != tree.get("status"):
             written = await self._client.replace(JOBS, {**tree, "status": plan.status}, "status")
             self._await(key, job_revision=_revision(written))
-            self._tell_news(tree, plan.status)
+            self._emit_condition_events(tree, plan.status)
         await self._release(key, plan.release)
         for each in plan.delete:
             await self._delete(each)
         for each in plan.discard:
             await self._release(key, [each])
             await self._delete(each)
-            _tell(
-                self._notes, tree, event_recorder.NORMAL, "SuccessfulDelete", _said("Deleted", each), by=self.REPORTS_AS
+            _emit_event(
+                self._events,
+                tree,
+                event_recorder.NORMAL,
+                "SuccessfulDelete",
+                _said("Deleted", each),
+                by=self.REPORTS_AS,
             )
         for each in plan.create:
             made = await self._client.create(PODS, each)
             self._await(key, pod_revision=_revision(made))
-            _tell(
-                self._notes, tree, event_recorder.NORMAL, "SuccessfulCreate", _said("Created", made), by=self.REPORTS_AS
+            _emit_event(
+                self._events,
+                tree,
+                event_recorder.NORMAL,
+                "SuccessfulCreate",
+                _said("Created", made),
+                by=self.REPORTS_AS,
             )
         if plan.expired:
             await self._client.delete(JOBS, key.name, key.namespace, uid=_metadata(tree, "uid"))
@@ -152,20 +162,25 @@ class JobsController:
         of_job, of_pods = self._awaited.get(key, (0, 0))
         self._awaited[key] = (max(of_job, job_revision), max(of_pods, pod_revision))
 
-    def _tell_news(self, tree: Tree, status: Tree) -> None:
+    def _emit_condition_events(self, tree: Tree, status: Tree) -> None:
         """Events for conditions that have come to hold."""
         before = unstructured.mapping(tree.get("status"))
-        for type_, kind, reason in _NEWS:
-            found = conditions.true(status, type_)
-            if found is not None and conditions.true(before, type_) is None:
+        for type_, kind, reason in _CONDITION_EVENTS:
+            found = conditions.find_true(status, type_)
+            if found is not None and conditions.find_true(before, type_) is None:
                 words = unstructured.text(found.get("message"))
-                _tell(
-                    self._notes, tree, kind, reason or unstructured.text(found.get("reason")), words, by=self.REPORTS_AS
+                _emit_event(
+                    self._events,
+                    tree,
+                    kind,
+                    reason or unstructured.text(found.get("reason")),
+                    words,
+                    by=self.REPORTS_AS,
                 )
 
 
 # Conditions of a Job that are worth an event: its type, and its reason where it is not the condition's own.
-_NEWS: Final = (
+_CONDITION_EVENTS: Final = (
     ("Complete", event_recorder.NORMAL, "Completed"),
     ("Failed", event_recorder.WARNING, ""),
     ("Suspended", event_recorder.NORMAL, "Suspended"),
@@ -179,7 +194,7 @@ def _said(verb: str, tree: Tree) -> str:
 # --- Pods -------------------------------------------------------------------------------------------------------------
 
 
-class PodsController:
+class PodController:
     """Gives pods a node, runs them there, and says how each of them stands."""
 
     REPORTS_AS: Final = "pykueue-runner"
@@ -189,42 +204,42 @@ class PodsController:
         client: ApiClient,
         pods: Trees,
         nodes: Trees,
-        executor: Executor,
+        executor: ContainerExecutor,
         notes: EventRecorder,
         clock: Clock,
         rng: random.Random,
         serves: Callable[[str], bool],
     ) -> None:
         self._client, self._pods, self._nodes = client, pods, nodes
-        self._executor, self._notes, self._clock = executor, notes, clock
+        self._executor, self._events, self._clock = executor, notes, clock
         self._serves = serves
-        self._room = node_assignment.Room()
-        self._waiting: dict[ObjectKey, None] = {}
+        self._allocations = node_assignment.NodeAllocations()
+        self._unschedulable: dict[ObjectKey, None] = {}
         self._uids: dict[ObjectKey, str] = {}
         self._keys: dict[str, ObjectKey] = {}
         self.loop: Controller[ObjectKey] = Controller("pods", self._reconcile, rng, workers=8)
         pods.subscribe(self._pod_seen)
-        nodes.subscribe(lambda _: self._wake_waiting())
+        nodes.subscribe(lambda _: self._requeue_unschedulable())
         executor.on_change = self._wake
 
     def _pod_seen(self, change: InformerEvent[Tree]) -> None:
         tree = change.new
         if tree is None or _is_over(tree):
             gone = change.new or change.old
-            if gone is not None and self._room.free(_metadata(gone, "uid")):
-                self._wake_waiting()
+            if gone is not None and self._allocations.free(_metadata(gone, "uid")):
+                self._requeue_unschedulable()
         elif node := unstructured.text(unstructured.get(tree, "spec", "nodeName")):
-            self._room.take(_metadata(tree, "uid"), node, tree)
+            self._allocations.take(_metadata(tree, "uid"), node, tree)
         self.loop.add(change.key, patient=change.initial)
 
     def _wake(self, uid: str) -> None:
         if key := self._keys.get(uid):
             self.loop.add(key)
 
-    def _wake_waiting(self) -> None:
-        for key in self._waiting:
+    def _requeue_unschedulable(self) -> None:
+        for key in self._unschedulable:
             self.loop.add(key)
-        self._waiting.clear()
+        self._unschedulable.clear()
 
     async def _reconcile(self, key: ObjectKey) -> Result:
         tree = self._pods.get(key.name, key.namespace)
@@ -256,35 +271,39 @@ class PodsController:
             return None
         served = [node for (_, name), node in self._nodes.items() if self._serves(name)]
         try:
-            node = node_assignment.choose(tree, served, self._room)
+            node = node_assignment.select_node(tree, served, self._allocations)
         except LookupError as why:
-            self._waiting[key] = None
-            said = Said("PodScheduled", False, "Unschedulable", str(why))
+            self._unschedulable[key] = None
+            said = ConditionUpdate("PodScheduled", False, "Unschedulable", str(why))
             status = {**tree.get("status", {}), "conditions": self._conditions(tree, said)}
             if status != tree.get("status"):
                 await self._write(key, tree, status)
-                _tell(self._notes, tree, event_recorder.WARNING, "FailedScheduling", str(why), by="default-scheduler")
+                _emit_event(
+                    self._events, tree, event_recorder.WARNING, "FailedScheduling", str(why), by="default-scheduler"
+                )
             return None
         # Ours before the server has it: nobody else gives room away, and the watch will say the same.
-        self._room.take(_metadata(tree, "uid"), node, tree)
+        self._allocations.take(_metadata(tree, "uid"), node, tree)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         metadata = {"namespace": key.namespace, "name": key.name, "uid": _metadata(tree, "uid")}
         try:
             await self._client.create(PODS, {"metadata": metadata, "target": target}, subresource="binding")
         except BaseException:
-            self._room.free(_metadata(tree, "uid"))
+            self._allocations.free(_metadata(tree, "uid"))
             raise
-        _tell(self._notes, tree, event_recorder.NORMAL, "Scheduled", f"Assigned to node {node}", by="default-scheduler")
+        _emit_event(
+            self._events, tree, event_recorder.NORMAL, "Scheduled", f"Assigned to node {node}", by="default-scheduler"
+        )
         return None
 
-    def _conditions(self, tree: Tree, *said: Said) -> list[Tree]:
-        return conditions.after(unstructured.mapping(tree.get("status")), said, self._clock.now())
+    def _conditions(self, tree: Tree, *said: ConditionUpdate) -> list[Tree]:
+        return conditions.merge(unstructured.mapping(tree.get("status")), said, self._clock.now())
 
     # --- Running ------------------------------------------------------------------------------------------------------
 
     async def _run(self, key: ObjectKey, tree: Tree) -> Result:
         step = self._step(tree, {})
-        problems: dict[str, Problem] = {}
+        problems: dict[str, StartProblem] = {}
         for name in step.start:
             if problem := await self._start(tree, name):
                 problems[name] = problem
@@ -293,26 +312,30 @@ class PodsController:
         for stop in step.stop:
             self._executor.stop(_metadata(tree, "uid"), stop.container, kill=stop.kill)
         await self._write(key, tree, step.status)
-        waits = [wait for wait in (step.again_seconds, _PROBLEM_SECONDS if problems else None) if wait is not None]
+        waits = [
+            wait for wait in (step.requeue_after_seconds, _PROBLEM_SECONDS if problems else None) if wait is not None
+        ]
         return min(waits, default=None)
 
-    def _step(self, tree: Tree, problems: dict[str, Problem]) -> pod.Step:
+    def _step(self, tree: Tree, problems: dict[str, StartProblem]) -> pod.PodStep:
         now = self._clock.now()
         return pod.step(tree, container_attempts.with_lost(tree, self._executor.attempts(tree), now), now, problems)
 
-    async def _start(self, tree: Tree, name: str) -> Problem | None:
+    async def _start(self, tree: Tree, name: str) -> StartProblem | None:
         container = container_attempts.find(tree, name)
         assert container is not None, name
         made = self._executor.attempts(tree)
         if not made:
             for words in self._executor.ignored(tree):
-                _tell(self._notes, tree, event_recorder.WARNING, "Ignored", words, by=self.REPORTS_AS)
+                _emit_event(self._events, tree, event_recorder.WARNING, "Ignored", words, by=self.REPORTS_AS)
         number = made[name][-1].number + 1 if made.get(name) else 0
         problem = await self._executor.start(tree, container, number)
         if problem is None:
-            _tell(self._notes, tree, event_recorder.NORMAL, "Started", f"Started container {name}", by=self.REPORTS_AS)
+            _emit_event(
+                self._events, tree, event_recorder.NORMAL, "Started", f"Started container {name}", by=self.REPORTS_AS
+            )
         else:
-            _tell(self._notes, tree, event_recorder.WARNING, "Failed", problem.message, by=self.REPORTS_AS)
+            _emit_event(self._events, tree, event_recorder.WARNING, "Failed", problem.message, by=self.REPORTS_AS)
         return problem
 
     async def _write(self, key: ObjectKey, tree: Tree, status: Tree) -> None:

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from kubemachinery.unstructured import Tree
 from pykueue.runner.container_attempts import Attempts
-from pykueue.runner.process_spec import Problem
+from pykueue.runner.process_spec import StartProblem
 
 
-class Executor(Protocol):
+class ContainerExecutor(Protocol):
     """Containers of pods, by the uid of their pod."""
 
     # Told the uid of a pod in which something started or ended.
@@ -20,7 +20,7 @@ class Executor(Protocol):
         """What was tried until now, also by an earlier program."""
         ...
 
-    async def start(self, pod: Tree, container: Tree, number: int) -> Problem | None:
+    async def start(self, pod: Tree, container: Tree, number: int) -> StartProblem | None:
         """Begin an attempt, or say what is in the way."""
         ...
 

@@ -16,8 +16,8 @@ from kubemachinery import job_indexes, meta, unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.runner import conditions, job_completion
-from pykueue.runner.conditions import Said
-from pykueue.runner.job_completion import End, Meaning, Score
+from pykueue.runner.conditions import ConditionUpdate
+from pykueue.runner.job_completion import FailureAction, JobOutcome, JobProgress
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = labels.JOB_COMPLETION_INDEX
@@ -30,7 +30,7 @@ _AT_ONCE_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """What is to be done, in this order: write the status, release pods, delete, discard, create."""
 
     status: Tree
@@ -43,35 +43,35 @@ class Plan:
     create: tuple[Tree, ...] = ()
     # The Job has been over for as long as it was to be kept.
     expired: bool = False
-    again_seconds: float | None = None
+    requeue_after_seconds: float | None = None
 
 
-def is_ours(job: Tree) -> bool:
+def is_managed_here(job: Tree) -> bool:
     """Whether nobody else has said to look after this Job."""
     return unstructured.get(job, "spec", "managedBy") in (None, MANAGED_BY)
 
 
-def decide(job: Tree, pods: Sequence[Tree], now: int) -> Plan:
+def decide(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
     """What a Job with these pods (its own, all of them) wants now."""
     if job_completion.is_over(job):
-        return _afterwards(job, pods, now)
-    seen = [_Seen(job, pod) for pod in pods]
+        return _after_finish(job, pods, now)
+    seen = [_PodView(job, pod) for pod in pods]
     tally = _count(job, seen)
     active = [pod for pod in seen if pod.is_active]
-    end = job_completion.decided(job) or job_completion.judge(job, tally.score(active), now)
+    end = job_completion.decided_outcome(job) or job_completion.outcome(job, tally.progress(active), now)
     if end is not None:
         return _finish(job, seen, tally, active, end, now)
     if unstructured.get(job, "spec", "suspend"):
-        said = (Said("Suspended", True, "JobSuspended", "the job is suspended"),)
+        said = (ConditionUpdate("Suspended", True, "JobSuspended", "the job is suspended"),)
         status = _status(job, seen, tally, 0, said, now)
-        return Plan(status, tally.release, discard=tuple(pod.tree for pod in active))
-    return _go_on(job, seen, tally, active, now)
+        return JobPlan(status, tally.release, discard=tuple(pod.tree for pod in active))
+    return _sync_pods(job, seen, tally, active, now)
 
 
 # --- Pods -------------------------------------------------------------------------------------------------------------
 
 
-class _Seen:
+class _PodView:
     """A pod, as its Job sees it."""
 
     def __init__(self, job: Tree, tree: Tree) -> None:
@@ -99,7 +99,7 @@ class _Seen:
 
     @property
     def is_ready(self) -> bool:
-        return conditions.true(unstructured.mapping(self.tree.get("status")), "Ready") is not None
+        return conditions.find_true(unstructured.mapping(self.tree.get("status")), "Ready") is not None
 
     @property
     def restarts(self) -> int:
@@ -176,8 +176,8 @@ class _Tally:
     def succeeded_in_all(self) -> int:
         return len(self.completed) if self.is_indexed else self.succeeded + len(self.uncounted_succeeded)
 
-    def score(self, active: Sequence[_Seen]) -> Score:
-        return Score(
+    def progress(self, active: Sequence[_PodView]) -> JobProgress:
+        return JobProgress(
             active=len(active),
             succeeded=self.succeeded_in_all,
             failed=self.failed + len(self.uncounted_failed),
@@ -189,7 +189,7 @@ class _Tally:
         )
 
 
-def _count(job: Tree, seen: Sequence[_Seen]) -> _Tally:
+def _count(job: Tree, seen: Sequence[_PodView]) -> _Tally:
     status = unstructured.mapping(job.get("status"))
     completions = unstructured.integer(unstructured.get(job, "spec", "completions")) or 0
     tally = _Tally(
@@ -218,7 +218,7 @@ def _count(job: Tree, seen: Sequence[_Seen]) -> _Tally:
     return tally
 
 
-def _count_one(job: Tree, pod: _Seen, tally: _Tally, completions: int) -> None:
+def _count_one(job: Tree, pod: _PodView, tally: _Tally, completions: int) -> None:
     known_index = pod.index is not None and pod.index < completions
     if pod.succeeded:
         if pod.is_tracked:
@@ -228,29 +228,31 @@ def _count_one(job: Tree, pod: _Seen, tally: _Tally, completions: int) -> None:
                 tally.completed.add(pod.index)
             tally.counted.append(pod.tree)
         return
-    meaning, words = job_completion.meaning(job, pod.tree) if pod.phase == "Failed" else (Meaning.COUNTS, "")
-    more = 0 if meaning is Meaning.IS_IGNORED else 1
+    action, message = (
+        job_completion.failure_action(job, pod.tree) if pod.phase == "Failed" else (FailureAction.COUNT, "")
+    )
+    more = 0 if action is FailureAction.IGNORE else 1
     if pod.index is not None and known_index:
         tally.failures[pod.index] = max(tally.failures.get(pod.index, 0), pod.failures + more)
         limit = unstructured.integer(unstructured.get(job, "spec", "backoffLimitPerIndex"))
-        if limit is not None and (meaning is Meaning.FAILS_INDEX or pod.failures + more > limit):
+        if limit is not None and (action is FailureAction.FAIL_INDEX or pod.failures + more > limit):
             tally.failed_indexes.add(pod.index)
     if not pod.is_tracked:
         return
-    if meaning is not Meaning.IS_IGNORED:
+    if action is not FailureAction.IGNORE:
         tally.uncounted_failed[pod.uid] = None
-    if meaning is Meaning.FAILS_JOB:
-        tally.fatal = words
+    if action is FailureAction.FAIL_JOB:
+        tally.fatal = message
     tally.counted.append(pod.tree)
 
 
 # --- Going on ---------------------------------------------------------------------------------------------------------
 
 
-def _go_on(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], now: int) -> Plan:
+def _sync_pods(job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], now: int) -> JobPlan:
     """As many pods as there should be: too many are given up, and missing ones are made when their time has come."""
-    resumed = conditions.true(unstructured.mapping(job.get("status")), "Suspended") is not None
-    said = (Said("Suspended", False, "JobResumed", "the job goes on"),) if resumed else ()
+    resumed = conditions.find_true(unstructured.mapping(job.get("status")), "Suspended") is not None
+    said = (ConditionUpdate("Suspended", False, "JobResumed", "the job goes on"),) if resumed else ()
     surplus, missing, wakes = _difference(job, seen, tally, active, now)
     if unstructured.get(job, "metadata", "deletionTimestamp") is not None:
         missing = []
@@ -261,18 +263,18 @@ def _go_on(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Se
     deadline = job_completion.deadline_of({**job, "status": status})
     if deadline is not None:
         wakes.append((deadline - now) / meta.SECOND)
-    return Plan(
+    return JobPlan(
         status,
         tally.release,
         discard=tuple(pod.tree for pod in surplus),
         create=tuple(_pod(job, index, tally.failures.get(index, 0) if index is not None else 0) for index in missing),
-        again_seconds=max(min(wakes), 0.01) if wakes else None,
+        requeue_after_seconds=max(min(wakes), 0.01) if wakes else None,
     )
 
 
 def _difference(
-    job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], now: int
-) -> tuple[list[_Seen], list[int | None], list[float]]:
+    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], now: int
+) -> tuple[list[_PodView], list[int | None], list[float]]:
     """Pods that are too many, indexes (None without) of pods that are missing, and when to look again."""
     completions = unstructured.integer(unstructured.get(job, "spec", "completions"))
     parallelism = unstructured.integer(unstructured.get(job, "spec", "parallelism"))
@@ -298,12 +300,12 @@ def _difference(
     return surplus, *_next_indexes(job, seen, tally, taken, count, completions or 0, now)
 
 
-def _kept(tally: _Tally, active: Sequence[_Seen], completions: int) -> tuple[list[_Seen], list[_Seen]]:
+def _kept(tally: _Tally, active: Sequence[_PodView], completions: int) -> tuple[list[_PodView], list[_PodView]]:
     """Active pods that can still be of use, and the others: of an index that is done, or that another one has."""
     if not tally.is_indexed:
         return list(active), []
-    useful: dict[int, _Seen] = {}
-    surplus: list[_Seen] = []
+    useful: dict[int, _PodView] = {}
+    surplus: list[_PodView] = []
     for pod in sorted(active, key=lambda pod: pod.order):
         done = pod.index is None or pod.index >= completions or pod.index in tally.completed | tally.failed_indexes
         if pod.index is None or done or pod.index in useful:
@@ -314,7 +316,7 @@ def _kept(tally: _Tally, active: Sequence[_Seen], completions: int) -> tuple[lis
 
 
 def _next_indexes(
-    job: Tree, seen: Sequence[_Seen], tally: _Tally, taken: set[int | None], count: int, completions: int, now: int
+    job: Tree, seen: Sequence[_PodView], tally: _Tally, taken: set[int | None], count: int, completions: int, now: int
 ) -> tuple[list[int | None], list[float]]:
     each_alone = unstructured.get(job, "spec", "backoffLimitPerIndex") is not None
     shared = 0.0 if each_alone else _pause(seen, now)
@@ -333,7 +335,7 @@ def _next_indexes(
     return missing, wakes
 
 
-def _pause(seen: Sequence[_Seen], now: int) -> float:
+def _pause(seen: Sequence[_PodView], now: int) -> float:
     """How many seconds are left to wait after the failures since the last success; longer after each."""
     last_success = max((pod.finished for pod in seen if pod.succeeded), default=0)
     failures = [pod.finished for pod in seen if pod.phase == "Failed" and pod.finished > last_success]
@@ -362,7 +364,9 @@ def _pod(job: Tree, index: int | None, failures: int) -> Tree:
         spec.setdefault("hostname", f"{name}-{index}"[-63:].lstrip("-"))
         for field_name in ("initContainers", "containers"):
             if field_name in spec:
-                spec[field_name] = [_told_index(container) for _, container in unstructured.entries(spec, field_name)]
+                spec[field_name] = [
+                    _with_index_variable(container) for _, container in unstructured.entries(spec, field_name)
+                ]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": metadata.get("uid")}
     finalizers = unstructured.sequence(unstructured.get(mould, "metadata", "finalizers"))
     return {
@@ -380,59 +384,63 @@ def _pod(job: Tree, index: int | None, failures: int) -> Tree:
     }
 
 
-_TOLD_INDEX: Final = {
+_INDEX_VARIABLE: Final = {
     "name": "JOB_COMPLETION_INDEX",
     "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}},
 }
 
 
-def _told_index(container: Mapping[str, Any]) -> Tree:
+def _with_index_variable(container: Mapping[str, Any]) -> Tree:
     variables = unstructured.sequence(container.get("env"))
-    if any(unstructured.get(each, "name") == _TOLD_INDEX["name"] for each in variables):
+    if any(unstructured.get(each, "name") == _INDEX_VARIABLE["name"] for each in variables):
         return dict(container)
-    return {**container, "env": [_TOLD_INDEX, *variables]}
+    return {**container, "env": [_INDEX_VARIABLE, *variables]}
 
 
 # --- Ending -----------------------------------------------------------------------------------------------------------
 
 
-def _finish(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: Sequence[_Seen], end: End, now: int) -> Plan:
+def _finish(
+    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], end: JobOutcome, now: int
+) -> JobPlan:
     """It is decided; it is over once no pod is left that runs or is not counted yet."""
     pods = tuple(pod.tree for pod in active)
     uncounted = tally.uncounted_succeeded or tally.uncounted_failed
     left = bool(active) or bool(uncounted) or any(pod.is_terminating for pod in seen)
-    said = [Said(end.target, True, end.reason, end.message)]
+    said = [ConditionUpdate(end.target, True, end.reason, end.message)]
     if not left:
-        said.append(Said(end.final, True, end.reason, end.message))
+        said.append(ConditionUpdate(end.final, True, end.reason, end.message))
     status = _status(job, seen, tally, 0, said, now)
     if not status.get("startTime") and end.success:
         status["startTime"] = meta.format_time(now)
     if not left and end.success:
         status["completionTime"] = meta.format_time(now)
     if end.success:
-        return Plan(status, tally.release, discard=pods)
-    return Plan(status, tally.release, delete=pods)
+        return JobPlan(status, tally.release, discard=pods)
+    return JobPlan(status, tally.release, delete=pods)
 
 
-def _afterwards(job: Tree, pods: Sequence[Tree], now: int) -> Plan:
+def _after_finish(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
     status = dict(unstructured.mapping(job.get("status")))
     release = tuple(
         pod for pod in pods if FINALIZER in unstructured.sequence(unstructured.get(pod, "metadata", "finalizers"))
     )
     kept = unstructured.integer(unstructured.get(job, "spec", "ttlSecondsAfterFinished"))
     if kept is None or unstructured.get(job, "metadata", "deletionTimestamp") is not None:
-        return Plan(status, release)
-    over = next(filter(None, (conditions.true(status, type_) for type_ in ("Complete", "Failed"))))
+        return JobPlan(status, release)
+    over = next(filter(None, (conditions.find_true(status, type_) for type_ in ("Complete", "Failed"))))
     wait = (meta.parse_time(unstructured.text(over.get("lastTransitionTime"))) - now) / meta.SECOND + kept
-    return Plan(status, release, expired=wait <= 0, again_seconds=max(wait, 0.01) if wait > 0 else None)
+    return JobPlan(status, release, expired=wait <= 0, requeue_after_seconds=max(wait, 0.01) if wait > 0 else None)
 
 
 # --- How it stands ----------------------------------------------------------------------------------------------------
 
 
-def _status(job: Tree, seen: Sequence[_Seen], tally: _Tally, active: int, said: Sequence[Said], now: int) -> Tree:
+def _status(
+    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: int, said: Sequence[ConditionUpdate], now: int
+) -> Tree:
     status: Tree = dict(unstructured.mapping(job.get("status")))
-    found = conditions.after(status, said, now)
+    found = conditions.merge(status, said, now)
     numbers = {
         "active": active,
         "ready": sum(pod.is_active and pod.is_ready for pod in seen) if active else 0,

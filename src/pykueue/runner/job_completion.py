@@ -13,7 +13,7 @@ from pykueue.runner import conditions
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class JobOutcome:
     """The Job is over, or will be once its last pod is."""
 
     success: bool
@@ -31,40 +31,42 @@ class End:
         return "Complete" if self.success else "Failed"
 
 
-def decided(job: Tree) -> End | None:
+def decided_outcome(job: Tree) -> JobOutcome | None:
     """What was decided earlier, while pods still had to end."""
     status = unstructured.mapping(job.get("status"))
     for success, type_ in ((False, "FailureTarget"), (True, "SuccessCriteriaMet")):
-        if found := conditions.true(status, type_):
-            return End(success, unstructured.text(found.get("reason")), unstructured.text(found.get("message")))
+        if found := conditions.find_true(status, type_):
+            return JobOutcome(success, unstructured.text(found.get("reason")), unstructured.text(found.get("message")))
     return None
 
 
 def is_over(job: Tree) -> bool:
     status = unstructured.mapping(job.get("status"))
-    return any(conditions.true(status, type_) for type_ in ("Complete", "Failed"))
+    return any(conditions.find_true(status, type_) for type_ in ("Complete", "Failed"))
 
 
 # --- One failed pod ---------------------------------------------------------------------------------------------------
 
 
-class Meaning(Enum):
+class FailureAction(Enum):
     """What the failure of a pod does to its Job."""
 
-    COUNTS = "Count"
-    IS_IGNORED = "Ignore"
-    FAILS_INDEX = "FailIndex"
-    FAILS_JOB = "FailJob"
+    COUNT = "Count"
+    IGNORE = "Ignore"
+    FAIL_INDEX = "FailIndex"
+    FAIL_JOB = "FailJob"
 
 
-def meaning(job: Tree, pod: Tree) -> tuple[Meaning, str]:
+def failure_action(job: Tree, pod: Tree) -> tuple[FailureAction, str]:
     """What the first rule that matches a failed pod says, and in words which one that was."""
     for number, rule in unstructured.entries(job, "spec", "podFailurePolicy", "rules"):
         why = _matches_codes(rule.get("onExitCodes"), pod) or _matches_conditions(rule, pod)
         if why:
             name = unstructured.text(unstructured.get(pod, "metadata", "name"))
-            return Meaning(unstructured.text(rule.get("action"))), f"pod {name} {why}, which rule {number} speaks of"
-    return Meaning.COUNTS, ""
+            return FailureAction(
+                unstructured.text(rule.get("action"))
+            ), f"pod {name} {why}, which rule {number} speaks of"
+    return FailureAction.COUNT, ""
 
 
 def _matches_codes(wanted: object, pod: Tree) -> str:
@@ -93,7 +95,7 @@ def _matches_conditions(rule: Mapping[str, Any], pod: Tree) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class JobProgress:
     """How a Job has fared until now."""
 
     active: int
@@ -124,10 +126,10 @@ def without_retries(failure: str) -> str:
     return f"{failure}; no retries left"
 
 
-def judge(job: Tree, score: Score, now: int) -> End | None:
+def outcome(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     """The first reason for the Job to be over, if there is one."""
     for rule in _RULES:
-        if end := rule(job, score, now):
+        if end := rule(job, progress, now):
             return end
     return None
 
@@ -136,61 +138,65 @@ def _number(job: Tree, name: str) -> int | None:
     return unstructured.integer(unstructured.get(job, "spec", name))
 
 
-def _by_failure_policy(job: Tree, score: Score, now: int) -> End | None:
-    return End(False, "PodFailurePolicy", score.fatal) if score.fatal else None
+def _by_failure_policy(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
+    return JobOutcome(False, "PodFailurePolicy", progress.fatal) if progress.fatal else None
 
 
-def _by_backoff_limit(job: Tree, score: Score, now: int) -> End | None:
+def _by_backoff_limit(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     limit = _number(job, "backoffLimit")
     limit = 6 if limit is None else limit
-    restarted = score.restarts > 0 and score.restarts >= max(limit, 1)
-    if score.failed > limit or restarted:
-        return End(False, BACKOFF_LIMIT, without_retries(score.failure or "failed"))
+    restarted = progress.restarts > 0 and progress.restarts >= max(limit, 1)
+    if progress.failed > limit or restarted:
+        return JobOutcome(False, BACKOFF_LIMIT, without_retries(progress.failure or "failed"))
     return None
 
 
-def _by_deadline(job: Tree, score: Score, now: int) -> End | None:
+def _by_deadline(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     deadline = deadline_of(job)
     if deadline is not None and now >= deadline:
-        return End(False, "DeadlineExceeded", f"time limit of {_number(job, 'activeDeadlineSeconds')} s exceeded")
+        return JobOutcome(
+            False, "DeadlineExceeded", f"time limit of {_number(job, 'activeDeadlineSeconds')} s exceeded"
+        )
     return None
 
 
-def _by_failed_indexes(job: Tree, score: Score, now: int) -> End | None:
+def _by_failed_indexes(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     most, completions = _number(job, "maxFailedIndexes"), _number(job, "completions")
-    if most is not None and len(score.failed_indexes) > most:
-        return End(False, "MaxFailedIndexesExceeded", f"more than {most} indexes have failed")
-    if score.failed_indexes and len(score.failed_indexes | score.completed) >= (completions or 0):
-        return End(False, "FailedIndexes", f"indexes have failed: {job_indexes.format(score.failed_indexes)}")
+    if most is not None and len(progress.failed_indexes) > most:
+        return JobOutcome(False, "MaxFailedIndexesExceeded", f"more than {most} indexes have failed")
+    if progress.failed_indexes and len(progress.failed_indexes | progress.completed) >= (completions or 0):
+        return JobOutcome(False, "FailedIndexes", f"indexes have failed: {job_indexes.format(progress.failed_indexes)}")
     return None
 
 
-def _by_success_policy(job: Tree, score: Score, now: int) -> End | None:
+def _by_success_policy(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     for number, rule in unstructured.entries(job, "spec", "successPolicy", "rules"):
         text = unstructured.text(rule.get("succeededIndexes"))
         named = set(job_indexes.parse(text, _number(job, "completions") or 0)) if text else None
-        done = score.completed if named is None else score.completed & named
+        done = progress.completed if named is None else progress.completed & named
         wanted = unstructured.integer(rule.get("succeededCount")) or len(named or ())
         if wanted and len(done) >= wanted:
-            return End(True, "SuccessPolicy", f"rule {number} of the success policy is met")
+            return JobOutcome(True, "SuccessPolicy", f"rule {number} of the success policy is met")
     return None
 
 
-def _by_completions(job: Tree, score: Score, now: int) -> End | None:
+def _by_completions(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     completions = _number(job, "completions")
     if completions is None:
         # As many as run; one success says that the work is done, and the others may finish.
-        complete = score.succeeded > 0 and score.active == 0
+        complete = progress.succeeded > 0 and progress.active == 0
     else:
-        complete = score.succeeded >= completions
+        complete = progress.succeeded >= completions
     return (
-        End(True, "CompletionsReached", f"{score.succeeded} of {completions or score.succeeded} pods succeeded")
+        JobOutcome(
+            True, "CompletionsReached", f"{progress.succeeded} of {completions or progress.succeeded} pods succeeded"
+        )
         if complete
         else None
     )
 
 
-_RULES: Final[Sequence[Callable[[Tree, Score, int], End | None]]] = (
+_RULES: Final[Sequence[Callable[[Tree, JobProgress, int], JobOutcome | None]]] = (
     _by_failure_policy,
     _by_backoff_limit,
     _by_deadline,

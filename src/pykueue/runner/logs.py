@@ -20,7 +20,7 @@ from kubemachinery import meta, unstructured
 from kubemachinery.http_server import Request, Response, Write
 from kubemachinery.unstructured import Tree
 from pykueue.runner import container_attempts
-from pykueue.runner.process_executor import Processes
+from pykueue.runner.process_executor import ProcessExecutor
 
 _LOOK_SECONDS: Final = 0.1
 # A log to which nothing is written is looked at less often.
@@ -29,7 +29,7 @@ _PART_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PodLogOptions:
     """What of a log to show."""
 
     tail: int | None = None
@@ -39,14 +39,14 @@ class Wanted:
     bytes_max: int | None = None
 
 
-class Refused(Exception):
+class LogRequestError(Exception):
     """What was asked for cannot be shown, in a sentence."""
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-def shown(entries: Iterator[bytes], wanted: Wanted) -> Iterator[bytes]:
+def log_text(entries: Iterator[bytes], wanted: PodLogOptions) -> Iterator[bytes]:
     """The text of entries: a whole line ends with a line break, a piece of one is followed by the rest of it."""
     lines: deque[bytes] | None = deque(maxlen=wanted.tail) if wanted.tail is not None else None
     line_begins = is_wanted = True
@@ -74,10 +74,10 @@ def shown(entries: Iterator[bytes], wanted: Wanted) -> Iterator[bytes]:
         yield from lines
 
 
-class Reader:
+class LogReader:
     """A log that may still grow, part by part."""
 
-    def __init__(self, path: Path, wanted: Wanted) -> None:
+    def __init__(self, path: Path, wanted: PodLogOptions) -> None:
         self._path = path
         self._wanted = wanted
         self._file: BinaryIO | None = None
@@ -89,7 +89,7 @@ class Reader:
             return part
         if self._file is None and not self._path.exists():
             return b""
-        self._parts = _bundled(shown(self._entries(), self._wanted))
+        self._parts = _bundled(log_text(self._entries(), self._wanted))
         # What comes later is wanted whole.
         self._wanted = replace(self._wanted, tail=None)
         return next(self._parts, b"")
@@ -141,10 +141,10 @@ def _bundled(texts: Iterator[bytes]) -> Iterator[bytes]:
 # --- Answering --------------------------------------------------------------------------------------------------------
 
 
-class Logs:
+class PodLogs:
     """What answers for `pods/log`."""
 
-    def __init__(self, processes: Processes, now: Callable[[], int]) -> None:
+    def __init__(self, processes: ProcessExecutor, now: Callable[[], int]) -> None:
         self._processes = processes
         self._now = now
 
@@ -153,7 +153,7 @@ class Logs:
             uid, container = unstructured.text(unstructured.get(tree, "metadata", "uid")), _container(tree, request)
             wanted = self._wanted(request)
             path = self._path(uid, container, previous=_flag(request, "previous"))
-        except Refused as why:
+        except LogRequestError as why:
             return _refusal(str(why))
         follows = _flag(request, "follow") and not _flag(request, "previous")
         is_running = (lambda: self._processes.is_running(uid, container)) if follows else (lambda: False)
@@ -167,21 +167,21 @@ class Logs:
         found = self._processes.logs(uid, container)
         if previous:
             if len(found) < 2:
-                raise Refused(f"container {container} has not run before")
+                raise LogRequestError(f"container {container} has not run before")
             return found[-2]
         if not found:
-            raise Refused(f"container {container} has not started yet")
+            raise LogRequestError(f"container {container} has not started yet")
         return found[-1]
 
-    def _wanted(self, request: Request) -> Wanted:
+    def _wanted(self, request: Request) -> PodLogOptions:
         since = request.first("sinceTime")
         try:
             start = meta.parse_time(since) if since else 0
         except meta.TimeError as error:
-            raise Refused(f"sinceTime: {error}") from None
+            raise LogRequestError(f"sinceTime: {error}") from None
         if seconds := _number(request, "sinceSeconds"):
             start = self._now() - seconds * meta.SECOND
-        return Wanted(
+        return PodLogOptions(
             tail=_number(request, "tailLines"),
             since=f"{meta.format_micro_time(start)[:-1]}{start % 1000:03}Z" if start else "",
             timestamps=_flag(request, "timestamps"),
@@ -189,10 +189,10 @@ class Logs:
         )
 
 
-async def _copy(path: Path, wanted: Wanted, write: Write, is_running: Callable[[], bool]) -> None:
+async def _copy(path: Path, wanted: PodLogOptions, write: Write, is_running: Callable[[], bool]) -> None:
     left = wanted.bytes_max
     pause = _LOOK_SECONDS
-    with contextlib.closing(Reader(path, wanted)) as reader:
+    with contextlib.closing(LogReader(path, wanted)) as reader:
         while True:
             # Asked before reading: whatever was written before it ended is read after.
             more = is_running()
@@ -207,7 +207,7 @@ async def _copy(path: Path, wanted: Wanted, write: Write, is_running: Callable[[
             await asyncio.sleep(pause)
 
 
-async def _next(reader: Reader) -> bytes:
+async def _next(reader: LogReader) -> bytes:
     """The next part, read in a thread. A stream whose client is gone waits for the thread before the file is closed."""
     reading = asyncio.create_task(asyncio.to_thread(reader.next))
     try:
@@ -222,13 +222,13 @@ def _container(tree: Tree, request: Request) -> str:
     named = request.first("container")
     if named:
         if named not in names:
-            raise Refused(f"container {named} is not in pod {unstructured.get(tree, 'metadata', 'name')}")
+            raise LogRequestError(f"container {named} is not in pod {unstructured.get(tree, 'metadata', 'name')}")
         return named
     mains = [
         unstructured.text(container.get("name")) for _, container in unstructured.entries(tree, "spec", "containers")
     ]
     if len(mains) > 1:
-        raise Refused(f"say which container, one of {', '.join(names)}")
+        raise LogRequestError(f"say which container, one of {', '.join(names)}")
     return mains[0]
 
 
@@ -241,7 +241,7 @@ def _number(request: Request, name: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > 18:
-        raise Refused(f"{name}: {text[:100]!r} is not a number")
+        raise LogRequestError(f"{name}: {text[:100]!r} is not a number")
     return int(text)
 
 

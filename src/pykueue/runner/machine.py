@@ -41,7 +41,7 @@ class Machine:
         }
 
 
-def look(data_dir: Path) -> Machine:
+def detect(data_dir: Path) -> Machine:
     """This machine. Where a control group limits us, it is as large as that.
 
     Its name is kept in the data directory: a machine may be called otherwise tomorrow, and is the same Node still.

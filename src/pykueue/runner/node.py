@@ -17,7 +17,7 @@ from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, registry
 from pykueue.runner import conditions
-from pykueue.runner.conditions import Said
+from pykueue.runner.conditions import ConditionUpdate
 from pykueue.runner.machine import Machine
 from pykueue.runner.process_spec import LOOPBACK
 from pykueue.version import __version__
@@ -39,7 +39,7 @@ _RENEW_SECONDS: Final = 10.0
 _RENEWALS_PER_STATUS: Final = 30
 
 
-def queues(machine: Machine) -> Sequence[Tree]:
+def initial_queues(machine: Machine) -> Sequence[Tree]:
     """A flavor, a ClusterQueue with all that the machine has, and a LocalQueue: enough for a first job."""
     quotas = [{"name": name, "nominalQuota": text} for name, text in machine.capacity.items() if name != "pods"]
     group = {
@@ -58,7 +58,7 @@ def _object(kind: Kind, name: str, spec: Tree) -> Tree:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
-class NodeKeeper:
+class NodeHeartbeat:
     """Keeps the Node of this machine there and up to date."""
 
     def __init__(self, client: ApiClient, machine: Machine, clock: Clock) -> None:
@@ -110,8 +110,8 @@ class NodeKeeper:
     def _status(self, node: Tree) -> Tree:
         """What the machine has, beside what others say it has: devices that only they know of."""
         before, now = unstructured.mapping(node.get("status")), self._clock.now()
-        ready = Said("Ready", True, "RunnerReady", "pods are run here")
-        said = conditions.after(before, [ready], now)
+        ready = ConditionUpdate("Ready", True, "RunnerReady", "pods are run here")
+        said = conditions.merge(before, [ready], now)
         moment = meta.format_time(now)
         return {
             **before,

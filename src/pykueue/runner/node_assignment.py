@@ -15,7 +15,7 @@ from pykueue.core.amounts import Amount
 
 
 @dataclass(slots=True)
-class Room:
+class NodeAllocations:
     """What is taken of each node, by the pods that are bound to it and have not ended."""
 
     _of: dict[str, tuple[str, dict[str, Amount]]] = field(default_factory=dict)
@@ -44,21 +44,21 @@ def needs(pod: kube.Pod) -> dict[str, Amount]:
     return {**requests.in_amounts(requests.read(pod.spec).figure), amounts.PODS: 1}
 
 
-def choose(pod: Tree, among: Iterable[Tree], room: Room) -> str:
+def select_node(pod: Tree, among: Iterable[Tree], room: NodeAllocations) -> str:
     """The node for a pod; `LookupError` with the reasons where there is none."""
     wanted = codec.from_tree(pod, kube.Pod)
-    demand = Demand.of(wanted)
+    demand = PodDemand.of(wanted)
     reasons: list[str] = []
     for tree in among:
         node = codec.from_tree(tree, kube.Node)
-        why = demand.why_not(node, room.taken(node.metadata.name))
+        why = demand.unfit_reason(node, room.taken(node.metadata.name))
         if not why:
             return node.metadata.name
         reasons.append(why)
-    raise LookupError(none_fits(reasons))
+    raise LookupError(unschedulable_message(reasons))
 
 
-def none_fits(reasons: Collection[str]) -> str:
+def unschedulable_message(reasons: Collection[str]) -> str:
     """Why no node fits, from the reason of each: `no node fits: 2 of 3 have too little cpu, 1 of 3 is not ready`."""
     if not reasons:
         return "no node fits: there are no nodes"
@@ -76,7 +76,7 @@ _PLURALS: Final = {"is": "are", "has": "have", "lacks": "lack"}
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodDemand:
     """What a pod demands of a node."""
 
     required: nodes.Required
@@ -84,10 +84,10 @@ class Demand:
     asked: Mapping[str, Amount]
 
     @classmethod
-    def of(cls, pod: kube.Pod) -> Demand:
+    def of(cls, pod: kube.Pod) -> PodDemand:
         return cls(nodes.required(pod.spec.node_selector, pod.spec.affinity), tuple(pod.spec.tolerations), needs(pod))
 
-    def why_not(self, node: kube.Node, taken: Mapping[str, Amount]) -> str:
+    def unfit_reason(self, node: kube.Node, taken: Mapping[str, Amount]) -> str:
         """Why the node does not fit, as the rest of a sentence about it; empty where it fits."""
         if node.spec.unschedulable:
             return "is unschedulable"

@@ -17,9 +17,9 @@ from typing import Final
 from kubemachinery import meta, unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.runner import conditions, container_attempts
-from pykueue.runner.conditions import Said
-from pykueue.runner.container_attempts import Attempt, Attempts, Container, Ended
-from pykueue.runner.process_spec import LOOPBACK, Problem
+from pykueue.runner.conditions import ConditionUpdate
+from pykueue.runner.container_attempts import Attempts, ContainerAttempt, PodContainer, Termination
+from pykueue.runner.process_spec import LOOPBACK, StartProblem
 
 _FIRST_PAUSE_SECONDS: Final = 10
 _LONGEST_PAUSE_SECONDS: Final = 300
@@ -29,36 +29,36 @@ _GRACE_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopContainer:
     container: str
     kill: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PodStep:
     """What is to be done now, and how the pod stands."""
 
     status: Tree
     start: tuple[str, ...] = ()
-    stop: tuple[Stop, ...] = ()
-    again_seconds: float | None = None
+    stop: tuple[StopContainer, ...] = ()
+    requeue_after_seconds: float | None = None
 
 
 @dataclass(slots=True)
-class _Wants:
+class _Requests:
     """A step as it comes together."""
 
     start: list[str] = field(default_factory=list)
-    stop: list[Stop] = field(default_factory=list)
+    stop: list[StopContainer] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
     # What containers wait for, as a word and a sentence.
     waiting: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, Problem] | None = None) -> Step:
+def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, StartProblem] | None = None) -> PodStep:
     """What to do with a pod that is on a node. `problems` are containers that could not be started just now."""
     inits, mains = container_attempts.containers(pod, made)
-    wants = _Wants(waiting={name: (why.reason, why.message) for name, why in (problems or {}).items()})
+    wants = _Requests(waiting={name: (why.reason, why.message) for name, why in (problems or {}).items()})
     kill_at, reason = _end(pod, now)
     policy = unstructured.text(unstructured.get(pod, "spec", "restartPolicy")) or "Always"
     phase = _phase("Never" if kill_at is not None else policy, inits, mains, has_to_end=kill_at is not None)
@@ -78,10 +78,10 @@ def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, Problem] | 
         seconds = unstructured.integer(unstructured.get(pod, "spec", "activeDeadlineSeconds"))
         status |= {"reason": reason, "message": f"time limit of {seconds} s exceeded"}
     again = max(min(wants.wakes), 0.01) if wants.wakes else None
-    return Step(status, tuple(wants.start), tuple(wants.stop), again)
+    return PodStep(status, tuple(wants.start), tuple(wants.stop), again)
 
 
-def _phase(policy: str, inits: Sequence[Container], mains: Sequence[Container], *, has_to_end: bool) -> str:
+def _phase(policy: str, inits: Sequence[PodContainer], mains: Sequence[PodContainer], *, has_to_end: bool) -> str:
     """Where the pod is. One that has to end is over as soon as nothing of it runs."""
     if all(_is_over(policy, one) for one in mains):
         return "Succeeded" if all(one.succeeded for one in mains) else "Failed"
@@ -92,11 +92,11 @@ def _phase(policy: str, inits: Sequence[Container], mains: Sequence[Container], 
     return "Running" if all(one.lets_others_start for one in inits) and any(one.made for one in mains) else "Pending"
 
 
-def _is_over(policy: str, container: Container) -> bool:
+def _is_over(policy: str, container: PodContainer) -> bool:
     return container.end is not None and not _restarts(policy, container.end)
 
 
-def _restarts(policy: str, end: Ended) -> bool:
+def _restarts(policy: str, end: Termination) -> bool:
     return policy == "Always" or (policy == "OnFailure" and end.code != 0)
 
 
@@ -125,9 +125,9 @@ def _deadline(pod: Tree) -> int | None:
     return meta.parse_time(began) + seconds * meta.SECOND if seconds is not None and began else None
 
 
-def _stop(containers: Iterable[Container], now: int, kill_at: int, wants: _Wants) -> None:
+def _stop(containers: Iterable[PodContainer], now: int, kill_at: int, wants: _Requests) -> None:
     """Ask what runs to end; kill it when the time has come."""
-    wants.stop += [Stop(one.name, kill=now >= kill_at) for one in containers if one.is_running]
+    wants.stop += [StopContainer(one.name, kill=now >= kill_at) for one in containers if one.is_running]
     if wants.stop and now < kill_at:
         wants.wakes.append((kill_at - now) / meta.SECOND)
 
@@ -135,7 +135,9 @@ def _stop(containers: Iterable[Container], now: int, kill_at: int, wants: _Wants
 # --- Starting ---------------------------------------------------------------------------------------------------------
 
 
-def _start(policy: str, inits: Sequence[Container], mains: Sequence[Container], now: int, wants: _Wants) -> None:
+def _start(
+    policy: str, inits: Sequence[PodContainer], mains: Sequence[PodContainer], now: int, wants: _Requests
+) -> None:
     """Have containers started whose turn it is."""
     for one in inits:
         if one.is_sidecar:
@@ -148,7 +150,7 @@ def _start(policy: str, inits: Sequence[Container], mains: Sequence[Container], 
         _consider(one, policy, now, wants)
 
 
-def _consider(container: Container, policy: str, now: int, wants: _Wants) -> None:
+def _consider(container: PodContainer, policy: str, now: int, wants: _Requests) -> None:
     """Have a container started, now or later, if it should be."""
     name, end = container.name, container.end
     if not container.made:
@@ -164,7 +166,7 @@ def _consider(container: Container, policy: str, now: int, wants: _Wants) -> Non
         wants.wakes.append(wait)
 
 
-def _pause_seconds(last: Attempt, end: Ended) -> int:
+def _pause_seconds(last: ContainerAttempt, end: Termination) -> int:
     """The first restart comes at once, and the others ever later."""
     if last.number == 0 or end.at - last.started >= _RECOVERED_SECONDS * meta.SECOND:
         return 0
@@ -175,7 +177,7 @@ def _pause_seconds(last: Attempt, end: Ended) -> int:
 
 
 def _status(
-    pod: Tree, phase: str, inits: Sequence[Container], mains: Sequence[Container], wants: _Wants, now: int
+    pod: Tree, phase: str, inits: Sequence[PodContainer], mains: Sequence[PodContainer], wants: _Requests, now: int
 ) -> Tree:
     before = unstructured.mapping(pod.get("status"))
     initialized = all(one.lets_others_start for one in inits)
@@ -191,27 +193,27 @@ def _status(
         "containerStatuses": [
             _shown(one, wants, "ContainerCreating" if initialized else "PodInitializing") for one in mains
         ],
-        "conditions": conditions.after(before, _said(phase, initialized, mains), now),
+        "conditions": conditions.merge(before, _said(phase, initialized, mains), now),
     }
     if inits:
         status["initContainerStatuses"] = [_shown(one, wants, "PodInitializing") for one in inits]
     return status
 
 
-def _said(phase: str, initialized: bool, mains: Sequence[Container]) -> tuple[Said, ...]:
+def _said(phase: str, initialized: bool, mains: Sequence[PodContainer]) -> tuple[ConditionUpdate, ...]:
     over = phase in ("Succeeded", "Failed")
     ready = phase == "Running" and all(one.is_running for one in mains)
     why = "" if ready else "PodCompleted" if over else "ContainersNotReady"
     return (
-        Said("PodScheduled", True),
-        Said("PodReadyToStartContainers", not over),
-        Said("Initialized", initialized, "" if initialized else "ContainersNotInitialized"),
-        Said("ContainersReady", ready, why),
-        Said("Ready", ready, why),
+        ConditionUpdate("PodScheduled", True),
+        ConditionUpdate("PodReadyToStartContainers", not over),
+        ConditionUpdate("Initialized", initialized, "" if initialized else "ContainersNotInitialized"),
+        ConditionUpdate("ContainersReady", ready, why),
+        ConditionUpdate("Ready", ready, why),
     )
 
 
-def _shown(container: Container, wants: _Wants, otherwise: str) -> Tree:
+def _shown(container: PodContainer, wants: _Requests, otherwise: str) -> Tree:
     """How one container stands. `otherwise` is the word for waiting where nobody has another."""
     made = container.made
     waits = not made or (container.name in wants.waiting and not container.is_running)
@@ -230,7 +232,7 @@ def _shown(container: Container, wants: _Wants, otherwise: str) -> Tree:
     }
 
 
-def _state(attempt: Attempt) -> Tree:
+def _state(attempt: ContainerAttempt) -> Tree:
     started = meta.format_time(attempt.started)
     end = attempt.ended
     if end is None:

@@ -36,8 +36,8 @@ from kubemachinery import http_server, unstructured
 from kubemachinery.clock import Clock
 from kubemachinery.unstructured import Tree
 from pykueue.runner import devices, process_spec, supervisor
-from pykueue.runner.container_attempts import Attempt, Attempts, Ended, unseen
-from pykueue.runner.process_spec import Launch, Problem, Surroundings
+from pykueue.runner.container_attempts import Attempts, ContainerAttempt, Termination, lost_termination
+from pykueue.runner.process_spec import ProcessContext, ProcessSpec, StartProblem
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Database:
 IN_MEMORY: Final = Database("memory", 0, is_new=True)
 
 
-class Processes:
+class ProcessExecutor:
     """The executor of `--runner process`."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Processes:
         self._present = present
         self._clock = clock
         self._environment = {name: environment[name] for name in process_spec.INHERITED if name in environment}
-        self._attempts: dict[str, dict[str, list[Attempt]]] = {}
+        self._attempts: dict[str, dict[str, list[ContainerAttempt]]] = {}
         self._shares: dict[str, dict[str, tuple[int, ...]]] = {}
         self._watched: dict[Path, asyncio.Task[None]] = {}
         self._asked: set[Path] = set()
@@ -128,25 +128,25 @@ class Processes:
             }
         found = self._attempts[uid] = {}
         for container in sorted(each for each in place.iterdir() if each.is_dir() and not each.name.startswith(".")):
-            found[container.name] = [self._found(uid, container / str(number)) for number in _numbers(container)]
-        self._free(uid)
+            found[container.name] = [self._load_attempt(uid, container / str(number)) for number in _numbers(container)]
+        self._release_devices(uid)
 
-    def _found(self, uid: str, path: Path) -> Attempt:
+    def _load_attempt(self, uid: str, path: Path) -> ContainerAttempt:
         """An attempt as its files tell it. One without a guardian and without an end is lost."""
         number = int(path.name)
         if (attempt := self._ended(path)) is not None:
             return attempt
-        if _is_guarded(path):
-            pid, started = _guardian(path)
+        if _is_supervised(path):
+            pid, started = _supervisor(path)
             self._watch(uid, path, pid)
-            return Attempt(number, started)
+            return ContainerAttempt(number, started)
         # Once more: it may have ended between the two looks.
-        return self._ended(path) or self._bury(path)
+        return self._ended(path) or self._record_lost(path)
 
-    def _ended(self, path: Path) -> Attempt | None:
+    def _ended(self, path: Path) -> ContainerAttempt | None:
         try:
             told = json.loads(path.with_suffix(".end").read_text())
-            ended = Ended(
+            ended = Termination(
                 int(told["code"]),
                 int(told["at"]),
                 int(told["signal"]),
@@ -156,46 +156,46 @@ class Processes:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            if _is_guarded(path):
+            if _is_supervised(path):
                 return None  # it runs, and writes its end when it has come
             log.error("%s: the record of an end cannot be read: %s", path.with_suffix(".end"), error)
-            return self._bury(path, "the record of how it ended was damaged")
+            return self._record_lost(path, "the record of how it ended was damaged")
         # What was never started has no guardian.
         started = _started(path) if path.with_suffix(".pid").exists() else ended.at
-        return Attempt(int(path.name), started, ended)
+        return ContainerAttempt(int(path.name), started, ended)
 
-    def _bury(self, path: Path, why: str = "") -> Attempt:
+    def _record_lost(self, path: Path, why: str = "") -> ContainerAttempt:
         """Write down that it was lost, so that it is the same story next time."""
-        gone = unseen(self._clock.now())
+        gone = lost_termination(self._clock.now())
         why = why or gone.message
         told = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": why}
         with contextlib.suppress(FileNotFoundError):  # the whole pod was taken away
             _write(path.with_suffix(".end"), told)
-        return Attempt(int(path.name), _started(path), replace(gone, message=why))
+        return ContainerAttempt(int(path.name), _started(path), replace(gone, message=why))
 
     # --- Starting -----------------------------------------------------------------------------------------------------
 
-    async def start(self, pod: Tree, container: Tree, number: int) -> Problem | None:
+    async def start(self, pod: Tree, container: Tree, number: int) -> StartProblem | None:
         uid, name = _uid(pod), unstructured.text(container.get("name"))
         share = self._share(pod)
         if share is None:
-            return Problem("DevicesTaken", "the devices of this node are all in use")
+            return StartProblem("DevicesTaken", "the devices of this node are all in use")
         prepared = await self._prepared(pod, container, share)
-        if isinstance(prepared, Problem) and not prepared.lasting:
+        if isinstance(prepared, StartProblem) and not prepared.lasting:
             return prepared
         path = self._path(uid, name, number)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = self._clock.now()
-        if isinstance(prepared, Problem):
+        if isinstance(prepared, StartProblem):
             path.with_suffix(".launch").touch(mode=0o600)
             end = {"code": _START_ERROR, "at": now, "signal": 0, "why": prepared.message}
             _write(path.with_suffix(".end"), end)
         else:
             await asyncio.to_thread(_launch, path, prepared, now)
         made = self._attempts.setdefault(uid, {}).setdefault(name, [])
-        made.append(self._found(uid, path))
+        made.append(self._load_attempt(uid, path))
         # It may be over already, and then nobody awaits its end.
-        self._free(uid)
+        self._release_devices(uid)
         for old in made[:-_KEPT]:
             for left in path.parent.glob(f"{old.number}.*"):
                 left.unlink()
@@ -216,7 +216,9 @@ class Processes:
             _write(place / _DEVICES, share)
         return self._shares[uid]
 
-    async def _prepared(self, pod: Tree, container: Tree, share: Mapping[str, tuple[int, ...]]) -> Launch | Problem:
+    async def _prepared(
+        self, pod: Tree, container: Tree, share: Mapping[str, tuple[int, ...]]
+    ) -> ProcessSpec | StartProblem:
         namespace = unstructured.text(unstructured.get(pod, "metadata", "namespace"))
         texts = {}
         for kind, name in dict.fromkeys(process_spec.sources(container)):
@@ -225,7 +227,7 @@ class Processes:
                 texts[kind, name] = entries
         home = self._environment.get("HOME", "/")
         told = devices.environment(devices.part(pod, container, share), self._present())
-        return process_spec.prepare(pod, container, texts, Surroundings(self._environment, home, told))
+        return process_spec.prepare(pod, container, texts, ProcessContext(self._environment, home, told))
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -239,11 +241,11 @@ class Processes:
         made = self._attempts.get(uid, {}).get(path.parent.name, [])
         for place, each in enumerate(made):
             if each.number == int(path.name):
-                made[place] = self._ended(path) or self._bury(path)
-        self._free(uid)
+                made[place] = self._ended(path) or self._record_lost(path)
+        self._release_devices(uid)
         self.on_change(uid)
 
-    def _free(self, uid: str) -> None:
+    def _release_devices(self, uid: str) -> None:
         """Devices are given back when nothing runs; a container that starts again asks for them anew."""
         if not any(made[-1].ended is None for made in self._attempts.get(uid, {}).values() if made):
             self._shares.pop(uid, None)
@@ -341,7 +343,7 @@ def _uid(pod: Tree) -> str:
 # --- Guardians --------------------------------------------------------------------------------------------------------
 
 
-def _launch(path: Path, prepared: Launch, now: int) -> None:
+def _launch(path: Path, prepared: ProcessSpec, now: int) -> None:
     """Start the guardian of an attempt; returns when it stands on its own."""
     order = path.with_suffix(".launch")
     descriptor = os.open(order, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -365,7 +367,7 @@ def _launch(path: Path, prepared: Launch, now: int) -> None:
         os.close(descriptor)
 
 
-def _is_guarded(path: Path) -> bool:
+def _is_supervised(path: Path) -> bool:
     try:
         with open(path.with_suffix(".launch"), "rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -376,17 +378,17 @@ def _is_guarded(path: Path) -> bool:
     return False
 
 
-def _guardian(path: Path) -> tuple[int, int]:
+def _supervisor(path: Path) -> tuple[int, int]:
     """The guardian's process, 0 where it cannot be found, and when the attempt began."""
     for _ in range(_PID_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             pid, started = _recorded(path)
-            if pid and _is_guardian(pid, path):
+            if pid and _is_supervisor(pid, path):
                 return pid, started
             break
         # It has the lock and has not said its number yet; that takes it a moment.
         time.sleep(_PID_SECONDS)
-    found = next((pid for pid in _processes() if _is_guardian(pid, path)), 0)
+    found = next((pid for pid in _processes() if _is_supervisor(pid, path)), 0)
     if not found:
         log.error("%s: its process is not the one that the record names, and cannot be found", path)
     return found, _started(path)
@@ -419,7 +421,7 @@ def _processes() -> list[int]:
         return []
 
 
-def _is_guardian(pid: int, path: Path) -> bool:
+def _is_supervisor(pid: int, path: Path) -> bool:
     """Whether a process is the guardian of an attempt. A record that names another one must not lead signals there."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -437,7 +439,7 @@ def _is_guardian(pid: int, path: Path) -> bool:
 
 def _signal(path: Path, number: int) -> None:
     # While the lock is held the process is the guardian, and not another one that got its number.
-    if _is_guarded(path) and (pid := _guardian(path)[0]):
+    if _is_supervised(path) and (pid := _supervisor(path)[0]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -470,7 +472,7 @@ async def _gone(path: Path, pid: int) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(watching, ended.set)
     try:
-        if _is_guarded(path):
+        if _is_supervised(path):
             await ended.wait()
     finally:
         loop.remove_reader(watching)
@@ -479,7 +481,7 @@ async def _gone(path: Path, pid: int) -> None:
 
 async def _freed(path: Path) -> None:
     while True:
-        if not _is_guarded(path):
+        if not _is_supervised(path):
             return
         await asyncio.sleep(_POLL_SECONDS)
 

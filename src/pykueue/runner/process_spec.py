@@ -45,7 +45,7 @@ Texts: TypeAlias = Mapping[tuple[str, str], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ProcessSpec:
     """What to run, ready for `supervisor`."""
 
     command: tuple[str, ...]
@@ -57,7 +57,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class StartProblem:
     """Why a container cannot be started. One that is `lasting` will not go away by waiting."""
 
     reason: str
@@ -66,7 +66,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProcessContext:
     """What the machine adds: the environment to take over, where to start, and the pod's share of devices."""
 
     environment: Mapping[str, str]
@@ -74,16 +74,16 @@ class Surroundings:
     devices: Mapping[str, str] = field(default_factory=dict)
 
 
-def prepare(pod: Tree, container: Tree, texts: Texts, around: Surroundings) -> Launch | Problem:
+def prepare(pod: Tree, container: Tree, texts: Texts, around: ProcessContext) -> ProcessSpec | StartProblem:
     """The process of one container."""
     name = unstructured.text(container.get("name"))
     if not container.get("command"):
         why = f"container {name} names no command, and its image, which would have one, is not used here"
-        return Problem("StartError", why, lasting=True)
+        return StartProblem("StartError", why, lasting=True)
     try:
         own = dict(_environment(pod, container, texts, around.devices))
     except LookupError as missing:
-        return Problem("CreateContainerConfigError", str(missing.args[0]))
+        return StartProblem("CreateContainerConfigError", str(missing.args[0]))
     words = (*unstructured.sequence(container.get("command")), *unstructured.sequence(container.get("args")))
     command = tuple(expand(unstructured.text(word), own) for word in words)
     environment = {
@@ -92,10 +92,12 @@ def prepare(pod: Tree, container: Tree, texts: Texts, around: Surroundings) -> L
         **own,
     }
     if any("\0" in text for text in (*command, *environment.values())):
-        return Problem("StartError", f"container {name} has a zero byte in its command or environment", lasting=True)
+        return StartProblem(
+            "StartError", f"container {name} has a zero byte in its command or environment", lasting=True
+        )
     directory = unstructured.text(container.get("workingDir")) or around.directory
     memory_bytes = _memory_bytes(container)
-    return Launch(command, environment, directory, _limits(memory_bytes), memory_bytes)
+    return ProcessSpec(command, environment, directory, _limits(memory_bytes), memory_bytes)
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -235,7 +237,7 @@ def ignored(pod: Tree) -> Iterator[str]:
     volumes = [unstructured.text(volume.get("name")) for _, volume in unstructured.entries(spec, "volumes")]
     if volumes:
         yield f"volumes are not mounted: {', '.join(volumes)}"
-    for field_name, words in _UNHEEDED.items():
+    for field_name, words in _IGNORED_FIELDS.items():
         if any(container.get(field_name) for _, container in unstructured.entries(spec, "containers")):
             yield words
     as_user = unstructured.get(spec, "securityContext", "runAsUser")
@@ -243,7 +245,7 @@ def ignored(pod: Tree) -> Iterator[str]:
         yield f"runAsUser {as_user} is not heeded: processes run as the user who started the server"
 
 
-_UNHEEDED: Final = {
+_IGNORED_FIELDS: Final = {
     "livenessProbe": "liveness probes are not asked",
     "readinessProbe": "readiness probes are not asked: a container counts as ready while it runs",
     "startupProbe": "startup probes are not asked",

@@ -21,8 +21,8 @@ from kubemachinery import meta, unstructured
 from kubemachinery.clock import Clock
 from kubemachinery.unstructured import Tree
 from pykueue.runner import container_attempts as attempts
-from pykueue.runner.container_attempts import Attempt, Attempts, Ended
-from pykueue.runner.process_spec import Problem
+from pykueue.runner.container_attempts import Attempts, ContainerAttempt, Termination
+from pykueue.runner.process_spec import StartProblem
 
 SECONDS: Final = "pykueue.io/simulated-seconds"
 EXIT_CODE: Final = "pykueue.io/simulated-exit-code"
@@ -33,14 +33,14 @@ _OTHERWISE_SECONDS: Final = 1.0
 _TERMINATED, _KILLED = 143, 137
 
 
-class Simulated:
+class SimulatedExecutor:
     """The executor of `--runner simulated`."""
 
     def __init__(self, clock: Clock, rng: random.Random) -> None:
         self.on_change: Callable[[str], None] = lambda uid: None
         self._clock = clock
-        self._chance = rng
-        self._attempts: dict[str, dict[str, list[Attempt]]] = {}
+        self._rng = rng
+        self._attempts: dict[str, dict[str, list[ContainerAttempt]]] = {}
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
     def attempts(self, pod: Tree) -> Attempts:
@@ -49,9 +49,9 @@ class Simulated:
             self._attempts[uid] = self._resumed(uid, pod)
         return self._attempts[uid]
 
-    def _resumed(self, uid: str, pod: Tree) -> dict[str, list[Attempt]]:
+    def _resumed(self, uid: str, pod: Tree) -> dict[str, list[ContainerAttempt]]:
         """What an earlier program began, as the pod's status tells it: it goes on where it was."""
-        found: dict[str, list[Attempt]] = {}
+        found: dict[str, list[ContainerAttempt]] = {}
         for field in ("initContainerStatuses", "containerStatuses"):
             for _, status in unstructured.entries(pod, "status", field):
                 name, number = (
@@ -62,25 +62,25 @@ class Simulated:
                 container = attempts.find(pod, name)
                 if began and container is not None:
                     started = meta.parse_time(began)
-                    found[name] = [Attempt(number, started)]
+                    found[name] = [ContainerAttempt(number, started)]
                     passed = (self._clock.now() - started) / meta.SECOND
                     self._end_after(uid, name, max(self._seconds(pod, container) - passed, 0.0), _code(pod))
         return found
 
-    async def start(self, pod: Tree, container: Tree, number: int) -> Problem | None:
+    async def start(self, pod: Tree, container: Tree, number: int) -> StartProblem | None:
         uid, name = (
             unstructured.text(unstructured.get(pod, "metadata", "uid")),
             unstructured.text(container.get("name")),
         )
         made = self._attempts.setdefault(uid, {}).setdefault(name, [])
-        made[:] = [*made[-1:], Attempt(number, self._clock.now())]
+        made[:] = [*made[-1:], ContainerAttempt(number, self._clock.now())]
         self._end_after(uid, name, self._seconds(pod, container), _code(pod))
         return None
 
     def _seconds(self, pod: Tree, container: Tree) -> float:
         written = unstructured.text(unstructured.get(pod, "metadata", "annotations", SECONDS))
         if found := _RANGE.fullmatch(written):
-            return self._chance.uniform(float(found[1]), float(found[2]))
+            return self._rng.uniform(float(found[1]), float(found[2]))
         words = [*unstructured.sequence(container.get("command")), *unstructured.sequence(container.get("args"))]
         if not written and len(words) == 2 and words[0] == "sleep":
             written = unstructured.text(words[1])
@@ -96,7 +96,7 @@ class Simulated:
             timer.cancel()
         made = self._attempts.get(uid, {}).get(name, [])
         if made and made[-1].ended is None:
-            made[-1] = replace(made[-1], ended=Ended(code, self._clock.now()))
+            made[-1] = replace(made[-1], ended=Termination(code, self._clock.now()))
             self.on_change(uid)
 
     def stop(self, uid: str, container: str, *, kill: bool) -> None:

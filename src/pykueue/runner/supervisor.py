@@ -99,7 +99,7 @@ def _run(launch: dict[str, Any], log: _Log, name: str) -> dict[str, Any]:
         os.close(end)
     with contextlib.suppress(OSError):
         os.setpgid(child, child)
-    tree = _Tree(child, memory_bytes, group)
+    tree = _ProcessTree(child, memory_bytes, group)
     signal.signal(signal.SIGTERM, lambda *_: _signal(child, signal.SIGTERM))
     signal.signal(signal.SIGUSR1, lambda *_: tree.kill())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
@@ -160,7 +160,7 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _follow(child: int, streams: dict[int, bytes], woken: int, log: _Log, tree: _Tree | None = None) -> int:
+def _follow(child: int, streams: dict[int, bytes], woken: int, log: _Log, tree: _ProcessTree | None = None) -> int:
     """Copy what it says until it has ended; returns its code, or less than 0 for a signal."""
     code: int | None = None
     until, is_over = float("inf"), False
@@ -194,7 +194,7 @@ def _code(child: int, options: int) -> int | None:
 # --- What it started --------------------------------------------------------------------------------------------------
 
 
-class _Tree:
+class _ProcessTree:
     """The process and everything that it started, however far away: nothing leaves the tree of a subreaper."""
 
     def __init__(self, child: int, memory_bytes: int | None, group: str | None) -> None:
