@@ -258,44 +258,44 @@ _LABEL_1035_RULE: Final = "must be lower case letters, digits and '-', with a le
 _SUBDOMAIN_RULE: Final = "must be lower case letters, digits, '-' and '.', with a letter or digit around every '.'"
 _QUALIFIED_RULE: Final = "must be letters, digits, '-', '_' and '.', with a letter or digit first and last"
 
-Complaints: TypeAlias = tuple[str, ...]
+Messages: TypeAlias = tuple[str, ...]
 
 
-def _check(text: str, length: int, pattern: re.Pattern[str], rule: str) -> Complaints:
+def _check(text: str, length: int, pattern: re.Pattern[str], rule: str) -> Messages:
     too_long = (f"must be no more than {length} characters",) if len(text) > length else ()
     return too_long if pattern.fullmatch(text) else (*too_long, rule)
 
 
-def check_label_name(text: str) -> Complaints:
+def check_label_name(text: str) -> Messages:
     """What keeps `text` from being an RFC 1123 label, the form of a namespace's name."""
     return _check(text, LABEL_LENGTH, _LABEL, _LABEL_RULE)
 
 
-def check_label_1035_name(text: str) -> Complaints:
+def check_label_1035_name(text: str) -> Messages:
     """What keeps `text` from being an RFC 1035 label, the form of a service's name."""
     return _check(text, LABEL_LENGTH, _LABEL_1035, _LABEL_1035_RULE)
 
 
-def check_subdomain_name(text: str) -> Complaints:
+def check_subdomain_name(text: str) -> Messages:
     """What keeps `text` from being an RFC 1123 subdomain, the form of most objects' names."""
     return _check(text, SUBDOMAIN_LENGTH, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
-def check_qualified_name(text: str) -> Complaints:
+def check_qualified_name(text: str) -> Messages:
     """What keeps `text` from being `name` or `domain/name`, the form of label keys, resources and finalizers."""
     prefix, slash, name = text.rpartition("/")
-    complaints: Complaints = ()
+    messages: Messages = ()
     if "/" in prefix:
         return (f"must be a name or a domain and a name around one '/', and each name {_QUALIFIED_RULE}",)
     if slash and not prefix:
-        complaints = ("the part before '/' must not be empty",)
+        messages = ("the part before '/' must not be empty",)
     elif slash:
-        complaints = tuple(f"the part before '/' {complaint}" for complaint in check_subdomain_name(prefix))
+        messages = tuple(f"the part before '/' {message}" for message in check_subdomain_name(prefix))
     if not name:
-        return (*complaints, "the name must not be empty")
-    return (*complaints, *(f"the name {c}" for c in _check(name, LABEL_LENGTH, _QUALIFIED, _QUALIFIED_RULE)))
+        return (*messages, "the name must not be empty")
+    return (*messages, *(f"the name {c}" for c in _check(name, LABEL_LENGTH, _QUALIFIED, _QUALIFIED_RULE)))
 
 
-def check_label_value(text: str) -> Complaints:
+def check_label_value(text: str) -> Messages:
     """What keeps `text` from being the value of a label; an empty value is one."""
     return _check(text, LABEL_LENGTH, _QUALIFIED, f"{_QUALIFIED_RULE}, or be empty") if text else ()

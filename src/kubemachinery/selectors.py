@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kubemachinery import meta
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubemachinery.meta import Complaints, LabelSelector
+from kubemachinery.meta import LabelSelector, Messages
 
 Labels: TypeAlias = Mapping[str, str]
 
@@ -66,7 +66,7 @@ class Requirement(NamedTuple):
         meets = _MEETS.get(self.operator)
         return meets is not None and meets(found, self.values)
 
-    def complaints(self) -> Complaints:
+    def messages(self) -> Messages:
         """What is wrong with this demand, in sentences."""
         return tuple(message for _, _, message in self._faults(tuple(Operator)))
 
@@ -81,11 +81,11 @@ class Requirement(NamedTuple):
             yield "values", ErrorType.FORBIDDEN, f"operator {self.operator} takes no values"
         elif self.operator in _COMPARING and (values != 1 or _integer(self.values[0]) is None):
             yield "values", ErrorType.INVALID, f"operator {self.operator} needs exactly one whole number"
-        for complaint in meta.check_qualified_name(self.key):
-            yield "key", ErrorType.INVALID, complaint
+        for message in meta.check_qualified_name(self.key):
+            yield "key", ErrorType.INVALID, message
         for index, value in enumerate(self.values):
-            for complaint in meta.check_label_value(value):
-                yield f"values[{index}]", ErrorType.INVALID, complaint
+            for message in meta.check_label_value(value):
+                yield f"values[{index}]", ErrorType.INVALID, message
 
 
 def _compare(holds: Callable[[int, int], bool]) -> Callable[[str | None, tuple[str, ...]], bool]:
@@ -228,13 +228,13 @@ def _check(tree: Any, path: str) -> Iterator[FieldError]:
 
 def _check_match_labels(labels: dict[str, Any], path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
-        for complaint in meta.check_qualified_name(key):
-            yield FieldError(path, ErrorType.INVALID, complaint, key)
+        for message in meta.check_qualified_name(key):
+            yield FieldError(path, ErrorType.INVALID, message, key)
         if not isinstance(value, str):
             yield FieldError(f"{path}[{key}]", ErrorType.TYPE_INVALID, "must be a text", value)
             continue
-        for complaint in meta.check_label_value(value):
-            yield FieldError(f"{path}[{key}]", ErrorType.INVALID, complaint, value)
+        for message in meta.check_label_value(value):
+            yield FieldError(f"{path}[{key}]", ErrorType.INVALID, message, value)
 
 
 def _check_expression(tree: Any, path: str) -> Iterator[FieldError]:
@@ -303,9 +303,9 @@ class _Reader:
             return
         while True:
             requirement = self._requirement()
-            complaints = requirement.complaints()
-            if complaints:
-                raise SelectorError(f"in the selector {self._text!r}, {requirement.key!r}: {'; '.join(complaints)}")
+            messages = requirement.messages()
+            if messages:
+                raise SelectorError(f"in the selector {self._text!r}, {requirement.key!r}: {'; '.join(messages)}")
             yield requirement
             token = self._next()
             if token.symbol == ",":

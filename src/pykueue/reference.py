@@ -112,7 +112,7 @@ def commands_page() -> Iterator[str]:
         yield f"```text\n{text}\n```\n"
 
 
-def _fields(lines: Iterable[schema.Line]) -> Iterator[str]:
+def _fields(lines: Iterable[schema.FieldDescription]) -> Iterator[str]:
     yield from table(
         ["field", "type", "default", "meaning", "limits"],
         (
@@ -241,7 +241,7 @@ def fields_page() -> Iterator[str]:
             yield from table(["field", "", "where", "gate"], map(_effect, older))
 
 
-def _effect(row: effects.Row) -> Sequence[str]:
+def _effect(row: effects.FieldEffect) -> Sequence[str]:
     note = f"{row.fate}: {row.note}" if row.note else row.fate.value
     return code(row.path), note, ", ".join(map(code, row.modules)), ", ".join(map(code, row.gates))
 

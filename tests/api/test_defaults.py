@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykueue.api import defaults, labels
-from pykueue.api.validation import Gates
+from pykueue.api.validation import ValidationGates
 
 NEW, OLD = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
 CLUSTER_QUEUE_SPEC = {
@@ -102,7 +102,7 @@ def test_without_partial_admission_there_is_no_smaller_count() -> None:
     pod_sets = [{"name": "a", "count": 3, "minCount": 1}]
     workload = tree("Workload", spec={"podSets": pod_sets})
     assert defaults.webhook_defaults(workload)["spec"]["podSets"] == pod_sets
-    off = defaults.webhook_defaults(workload, Gates(partial_admission=False))
+    off = defaults.webhook_defaults(workload, ValidationGates(partial_admission=False))
     assert off["spec"]["podSets"] == [{"name": "a", "count": 3}]
 
 

@@ -26,7 +26,7 @@ def term(*labels: Demand, fields: tuple[Demand, ...] = ()) -> NodeSelectorTerm:
     return NodeSelectorTerm(match_expressions=demands(labels), match_fields=demands(fields))
 
 
-def required(*terms: NodeSelectorTerm, selector: dict[str, str] | None = None) -> nodes.Required:
+def required(*terms: NodeSelectorTerm, selector: dict[str, str] | None = None) -> nodes.RequiredNodeAffinity:
     affinity = NodeAffinity(required_during_scheduling_ignored_during_execution=NodeSelector(node_selector_terms=terms))
     return nodes.required(selector or {}, Affinity(node_affinity=affinity))
 
@@ -82,7 +82,7 @@ def test_a_field_demand_looks_at_the_name_of_the_node() -> None:
 )
 def test_a_malformed_term_matches_nothing_and_says_why_while_others_still_match(malformed: NodeSelectorTerm) -> None:
     selector = required(malformed, term(GPU))
-    assert len(selector.complaints) == 1
+    assert len(selector.messages) == 1
     assert not required(malformed).matches({"a": "x"}, "a")
     assert selector.matches({"gpu": "a100"}, "n1")
 

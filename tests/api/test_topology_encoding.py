@@ -8,14 +8,14 @@ import pytest
 
 from pykueue.api import topology_encoding
 from pykueue.api.labels import HOSTNAME
-from pykueue.api.topology_encoding import Domain
+from pykueue.api.topology_encoding import EncodedDomain
 
 RACKS = ("block", "rack")
 HOSTS = ("block", HOSTNAME)
 
 
-def hosts(*names: str, pods: int = 1) -> list[Domain]:
-    return [Domain(("b1", name), pods) for name in names]
+def hosts(*names: str, pods: int = 1) -> list[EncodedDomain]:
+    return [EncodedDomain(("b1", name), pods) for name in names]
 
 
 def column(assignment: dict[str, Any], level: int, piece: int = 0) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def test_no_domains_are_no_slices() -> None:
 
 
 def test_what_all_domains_share_is_written_once() -> None:
-    assignment = topology_encoding.encode(RACKS, [Domain(("b1", "r1"), 4), Domain(("b1", "r2"), 4)])
+    assignment = topology_encoding.encode(RACKS, [EncodedDomain(("b1", "r1"), 4), EncodedDomain(("b1", "r2"), 4)])
     assert assignment["slices"] == [
         {
             "domainCount": 2,
@@ -40,7 +40,7 @@ def test_what_all_domains_share_is_written_once() -> None:
 
 
 def test_counts_that_differ_stand_one_by_one() -> None:
-    assignment = topology_encoding.encode(RACKS, [Domain(("b1", "r1"), 4), Domain(("b1", "r2"), 3)])
+    assignment = topology_encoding.encode(RACKS, [EncodedDomain(("b1", "r1"), 4), EncodedDomain(("b1", "r2"), 3)])
     assert assignment["slices"][0]["podCounts"] == {"individual": [4, 3]}
 
 
@@ -55,7 +55,7 @@ def test_counts_that_differ_stand_one_by_one() -> None:
     ],
 )
 def test_a_column_keeps_what_differs_between_a_prefix_and_a_suffix(values: list[str], expected: dict[str, Any]) -> None:
-    assignment = topology_encoding.encode(("rack",), [Domain((value,), 1) for value in values])
+    assignment = topology_encoding.encode(("rack",), [EncodedDomain((value,), 1) for value in values])
     assert column(assignment, 0) == {"individual": expected}
 
 
@@ -115,7 +115,7 @@ def broken(**changes: object) -> dict[str, Any]:
 
 
 def test_a_sound_assignment_reads_in_order() -> None:
-    assert topology_encoding.decode(SOUND) == [Domain(("r1",), 1), Domain(("r2",), 1)]
+    assert topology_encoding.decode(SOUND) == [EncodedDomain(("r1",), 1), EncodedDomain(("r2",), 1)]
 
 
 @pytest.mark.parametrize(

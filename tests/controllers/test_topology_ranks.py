@@ -28,7 +28,7 @@ def pod_set(count: int, **request: object) -> kueue.PodSet:
 
 
 def assignment(**pods_on: int) -> kueue.TopologyAssignment:
-    domains = [topology_encoding.Domain((node,), pods) for node, pods in pods_on.items()]
+    domains = [topology_encoding.EncodedDomain((node,), pods) for node, pods in pods_on.items()]
     return from_tree(topology_encoding.encode((HOST,), domains), kueue.TopologyAssignment)
 
 

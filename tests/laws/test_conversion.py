@@ -11,7 +11,7 @@ from laws.json_trees import json_objects, json_values, replaced, routes
 from pykueue.api import conversion, own_schemas, topology_encoding
 from pykueue.api.conversion import DIFFERENCES, HUB, OLD, convert
 from pykueue.api.labels import HOSTNAME
-from pykueue.api.topology_encoding import Domain
+from pykueue.api.topology_encoding import EncodedDomain
 
 Tree = dict[str, Any]
 
@@ -29,22 +29,22 @@ def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Tree]:
 
 
 @st.composite
-def placements(draw: st.DrawFn) -> tuple[list[str], list[Domain]]:
+def placements(draw: st.DrawFn) -> tuple[list[str], list[EncodedDomain]]:
     levels = [*draw(st.lists(names, max_size=2, unique=True)), draw(st.sampled_from([HOSTNAME, "rack"]))]
     values = st.tuples(*(names for _ in levels[1:]), hostnames)
-    return levels, draw(st.lists(st.builds(Domain, values, counts), max_size=12))
+    return levels, draw(st.lists(st.builds(EncodedDomain, values, counts), max_size=12))
 
 
 @given(placements(), st.booleans())
-@example((["rack"], [Domain(("aba",), 1), Domain(("ababa",), 1)]), True)
-def test_a_placement_reads_as_it_was_written(placement: tuple[list[str], list[Domain]], by_prefix: bool) -> None:
+@example((["rack"], [EncodedDomain(("aba",), 1), EncodedDomain(("ababa",), 1)]), True)
+def test_a_placement_reads_as_it_was_written(placement: tuple[list[str], list[EncodedDomain]], by_prefix: bool) -> None:
     levels, domains = placement
     written = topology_encoding.encode(levels, domains, by_hostname_prefix=by_prefix)
     assert topology_encoding.decode(written) == domains
 
 
 @given(placements())
-def test_grouping_host_names_never_makes_an_assignment_longer(placement: tuple[list[str], list[Domain]]) -> None:
+def test_grouping_host_names_never_makes_an_assignment_longer(placement: tuple[list[str], list[EncodedDomain]]) -> None:
     levels, domains = placement
     grouped, whole = (topology_encoding.encode(levels, domains, by_hostname_prefix=by) for by in (True, False))
     assert len(str(grouped)) <= len(str(whole))

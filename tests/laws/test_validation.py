@@ -13,7 +13,7 @@ from kubemachinery.field_errors import FieldError
 from laws.json_trees import json_objects, json_values, replaced, routes
 from pykueue.api import conversion, defaults, validation
 from pykueue.api.conversion import DIFFERENCES, GROUP, HUB, OLD
-from pykueue.api.validation import Gates, admission_gates, job_metadata, topology_annotations
+from pykueue.api.validation import ValidationGates, admission_gates, job_metadata, topology_annotations
 
 Tree = dict[str, Any]
 
@@ -96,7 +96,7 @@ SOUND: tuple[Tree, ...] = (
         },
     },
 )
-ALL_ON = Gates(concurrent_admission=True, priority_boost=True, cluster_queue_exclude_resource_prefixes=True)
+ALL_ON = ValidationGates(concurrent_admission=True, priority_boost=True, cluster_queue_exclude_resource_prefixes=True)
 
 
 @st.composite
@@ -115,8 +115,8 @@ def answers(errors: list[FieldError]) -> bool:
 
 
 @settings(max_examples=300)
-@given(spoilt(), spoilt(), st.sampled_from([Gates(), ALL_ON]))
-def test_validation_answers_whatever_comes(new: Tree, old: Tree, gates: Gates) -> None:
+@given(spoilt(), spoilt(), st.sampled_from([ValidationGates(), ALL_ON]))
+def test_validation_answers_whatever_comes(new: Tree, old: Tree, gates: ValidationGates) -> None:
     before = copy.deepcopy(new)
     assert isinstance(validation.unreadable(new), str | None)
     assert answers(validation.validate_create(new, gates))
@@ -143,7 +143,7 @@ def test_rules_of_jobs_answer_whatever_comes(new: Tree, old: Tree, flag: bool) -
 @settings(max_examples=200)
 @given(spoilt(), st.booleans())
 def test_defaults_are_filled_in_once(tree: Tree, partial_admission: bool) -> None:
-    gates = Gates(partial_admission=partial_admission)
+    gates = ValidationGates(partial_admission=partial_admission)
     for fill in (partial(defaults.apply, gates=gates), defaults.for_plan):
         once = fill(tree)
         assert fill(once) == once

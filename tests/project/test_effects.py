@@ -13,7 +13,7 @@ import pykueue
 from kubemachinery.kinds import Kind
 from pykueue import features, settings
 from pykueue.api import effects, labels, registry, schema
-from pykueue.api.effects import Fate, Row
+from pykueue.api.effects import EffectKind, FieldEffect
 from pykueue.webhooks import table
 from pykueue.webhooks.review import Phase
 
@@ -33,7 +33,7 @@ def leaves(row: Kind, version: str) -> Iterator[str]:
             yield path
 
 
-def every_row() -> Iterator[tuple[str, Row]]:
+def every_row() -> Iterator[tuple[str, FieldEffect]]:
     for rows in (effects.ROWS, effects.V1BETA1_ROWS):
         for kind, of_kind in rows.items():
             yield from ((kind, row) for row in of_kind)
@@ -76,9 +76,9 @@ def test_a_field_that_takes_effect_names_where() -> None:
     for kind, row in every_row():
         gates = [features.GATES[gate] for gate in row.gates]
         missing = bool(gates) and not any(gate.implemented for gate in gates)
-        if row.fate is Fate.APPLIES and not missing:
+        if row.fate is EffectKind.APPLIES and not missing:
             assert row.modules or row.note, f"{kind} {row.path}"
-        if row.fate in (Fate.WARNED, Fate.REFUSED, Fate.CONVERTED):
+        if row.fate in (EffectKind.WARNED, EffectKind.REFUSED, EffectKind.CONVERTED):
             assert row.note, f"{kind} {row.path}"
 
 
@@ -95,11 +95,13 @@ def nested(path: str) -> Any:
         (kind, row)
         for kind, rows in effects.ROWS.items()
         for row in rows
-        if (row.gates or row.fate is Fate.WARNED) and kind != "Configuration" and not row.path.startswith("status")
+        if (row.gates or row.fate is EffectKind.WARNED)
+        and kind != "Configuration"
+        and not row.path.startswith("status")
     ],
     ids=lambda value: value if isinstance(value, str) else value.path,
 )
-def test_a_field_without_effect_is_named_in_a_warning_and_one_with_effect_is_not(kind: str, row: Row) -> None:
+def test_a_field_without_effect_is_named_in_a_warning_and_one_with_effect_is_not(kind: str, row: FieldEffect) -> None:
     tree = {"kind": kind, **nested(row.path)}
     (warning,) = effects.warnings(tree, ())
     assert warning.startswith(f"{row.path} has no effect")
@@ -109,15 +111,17 @@ def test_a_field_without_effect_is_named_in_a_warning_and_one_with_effect_is_not
 
 
 def test_every_kind_that_has_warnings_is_looked_at_by_a_webhook() -> None:
-    speaking = {kind for kind, rows in effects.ROWS.items() for row in rows if row.gates or row.fate is Fate.WARNED}
+    speaking = {
+        kind for kind, rows in effects.ROWS.items() for row in rows if row.gates or row.fate is EffectKind.WARNED
+    }
     looked_at = {endpoint.kind.kind for endpoint in table.OWN if endpoint.phase is Phase.VALIDATE}
     assert speaking - {"Configuration"} | {"AdmissionCheck"} <= looked_at
 
 
 @pytest.mark.parametrize("row", effects.ROWS["Configuration"], ids=lambda row: row.path)
-def test_a_field_of_the_configuration_without_effect_gives_a_notice(row: Row) -> None:
+def test_a_field_of_the_configuration_without_effect_gives_a_notice(row: FieldEffect) -> None:
     found = list(effects.configuration_warnings(nested(row.path), ()))
-    expected = row.fate is Fate.WARNED or bool(row.gates)
+    expected = row.fate is EffectKind.WARNED or bool(row.gates)
     assert [notice.startswith(f"{row.path}: has no effect") for notice in found] == ([True] if expected else [])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 import pykueue
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 from pykueue.features import GATES
 
 _SOURCES = Path(pykueue.__file__).parent
@@ -29,7 +29,7 @@ _READ_WHILE_MISSING = {
 
 def _read() -> set[str]:
     """Every gate whose name is a string in the code, or a field of the gates of validation."""
-    found = {field.encode_name for field in msgspec.structs.fields(Gates)}
+    found = {field.encode_name for field in msgspec.structs.fields(ValidationGates)}
     for path in _SOURCES.rglob("*.py"):
         if not path.relative_to(_SOURCES).as_posix().startswith(_NOT_READERS):
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))

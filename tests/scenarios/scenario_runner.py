@@ -535,7 +535,7 @@ def _placement(said: Words) -> kueue.TopologyAssignment | None:
         return None
     pods = [place.split(":") for place in said["on"].split(",")]
     tree = topology_encoding.encode(
-        [_level("host")], [topology_encoding.Domain((node,), int(count)) for node, count in pods]
+        [_level("host")], [topology_encoding.EncodedDomain((node,), int(count)) for node, count in pods]
     )
     return codec.from_tree(tree, kueue.TopologyAssignment)
 

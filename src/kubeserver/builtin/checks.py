@@ -49,9 +49,9 @@ def between(value: int, low: int, high: int, path: str) -> Errors:
 
 
 def named(check: Callable[[str], Iterable[str]], value: str, path: str) -> Errors:
-    """The complaints of one of `meta`'s checks of names."""
-    for complaint in check(value):
-        yield invalid(path, value, complaint)
+    """The messages of one of `meta`'s checks of names."""
+    for text in check(value):
+        yield invalid(path, value, text)
 
 
 def immutable(new: Tree, old: Tree, path: str, *fields: str) -> Errors:
@@ -131,7 +131,7 @@ def amounts(tree: Mapping[str, str], path: str, *, dotted: bool = False) -> Erro
             yield invalid(place, text, "must not be negative")
         if is_extended(resource) and amount.milli_value() % 1000:
             yield invalid(place, text, "must be a whole number")
-        yield from (invalid(place, resource, complaint) for complaint in meta.check_qualified_name(resource))
+        yield from (invalid(place, resource, text) for text in meta.check_qualified_name(resource))
 
 
 def container_amounts(tree: Mapping[str, str], path: str) -> Errors:

@@ -50,8 +50,8 @@ def _validate_toleration(toleration: Tree, path: str) -> Errors:
     if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
         yield invalid(f"{path}.effect", toleration.get("effect", ""), "tolerationSeconds belong to NoExecute")
     if operator in ("", "Equal"):
-        for complaint in meta.check_label_value(toleration.get("value", "")):
-            yield invalid(f"{path}.operator", toleration.get("value", ""), complaint)
+        for message in meta.check_label_value(toleration.get("value", "")):
+            yield invalid(f"{path}.operator", toleration.get("value", ""), message)
     elif operator == "Exists" and toleration.get("value"):
         yield invalid(f"{path}.operator", toleration["value"], "Exists takes no value")
 

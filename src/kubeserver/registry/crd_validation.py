@@ -46,14 +46,14 @@ def _check_names(tree: Tree, spec: Tree) -> Iterator[FieldError]:
         yield FieldError("spec.names", ErrorType.REQUIRED, "")
         return
     for key in ("plural", "singular"):
-        for complaint in meta.check_label_1035_name(str(names.get(key) or "")):
-            yield FieldError(f"spec.names.{key}", ErrorType.INVALID, complaint, names.get(key, ""))
+        for message in meta.check_label_1035_name(str(names.get(key) or "")):
+            yield FieldError(f"spec.names.{key}", ErrorType.INVALID, message, names.get(key, ""))
     for key in ("kind", "listKind"):
-        for complaint in meta.check_label_1035_name(str(names.get(key) or "").lower()):
-            yield FieldError(f"spec.names.{key}", ErrorType.INVALID, complaint, names.get(key, ""))
+        for message in meta.check_label_1035_name(str(names.get(key) or "").lower()):
+            yield FieldError(f"spec.names.{key}", ErrorType.INVALID, message, names.get(key, ""))
     for index, short in enumerate(names.get("shortNames") or ()):
-        for complaint in meta.check_label_1035_name(short):
-            yield FieldError(f"spec.names.shortNames[{index}]", ErrorType.INVALID, complaint, short)
+        for message in meta.check_label_1035_name(short):
+            yield FieldError(f"spec.names.shortNames[{index}]", ErrorType.INVALID, message, short)
     wanted = f"{names.get('plural')}.{group}"
     if tree["metadata"].get("name") != wanted:
         yield FieldError(
@@ -88,8 +88,8 @@ def _check_version(version: Any, path: str, *, reads: bool) -> Iterator[FieldErr
     if not isinstance(version, dict):
         yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", version)
         return
-    for complaint in meta.check_label_1035_name(str(version.get("name") or "")):
-        yield FieldError(f"{path}.name", ErrorType.INVALID, complaint, version.get("name", ""))
+    for message in meta.check_label_1035_name(str(version.get("name") or "")):
+        yield FieldError(f"{path}.name", ErrorType.INVALID, message, version.get("name", ""))
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not isinstance(schema, dict):
         yield FieldError(f"{path}.schema.openAPIV3Schema", ErrorType.REQUIRED, "schemas are required")

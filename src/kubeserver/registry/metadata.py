@@ -128,34 +128,34 @@ def _check_name(resource: Resource, metadata: Tree) -> Iterator[FieldError]:
     if not name:
         yield FieldError("metadata.name", ErrorType.REQUIRED, "name or generateName is required")
     elif not resource.free_name:
-        for complaint in checked(name):
-            yield FieldError("metadata.name", ErrorType.INVALID, complaint, name)
+        for message in checked(name):
+            yield FieldError("metadata.name", ErrorType.INVALID, message, name)
     elif name in (".", "..") or "/" in name or "%" in name:
         yield FieldError("metadata.name", ErrorType.INVALID, "may not be '.' or '..', nor hold '/' or '%'", name)
 
 
 def _check_labels(labels: dict[str, str]) -> Iterator[FieldError]:
     for key, value in labels.items():
-        for complaint in meta.check_qualified_name(key):
-            yield FieldError("metadata.labels", ErrorType.INVALID, complaint, key)
-        for complaint in meta.check_label_value(value):
-            yield FieldError("metadata.labels", ErrorType.INVALID, complaint, value)
+        for message in meta.check_qualified_name(key):
+            yield FieldError("metadata.labels", ErrorType.INVALID, message, key)
+        for message in meta.check_label_value(value):
+            yield FieldError("metadata.labels", ErrorType.INVALID, message, value)
 
 
 def _check_annotations(annotations: dict[str, str]) -> Iterator[FieldError]:
     size = 0
     for key, value in annotations.items():
         size += len(key.encode()) + len(value.encode())
-        for complaint in meta.check_qualified_name(key.lower()):
-            yield FieldError("metadata.annotations", ErrorType.INVALID, complaint, key)
+        for message in meta.check_qualified_name(key.lower()):
+            yield FieldError("metadata.annotations", ErrorType.INVALID, message, key)
     if size > _ANNOTATIONS_BYTES:
         yield FieldError("metadata.annotations", ErrorType.TOO_LONG, f"may not be more than {_ANNOTATIONS_BYTES} bytes")
 
 
 def _check_finalizers(finalizers: list[str]) -> Iterator[FieldError]:
     for finalizer in finalizers:
-        for complaint in meta.check_qualified_name(finalizer):
-            yield FieldError("metadata.finalizers", ErrorType.INVALID, complaint, finalizer)
+        for message in meta.check_qualified_name(finalizer):
+            yield FieldError("metadata.finalizers", ErrorType.INVALID, message, finalizer)
     if FOREGROUND in finalizers and ORPHAN in finalizers:
         yield FieldError(
             "metadata.finalizers", ErrorType.INVALID, f"finalizers cannot be both {ORPHAN} and {FOREGROUND}", finalizers

@@ -35,7 +35,7 @@ class ActiveCondition(StrEnum):
     ACTIVE = "Active"
 
 
-class PodCondition(StrEnum):
+class PodConditionType(StrEnum):
     """The conditions that we write on pods."""
 
     TERMINATION_TARGET = "TerminationTarget"

@@ -316,7 +316,7 @@ class MultiKueue(ApiStruct, frozen=True):
 # --- Decisions --------------------------------------------------------------------------------------------------------
 
 
-class FairSharing(ApiStruct, frozen=True):
+class FairSharingConfig(ApiStruct, frozen=True):
     preemption_strategies: Annotated[
         tuple[str, ...],
         Field(
@@ -469,7 +469,7 @@ class Configuration(ApiStruct, frozen=True):
     integrations: Annotated[Integrations | None, Field("The job kinds that are managed.", default={})] = None
     multi_kueue: Annotated[MultiKueue | None, Field("Sending jobs to worker clusters.", default={})] = None
     fair_sharing: Annotated[
-        FairSharing | None, Field("Sharing by weight among the ClusterQueues of a cohort. Absent means off.")
+        FairSharingConfig | None, Field("Sharing by weight among the ClusterQueues of a cohort. Absent means off.")
     ] = None
     admission_fair_sharing: Annotated[
         AdmissionFairSharing | None,

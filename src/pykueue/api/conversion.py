@@ -31,7 +31,7 @@ from kubemachinery import unstructured
 from kubemachinery.unstructured import ABSENT, Path, Tree
 from kubemachinery.versions import FieldRenamed, FieldsAdded, FieldsRemoved
 from pykueue.api import kueue, kueue_v1beta1, registry, topology_encoding
-from pykueue.api.topology_encoding import Domain
+from pykueue.api.topology_encoding import EncodedDomain
 
 GROUP: Final = kueue.GROUP
 HUB: Final = kueue.VERSION
@@ -301,7 +301,7 @@ def _slices_as_domains(assignment: Tree) -> Tree:
     return {**rest, "domains": [{"values": list(domain.values), "count": domain.pods} for domain in domains]}
 
 
-def _read_domains(assignment: Tree) -> tuple[list[str], list[Domain] | None]:
+def _read_domains(assignment: Tree) -> tuple[list[str], list[EncodedDomain] | None]:
     levels = assignment.get("levels")
     written = assignment.get("domains")
     if not isinstance(levels, list) or not isinstance(written, list):
@@ -311,7 +311,7 @@ def _read_domains(assignment: Tree) -> tuple[list[str], list[Domain] | None]:
         values, pods = unstructured.sequence(entry.get("values")), unstructured.integer(entry.get("count"))
         if pods is None or len(values) != len(levels) or not all(isinstance(value, str) for value in values):
             return [], None
-        domains.append(Domain(tuple(values), pods))
+        domains.append(EncodedDomain(tuple(values), pods))
     return levels, domains
 
 

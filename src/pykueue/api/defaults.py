@@ -16,9 +16,9 @@ from typing import Any, Final
 from kubemachinery import unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.api import conversion, labels, own_schemas
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 
-_GATES: Final = Gates()
+_GATES: Final = ValidationGates()
 
 
 def schema_defaults(tree: Tree) -> Tree:
@@ -28,7 +28,7 @@ def schema_defaults(tree: Tree) -> Tree:
     return defaulted if isinstance(defaulted, dict) else tree
 
 
-def webhook_defaults(tree: Tree, gates: Gates = _GATES) -> Tree:
+def webhook_defaults(tree: Tree, gates: ValidationGates = _GATES) -> Tree:
     """`tree` with what our webhook adds on creation; objects of the older version are none of its business."""
     if tree.get("apiVersion") != f"{conversion.GROUP}/{conversion.HUB}":
         return tree
@@ -36,7 +36,7 @@ def webhook_defaults(tree: Tree, gates: Gates = _GATES) -> Tree:
     return tree if default is None else default(tree, gates)
 
 
-def apply(tree: Tree, gates: Gates = _GATES) -> Tree:
+def apply(tree: Tree, gates: ValidationGates = _GATES) -> Tree:
     """`tree` as it is stored when it is created."""
     return webhook_defaults(schema_defaults(tree), gates)
 
@@ -58,7 +58,7 @@ def _with_spec(tree: Tree) -> Tree:
     return tree if "spec" in tree else schema_defaults({**tree, "spec": {}})
 
 
-def _cluster_queue(tree: Tree, gates: Gates) -> Tree:
+def _cluster_queue(tree: Tree, gates: ValidationGates) -> Tree:
     """A demand on labels without a key or an operator is written with an empty one, to be refused for what it says."""
     demand = unstructured.each(lambda entry: {"key": "", "operator": "", **entry})
     tree = unstructured.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "resourceGroups"), _quota_of_nothing)
@@ -72,13 +72,13 @@ def _quota_of_nothing(groups: Any) -> Any:
     return unstructured.each(lambda group: unstructured.changed(group, ("flavors",), flavor))(groups)
 
 
-def _resource_flavor(tree: Tree, gates: Gates) -> Tree:
+def _resource_flavor(tree: Tree, gates: ValidationGates) -> Tree:
     """A taint without a key or an effect is written with an empty one, so that it is refused for what it says."""
     taint = unstructured.each(lambda entry: {"key": "", "effect": "", **entry})
     return unstructured.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "nodeTaints"), taint)
 
 
-def _workload(tree: Tree, gates: Gates) -> Tree:
+def _workload(tree: Tree, gates: ValidationGates) -> Tree:
     """Without partial admission nobody may start with fewer pods than asked for."""
     if gates.partial_admission:
         return tree
@@ -87,7 +87,7 @@ def _workload(tree: Tree, gates: Gates) -> Tree:
     )
 
 
-_BY_KIND: Final[dict[str, Callable[[Tree, Gates], Tree]]] = {
+_BY_KIND: Final[dict[str, Callable[[Tree, ValidationGates], Tree]]] = {
     "ClusterQueue": _cluster_queue,
     "ResourceFlavor": _resource_flavor,
     "Workload": _workload,

@@ -18,7 +18,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 
 
-class Fate(StrEnum):
+class EffectKind(StrEnum):
     APPLIES = "takes effect"
     WRITTEN = "written by the manager"
     CONVERTED = "converted"
@@ -27,11 +27,11 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FieldEffect:
     """One field, or one block of fields."""
 
     path: str
-    fate: Fate
+    fate: EffectKind
     # The modules that read or write the field.
     modules: tuple[str, ...] = ()
     # The field takes effect while one of these gates is on; while all are off, a warning says so.
@@ -47,7 +47,7 @@ class Row:
 
     def warning(self, on: Collection[str]) -> str:
         """The sentence about a field that is set and has no effect; empty where it has one."""
-        if self.fate is Fate.WARNED:
+        if self.fate is EffectKind.WARNED:
             return f"has no effect: {self.note}"
         if self.gates and not any(gate in on for gate in self.gates):
             off = (
@@ -57,20 +57,20 @@ class Row:
         return ""
 
 
-def _applies(path: str, *modules: str, gates: tuple[str, ...] = (), note: str = "", default: str = "") -> Row:
-    return Row(path, Fate.APPLIES, modules, gates, note, default)
+def _applies(path: str, *modules: str, gates: tuple[str, ...] = (), note: str = "", default: str = "") -> FieldEffect:
+    return FieldEffect(path, EffectKind.APPLIES, modules, gates, note, default)
 
 
-def _written(path: str, *modules: str, note: str = "") -> Row:
-    return Row(path, Fate.WRITTEN, modules, note=note)
+def _written(path: str, *modules: str, note: str = "") -> FieldEffect:
+    return FieldEffect(path, EffectKind.WRITTEN, modules, note=note)
 
 
-def _converted(path: str, becomes: str) -> Row:
-    return Row(path, Fate.CONVERTED, note=becomes)
+def _converted(path: str, becomes: str) -> FieldEffect:
+    return FieldEffect(path, EffectKind.CONVERTED, note=becomes)
 
 
-def _warned(path: str, why: str) -> Row:
-    return Row(path, Fate.WARNED, note=why)
+def _warned(path: str, why: str) -> FieldEffect:
+    return FieldEffect(path, EffectKind.WARNED, note=why)
 
 
 NO_MULTIKUEUE: Final = "MultiKueue is not implemented in this version"
@@ -83,7 +83,7 @@ _VARIANTS: Final = ("ConcurrentAdmission",)
 _PREEMPTION_GATES: Final = ("ConcurrentAdmission", "MultiKueueOrchestratedPreemption")
 
 
-def _resource_groups() -> tuple[Row, ...]:
+def _resource_groups() -> tuple[FieldEffect, ...]:
     quota = "spec.resourceGroups[].flavors[].resources[]"
     return (
         _applies("spec.resourceGroups[].coveredResources", "state/specs.py"),
@@ -96,7 +96,7 @@ def _resource_groups() -> tuple[Row, ...]:
 
 
 # Rows of the stored version, by kind.
-ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
     "ClusterQueue": (
         *_resource_groups(),
         _applies("spec.admissionChecksStrategy.admissionChecks[].name", "lifecycle/queues.py", "state/specs.py"),
@@ -225,7 +225,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         _applies("leaderElection.leaderElect", "app/cluster_manager.py"),
         _applies("leaderElection.leaseDuration", "app/options.py"),
         _applies("leaderElection.renewDeadline", "app/options.py"),
-        Row("leaderElection.resourceLock", Fate.REFUSED, note="any value but `leases`"),
+        FieldEffect("leaderElection.resourceLock", EffectKind.REFUSED, note="any value but `leases`"),
         _applies("leaderElection.resourceName", "app/options.py"),
         _applies("leaderElection.resourceNamespace", "app/options.py"),
         _applies("leaderElection.retryPeriod", "app/options.py"),
@@ -275,7 +275,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
 _NO_LONGER_WRITTEN: Final = "never written: it is gone in v1beta2"
 
 # Rows of fields that only v1beta1 has.
-V1BETA1_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+V1BETA1_ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
     "ClusterQueue": (
         _converted("spec.cohort", "spec.cohortName"),
         _converted("spec.admissionChecks", "spec.admissionChecksStrategy"),
@@ -312,7 +312,7 @@ V1BETA1_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
 }
 
 
-def row_of(kind: str, path: str, version: str = "") -> Row | None:
+def row_of(kind: str, path: str, version: str = "") -> FieldEffect | None:
     """The row that covers a field: its own, or that of the nearest block around it."""
     rows = {row.path: row for row in ROWS.get(kind, ())}
     if version == "v1beta1":
@@ -346,7 +346,9 @@ def configuration_warnings(written: Tree, on: Collection[str]) -> Iterator[str]:
 
 
 _SPEAKING: Final = {
-    kind: tuple(row for row in rows if not row.path.startswith("status") and (row.gates or row.fate is Fate.WARNED))
+    kind: tuple(
+        row for row in rows if not row.path.startswith("status") and (row.gates or row.fate is EffectKind.WARNED)
+    )
     for kind, rows in ROWS.items()
     if kind != "Configuration"
 }

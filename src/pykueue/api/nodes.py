@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kubemachinery import selectors
-from kubemachinery.meta import Complaints
+from kubemachinery.meta import Messages
 from kubemachinery.selectors import Labels, Operator, Requirement, Selector
 from pykueue.api.kube import (
     Affinity,
@@ -29,29 +29,29 @@ NAME_FIELD: Final = "metadata.name"
 _FIELD_OPERATORS: Final = (Operator.IN, Operator.NOT_IN)
 
 
-class Term(NamedTuple):
+class NodeTerm(NamedTuple):
     """Demands on a node's labels and fields that must all hold. A malformed term matches no node and says why."""
 
     labels: Selector
     fields: tuple[Requirement, ...] = ()
-    complaints: Complaints = ()
+    messages: Messages = ()
 
     def matches(self, labels: Labels, name: str) -> bool:
-        if self.complaints or not self.labels.matches(labels):
+        if self.messages or not self.labels.matches(labels):
             return False
         # A field other than the name is empty on every node; a node without a name has no fields to look at.
         return not name or all(f.meets(name if f.key == NAME_FIELD else "") for f in self.fields)
 
 
-class Required(NamedTuple):
+class RequiredNodeAffinity(NamedTuple):
     """Where a pod must run: its `nodeSelector` and, if it has one, at least one term of its required affinity."""
 
     exact: tuple[tuple[str, str], ...] = ()
-    terms: tuple[Term, ...] | None = None
+    terms: tuple[NodeTerm, ...] | None = None
 
     @property
-    def complaints(self) -> Complaints:
-        return tuple(complaint for term in self.terms or () for complaint in term.complaints)
+    def messages(self) -> Messages:
+        return tuple(message for term in self.terms or () for message in term.messages)
 
     def matches_selector(self, labels: Labels) -> bool:
         return all(labels.get(key) == value for key, value in self.exact)
@@ -63,20 +63,20 @@ class Required(NamedTuple):
         return self.matches_selector(labels) and self.matches_affinity(labels, name)
 
 
-class Preferred(NamedTuple):
+class PreferredNodeAffinity(NamedTuple):
     """Where a pod would like to run: terms and their weights."""
 
-    terms: tuple[tuple[int, Term], ...] = ()
+    terms: tuple[tuple[int, NodeTerm], ...] = ()
 
     def score(self, labels: Labels, name: str) -> int:
         """The sum of the weights of the terms that this node matches."""
         return sum(weight for weight, term in self.terms if term.matches(labels, name))
 
 
-def required(node_selector: Mapping[str, str], affinity: Affinity | None) -> Required:
+def required(node_selector: Mapping[str, str], affinity: Affinity | None) -> RequiredNodeAffinity:
     """What a pod with this `nodeSelector` and affinity demands of its node."""
     demanded = required_terms(affinity)
-    return Required(tuple(node_selector.items()), None if demanded is None else compile(demanded))
+    return RequiredNodeAffinity(tuple(node_selector.items()), None if demanded is None else compile(demanded))
 
 
 def required_terms(affinity: Affinity | None) -> NodeSelector | None:
@@ -93,14 +93,16 @@ def preferred_terms(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm,
     return affinity.node_affinity.preferred_during_scheduling_ignored_during_execution
 
 
-def compile(selector: NodeSelector) -> tuple[Term, ...]:
+def compile(selector: NodeSelector) -> tuple[NodeTerm, ...]:
     """The terms of which a node must match one. A term without any demand matches no node and is left out."""
     return tuple(_term(term) for term in selector.node_selector_terms if _demands(term))
 
 
-def preferred(terms: Iterable[PreferredSchedulingTerm]) -> Preferred:
+def preferred(terms: Iterable[PreferredSchedulingTerm]) -> PreferredNodeAffinity:
     """The wishes to score nodes with. One without weight or without any demand counts nothing and is left out."""
-    return Preferred(tuple((t.weight, _term(t.preference)) for t in terms if t.weight and _demands(t.preference)))
+    return PreferredNodeAffinity(
+        tuple((t.weight, _term(t.preference)) for t in terms if t.weight and _demands(t.preference))
+    )
 
 
 def related(selector: NodeSelector, keys: Collection[str]) -> NodeSelector | None:
@@ -124,16 +126,16 @@ def _requirement(demand: NodeSelectorRequirement) -> Requirement:
     return Requirement(demand.key, demand.operator, demand.values)
 
 
-def _term(term: NodeSelectorTerm) -> Term:
+def _term(term: NodeSelectorTerm) -> NodeTerm:
     labels = Selector(tuple(map(_requirement, term.match_expressions)))
     fields = tuple(map(_requirement, term.match_fields))
-    complaints = [f"{r.key!r}: {complaint}" for r in labels.requirements for complaint in r.complaints()]
+    messages = [f"{r.key!r}: {message}" for r in labels.requirements for message in r.messages()]
     for field in fields:
         if field.operator not in _FIELD_OPERATORS:
-            complaints.append(f"field {field.key!r}: operator must be one of {', '.join(_FIELD_OPERATORS)}")
+            messages.append(f"field {field.key!r}: operator must be one of {', '.join(_FIELD_OPERATORS)}")
         elif len(field.values) != 1:
-            complaints.append(f"field {field.key!r}: operator {field.operator} needs exactly one value")
-    return Term(labels, fields, tuple(complaints))
+            messages.append(f"field {field.key!r}: operator {field.operator} needs exactly one value")
+    return NodeTerm(labels, fields, tuple(messages))
 
 
 # --- Taints and tolerations -------------------------------------------------------------------------------------------

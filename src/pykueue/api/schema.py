@@ -304,7 +304,7 @@ _SHOWN: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class FieldDescription:
     """One field as a reference page shows it."""
 
     # As in an error message: `spec.podSets[].count`.
@@ -321,15 +321,15 @@ class Line:
     rules: tuple[str, ...]
 
 
-def describe(row: Kind, version: str = "") -> Iterator[Line]:
+def describe(row: Kind, version: str = "") -> Iterator[FieldDescription]:
     """Every field of a kind below the object itself, parents before children, in the order of their names."""
     yield from _lines(_derived(row, version or row.storage.name), "")
 
 
-def _lines(schema: Schema, path: str) -> Iterator[Line]:
+def _lines(schema: Schema, path: str) -> Iterator[FieldDescription]:
     for name, member in schema.get("properties", {}).items():
         place = f"{path}.{name}" if path else name
-        yield Line(
+        yield FieldDescription(
             path=place,
             type=_type(member),
             meaning=member.get("description", ""),

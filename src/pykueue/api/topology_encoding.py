@@ -26,20 +26,20 @@ SLICES_MAX: Final = 1_000
 DOMAINS_PER_SLICE_MAX: Final = 100_000
 
 
-class Domain(NamedTuple):
+class EncodedDomain(NamedTuple):
     """One value per level, from the top down, and how many pods go there."""
 
     values: tuple[str, ...]
     pods: int
 
 
-Domains: TypeAlias = Sequence[Domain]
+EncodedDomains: TypeAlias = Sequence[EncodedDomain]
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def encode(levels: Sequence[str], domains: Domains, *, by_hostname_prefix: bool = True) -> Tree:
+def encode(levels: Sequence[str], domains: EncodedDomains, *, by_hostname_prefix: bool = True) -> Tree:
     """The v1beta2 assignment of `domains`, which have one value for each of `levels`."""
     if not by_hostname_prefix:
         return _assignment(levels, [domains] if domains else [])
@@ -55,16 +55,16 @@ def _written_length(assignment: Tree) -> int:
     return len(json.dumps(assignment, separators=(",", ":")))
 
 
-def _assignment(levels: Sequence[str], slices: Sequence[Domains]) -> Tree:
+def _assignment(levels: Sequence[str], slices: Sequence[EncodedDomains]) -> Tree:
     return {"levels": list(levels), "slices": [_slice(len(levels), domains) for domains in slices]}
 
 
-def _slice(depth: int, domains: Domains) -> Tree:
+def _slice(depth: int, domains: EncodedDomains) -> Tree:
     columns = [_column([domain.values[level] for domain in domains]) for level in range(depth)]
     return {"domainCount": len(domains), "valuesPerLevel": columns, "podCounts": _pod_counts(domains)}
 
 
-def _pod_counts(domains: Domains) -> Tree:
+def _pod_counts(domains: EncodedDomains) -> Tree:
     counts = [domain.pods for domain in domains]
     return {"universal": counts[0]} if len(set(counts)) == 1 else {"individual": counts}
 
@@ -92,12 +92,12 @@ def _common(first: str, second: str) -> str:
     return first[: min(length, len(second))]
 
 
-def _chunks(domains: Domains) -> Iterator[Domains]:
+def _chunks(domains: EncodedDomains) -> Iterator[EncodedDomains]:
     for start in range(0, len(domains), DOMAINS_PER_SLICE_MAX):
         yield domains[start : start + DOMAINS_PER_SLICE_MAX]
 
 
-def _runs_by_prefix(domains: Domains) -> list[Domains]:
+def _runs_by_prefix(domains: EncodedDomains) -> list[EncodedDomains]:
     """Neighbours whose host names share the longest prefix, ending in a dash, that some other host name has too.
 
     When the longest prefixes would make more slices than an assignment may have, shorter ones are tried. If not even
@@ -120,7 +120,7 @@ def _prefixes(hostname: str) -> list[str]:
     return [hostname[: at + 1] for at, letter in enumerate(hostname[:-1]) if letter == "-"]
 
 
-def _runs(domains: Domains, keys: Sequence[str]) -> list[Domains]:
+def _runs(domains: EncodedDomains, keys: Sequence[str]) -> list[EncodedDomains]:
     starts = [at for at, key in enumerate(keys) if at == 0 or key != keys[at - 1]]
     return [domains[start:end] for start, end in pairwise([*starts, len(domains)])]
 
@@ -128,13 +128,13 @@ def _runs(domains: Domains, keys: Sequence[str]) -> list[Domains]:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def decode(assignment: object) -> list[Domain] | None:
+def decode(assignment: object) -> list[EncodedDomain] | None:
     """The domains of a v1beta2 assignment in their order, or `None` when its parts do not add up to any."""
     levels = unstructured.get(assignment, "levels")
     slices = unstructured.get(assignment, "slices")
     if not isinstance(levels, list) or not isinstance(slices, list):
         return None
-    domains: list[Domain] = []
+    domains: list[EncodedDomain] = []
     for piece in slices:
         read = _read_slice(piece, len(levels))
         if read is None:
@@ -143,7 +143,7 @@ def decode(assignment: object) -> list[Domain] | None:
     return domains
 
 
-def _read_slice(piece: object, depth: int) -> list[Domain] | None:
+def _read_slice(piece: object, depth: int) -> list[EncodedDomain] | None:
     size = unstructured.integer(unstructured.get(piece, "domainCount"))
     columns = unstructured.get(piece, "valuesPerLevel")
     if size is None or not 0 < size <= DOMAINS_PER_SLICE_MAX or not isinstance(columns, list) or len(columns) != depth:
@@ -156,7 +156,7 @@ def _read_slice(piece: object, depth: int) -> list[Domain] | None:
     if len(values) != depth:
         return None
     rows: Iterator[tuple[str, ...]] = zip(*values, strict=True) if values else iter([()] * size)
-    return [Domain(row, count) for row, count in zip(rows, counts, strict=True)]
+    return [EncodedDomain(row, count) for row, count in zip(rows, counts, strict=True)]
 
 
 def _read_column(column: object, size: int) -> list[str] | None:

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from kubemachinery import codec
 from pykueue.api import kube, kueue, labels, topology_encoding
-from pykueue.api.topology_encoding import Domain
+from pykueue.api.topology_encoding import EncodedDomain
 
 Place = Mapping[str, str]
 
@@ -42,7 +42,7 @@ def is_gated(pod: kube.Pod) -> bool:
     return any(gate.name == labels.TOPOLOGY_GATE for gate in pod.spec.scheduling_gates)
 
 
-def decoded(assignment: kueue.TopologyAssignment) -> tuple[tuple[str, ...], list[Domain]]:
+def decoded(assignment: kueue.TopologyAssignment) -> tuple[tuple[str, ...], list[EncodedDomain]]:
     """The levels and the domains of an assignment."""
     return assignment.levels, topology_encoding.decode(codec.to_tree(assignment)) or []
 
@@ -53,11 +53,15 @@ def _group(pod_set: kueue.PodSet) -> str:
 
 
 def _by_rank(
-    pods: Sequence[kube.Pod], pod_set: kueue.PodSet, levels: tuple[str, ...], domains: Sequence[Domain], offset: int
-) -> list[tuple[kube.Pod, Domain]] | None:
+    pods: Sequence[kube.Pod],
+    pod_set: kueue.PodSet,
+    levels: tuple[str, ...],
+    domains: Sequence[EncodedDomain],
+    offset: int,
+) -> list[tuple[kube.Pod, EncodedDomain]] | None:
     ends = list(accumulate(domain.pods for domain in domains))
     at: dict[int, kube.Pod] = {}
-    found: list[tuple[kube.Pod, Domain]] = []
+    found: list[tuple[kube.Pod, EncodedDomain]] = []
     for pod in pods:
         rank = _rank(pod, pod_set, offset)
         if rank is None or rank in at or not 0 <= rank < min(pod_set.count, ends[-1] if ends else 0):
@@ -90,16 +94,16 @@ def _index(pod: kube.Pod, label: str) -> int | None:
 
 
 def _in_order(
-    pods: Sequence[kube.Pod], levels: tuple[str, ...], domains: Sequence[Domain]
-) -> list[tuple[kube.Pod, Domain]]:
+    pods: Sequence[kube.Pod], levels: tuple[str, ...], domains: Sequence[EncodedDomain]
+) -> list[tuple[kube.Pod, EncodedDomain]]:
     waiting = iter([pod for pod in pods if is_gated(pod)])
     placed = [pod for pod in pods if not is_gated(pod)]
-    found: list[tuple[kube.Pod, Domain]] = []
+    found: list[tuple[kube.Pod, EncodedDomain]] = []
     for domain in domains:
         room = domain.pods - sum(_sits_in(pod, levels, domain) for pod in placed)
         found += [(pod, domain) for _, pod in zip(range(max(0, room)), waiting, strict=False)]
     return found
 
 
-def _sits_in(pod: kube.Pod, levels: tuple[str, ...], domain: Domain) -> bool:
+def _sits_in(pod: kube.Pod, levels: tuple[str, ...], domain: EncodedDomain) -> bool:
     return all(pod.spec.node_selector.get(level) == value for level, value in zip(levels, domain.values, strict=True))

@@ -97,7 +97,7 @@ def _affinity_obstacle(terms: NodeTerms, flavor: FlavorSpec) -> FlavorFinding | 
     alternatives = nodes.compile(related)
     if any(term.matches(flavor.node_labels, "") for term in alternatives):
         return None
-    complaints = [complaint for term in alternatives for complaint in term.complaints]
-    if complaints:
-        return FlavorFinding(Cause.BROKEN, flavor.name, detail=f"node affinity is malformed: {complaints[0]}")
+    messages = [message for term in alternatives for message in term.messages]
+    if messages:
+        return FlavorFinding(Cause.BROKEN, flavor.name, detail=f"node affinity is malformed: {messages[0]}")
     return FlavorFinding(Cause.NOT_ELIGIBLE, flavor.name, detail=f"flavor {flavor.name} doesn't match node affinity")

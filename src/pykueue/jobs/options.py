@@ -12,7 +12,7 @@ from kubemachinery import meta, selectors
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.selectors import Selector
 from pykueue.api import config
-from pykueue.api.validation import Gates
+from pykueue.api.validation import ValidationGates
 from pykueue.lifecycle.facts import LifecycleOptions
 
 GATES: Final[Mapping[str, str]] = {
@@ -45,7 +45,7 @@ class IntegrationOptions:
     label_keys_to_copy: tuple[str, ...] = ()
     keep_deactivated: Nanoseconds | None = None  # None: for ever
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
-    validation: Gates = field(default_factory=Gates)
+    validation: ValidationGates = field(default_factory=ValidationGates)
 
     assign_queue_labels: bool = True
     default_priority_class: bool = True
@@ -81,7 +81,7 @@ class IntegrationOptions:
             label_keys_to_copy=integrations.label_keys_to_copy,
             keep_deactivated=None if kept is None else meta.parse_duration(kept),
             lifecycle=LifecycleOptions.of(configuration, gates),
-            validation=msgspec.convert(dict(gates), Gates),
+            validation=msgspec.convert(dict(gates), ValidationGates),
             **{name: gates[gate] for name, gate in GATES.items()},
         )
 

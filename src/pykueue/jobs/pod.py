@@ -19,7 +19,7 @@ from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, labels, registry
-from pykueue.api.conditions import PodCondition
+from pykueue.api.conditions import PodConditionType
 from pykueue.api.validation import field_error, job_metadata, topology_annotations
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
@@ -222,10 +222,10 @@ def _marked(pod: Tree, order: Stop) -> Tree:
     kept = [
         dict(condition)
         for _, condition in unstructured.entries(pod, "status", "conditions")
-        if condition.get("type") != PodCondition.TERMINATION_TARGET
+        if condition.get("type") != PodConditionType.TERMINATION_TARGET
     ]
     condition = {
-        "type": str(PodCondition.TERMINATION_TARGET),
+        "type": str(PodConditionType.TERMINATION_TARGET),
         "status": "True",
         "reason": reason,
         "message": order.message,

@@ -79,7 +79,7 @@ _PLURALS: Final = {"is": "are", "has": "have", "lacks": "lack"}
 class PodDemand:
     """What a pod demands of a node."""
 
-    required: nodes.Required
+    required: nodes.RequiredNodeAffinity
     tolerations: tuple[kube.Toleration, ...]
     asked: Mapping[str, Amount]
 

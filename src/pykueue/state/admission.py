@@ -48,5 +48,5 @@ def _assignment(pod_set: AssignedPodSet, by_hostname_prefix: bool) -> dict[str, 
 
 
 def _placement(placement: TopologyPlacement, by_hostname_prefix: bool) -> dict[str, Any]:
-    domains = [topology_encoding.Domain(domain.values, domain.count) for domain in placement.domains]
+    domains = [topology_encoding.EncodedDomain(domain.values, domain.count) for domain in placement.domains]
     return topology_encoding.encode(placement.levels, domains, by_hostname_prefix=by_hostname_prefix)

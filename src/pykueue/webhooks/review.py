@@ -18,7 +18,7 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue import features
 from pykueue.api import defaults, effects, kueue, validation
-from pykueue.api.validation import Gates
+from pykueue.api.validation import ValidationGates
 from pykueue.jobs import admission
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.kinds import JobIntegration, JobKinds
@@ -81,7 +81,7 @@ class WebhookOptions:
     on: frozenset[str] = frozenset(name for name, is_on in features.DEFAULTS.items() if is_on)
 
     @property
-    def gates(self) -> Gates:
+    def gates(self) -> ValidationGates:
         return self.jobs.validation
 
     @classmethod

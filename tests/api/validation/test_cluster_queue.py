@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.field_errors import ErrorType
-from pykueue.api.validation import Gates, validate_create, validate_update, warnings
+from pykueue.api.validation import ValidationGates, validate_create, validate_update, warnings
 
 Tree = dict[str, Any]
 
@@ -72,7 +72,7 @@ def test_a_check_that_was_wrong_before_may_stay_while_the_flavors_do() -> None:
     old = cluster_queue(resourceGroups=[group(1, 1)], admissionChecksStrategy=STALE)
     new = cluster_queue(resourceGroups=[group(1, 1)], admissionChecksStrategy=STALE, stopPolicy="Hold")
     assert validate_update(new, old) == []
-    strict = Gates(reject_updates_to_cq_with_invalid_on_flavors=True)
+    strict = ValidationGates(reject_updates_to_cq_with_invalid_on_flavors=True)
     assert paths(validate_update(new, old, strict)) == [ON_FLAVORS]
 
 
@@ -90,7 +90,7 @@ def test_the_refusal_names_the_flavors_there_are() -> None:
 
 # --- Concurrent admission ---------------------------------------------------------------------------------------------
 
-CONCURRENT = Gates(concurrent_admission=True)
+CONCURRENT = ValidationGates(concurrent_admission=True)
 
 
 def policy(mode: str = "TryPreferredFlavors", **constraints: str) -> Tree:
@@ -146,7 +146,7 @@ def test_the_policy_of_concurrent_admission_cannot_change() -> None:
 
 # --- Warnings ---------------------------------------------------------------------------------------------------------
 
-EXCLUDING = Gates(cluster_queue_exclude_resource_prefixes=True)
+EXCLUDING = ValidationGates(cluster_queue_exclude_resource_prefixes=True)
 
 
 def test_leaving_out_what_everybody_counts_is_warned_about() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pykueue.api.validation import Gates, admission_gates, job_metadata, topology_annotations
+from pykueue.api.validation import ValidationGates, admission_gates, job_metadata, topology_annotations
 
 Tree = dict[str, Any]
-GATES = Gates()
+GATES = ValidationGates()
 PREFIX = "kueue.x-k8s.io/"
 
 
@@ -62,7 +62,7 @@ def test_a_kind_refuses_what_it_does_not_support() -> None:
 
 
 def test_a_name_too_long_for_a_label_is_read_from_the_annotation_whatever_the_gate() -> None:
-    off = Gates(workload_identifier_annotations=False)
+    off = ValidationGates(workload_identifier_annotations=False)
     short, long = job({"prebuilt_workload_name": "w"}), job({"prebuilt_workload_name": "w" * 64})
     assert job_metadata.prebuilt_name(short, off) == ""
     assert job_metadata.prebuilt_name(short, GATES) == "w"
@@ -146,7 +146,7 @@ def test_a_queue_name_cannot_be_removed_where_a_default_would_take_its_place(
 
 
 @pytest.mark.parametrize(
-    ("written", "complaints"),
+    ("written", "messages"),
     [
         ("", 0),
         ("example.com/budget", 0),
@@ -160,9 +160,9 @@ def test_a_queue_name_cannot_be_removed_where_a_default_would_take_its_place(
         (f"example.com/{'b' * 52}", 1),
     ],
 )
-def test_gates_are_a_list_of_domains_with_paths(written: str, complaints: int) -> None:
+def test_gates_are_a_list_of_domains_with_paths(written: str, messages: int) -> None:
     errors = list(admission_gates.validate_create(job({"admission_gated_by": written})))
-    assert paths(errors) == [note("admission-gated-by")] * complaints
+    assert paths(errors) == [note("admission-gated-by")] * messages
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_topology_annotations(notes: Tree, refused: list[str]) -> None:
 
 def test_layers_need_their_gate() -> None:
     metadata = job({LAYERS: layers(("a", 1))})["metadata"]
-    errors = topology_annotations.validate(metadata, "metadata", Gates(tas_multi_layer_topology=False))
+    errors = topology_annotations.validate(metadata, "metadata", ValidationGates(tas_multi_layer_topology=False))
     assert paths(errors) == [AT_LAYERS]
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from pykueue.api.validation import Gates, validate_create, validate_update, warnings
+from pykueue.api.validation import ValidationGates, validate_create, validate_update, warnings
 
 Tree = dict[str, Any]
 
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 SINCE = "2025-01-01T00:00:00Z"
 RESERVED = {"type": "QuotaReserved", "status": "True", "reason": "R", "message": "", "lastTransitionTime": SINCE}
-ALL_OFF = Gates(
+ALL_OFF = ValidationGates(
     workload_validation_for_pod_set_metadata=False,
     workload_validate_resources_are_non_negative=False,
     tas_validate_workload_slice_size=False,
@@ -83,7 +83,7 @@ def test_metadata_of_a_template_is_checked_unless_the_gate_is_off() -> None:
 def test_an_elastic_workload_has_no_smaller_count() -> None:
     assert validate_create(workload(pod_set(minCount=1))) == []
     assert paths(validate_create(workload(pod_set(minCount=1), annotations=ELASTIC))) == ["spec.podSets"]
-    off = Gates(elastic_jobs_via_workload_slices=False)
+    off = ValidationGates(elastic_jobs_via_workload_slices=False)
     assert validate_create(workload(pod_set(minCount=1), annotations=ELASTIC), off) == []
 
 
@@ -108,7 +108,9 @@ def test_a_slice_has_a_topology_and_a_size(request_: Tree, refused: list[str]) -
 def test_fewer_pods_than_were_granted_fit_unless_the_gate_is_off() -> None:
     old, new = reserved(pod_set(count=2)), reserved(pod_set(count=1))
     assert validate_update(new, old) == []
-    assert paths(validate_update(new, old, Gates(elastic_jobs_via_workload_slices=False))) == ["spec.podSets.0"]
+    assert paths(validate_update(new, old, ValidationGates(elastic_jobs_via_workload_slices=False))) == [
+        "spec.podSets.0"
+    ]
 
 
 def test_a_quantity_spelt_another_way_is_no_change() -> None:
@@ -175,7 +177,7 @@ def test_where_the_pods_go_may_be_found_out_later() -> None:
     old = reserved(assignments=[assignment(delayedTopologyRequest="Pending")])
     new = reserved(assignments=[assignment(delayedTopologyRequest="Ready", topologyAssignment={"levels": ["rack"]})])
     assert validate_update(new, old) == []
-    assert paths(validate_update(new, old, Gates(topology_aware_scheduling=False))) == ["status.admission"]
+    assert paths(validate_update(new, old, ValidationGates(topology_aware_scheduling=False))) == ["status.admission"]
 
 
 def test_an_admission_may_appear_and_vanish() -> None:
@@ -253,7 +255,7 @@ def test_the_slice_of_an_elastic_job_goes_where_the_old_one_runs() -> None:
 def test_a_priority_boost_is_a_whole_number(boost: str, refused: bool) -> None:
     tree = workload(annotations={"kueue.x-k8s.io/priority-boost": boost})
     expected = ["metadata.annotations[kueue.x-k8s.io/priority-boost]"] if refused else []
-    assert paths(validate_create(tree, Gates(priority_boost=True))) == expected
+    assert paths(validate_create(tree, ValidationGates(priority_boost=True))) == expected
     assert validate_create(tree) == [], "without the gate nobody reads it"
 
 
@@ -274,6 +276,6 @@ def test_preemption_gates_without_a_feature_gate_are_warned_about() -> None:
     tree["spec"]["preemptionGates"] = [{"name": "g"}]
     told = "spec.preemptionGates has no effect while the gates"
     assert [each.startswith(told) for each in warnings(tree)] == [True]
-    assert warnings(tree, Gates(concurrent_admission=True)) == []
-    assert warnings(tree, Gates(multi_kueue_orchestrated_preemption=True)) == []
+    assert warnings(tree, ValidationGates(concurrent_admission=True)) == []
+    assert warnings(tree, ValidationGates(multi_kueue_orchestrated_preemption=True)) == []
     assert warnings(workload()) == []

@@ -26,7 +26,7 @@ class NamedFormat:
     """A name, and the complaint about a text, empty where there is none."""
 
     name: str
-    complaint: Callable[[str], str]
+    message: Callable[[str], str]
 
 
 declare(NamedFormat, types.FORMAT)
@@ -35,14 +35,14 @@ declare(NamedFormat, types.FORMAT)
 def _shape(pattern: str, length_max: int, words: str, *, prefix: bool = False) -> Callable[[str], str]:
     compiled = re.compile(pattern)
 
-    def complaint(text: str) -> str:
+    def message(text: str) -> str:
         # A prefix may end in the dash that the generated part will follow.
         whole = f"{text[:-2]}a" if prefix and len(text) > 1 and text.endswith("-") else text
         if len(text) > length_max:
             return f"must be no more than {length_max} characters"
         return "" if compiled.fullmatch(whole) else f"must be {words}"
 
-    return complaint
+    return message
 
 
 def _qualified_name(text: str) -> str:
@@ -85,8 +85,8 @@ def _is_uuid(text: str) -> bool:
 
 
 _FORMATS: Final = {
-    name: NamedFormat(name, complaint)
-    for name, complaint in {
+    name: NamedFormat(name, message)
+    for name, message in {
         "dns1123Label": _shape(_LABEL, 63, "a DNS label"),
         "dns1123Subdomain": _shape(_SUBDOMAIN, 253, "a DNS subdomain"),
         "dns1035Label": _shape(_LABEL_1035, 63, "a DNS label that begins with a letter"),
@@ -109,8 +109,8 @@ def _named(name: str) -> Optional:
 
 
 def _validate(format_: NamedFormat, text: str) -> Optional:
-    complaint = format_.complaint(text)
-    return some([complaint]) if complaint else NONE
+    message = format_.message(text)
+    return some([message]) if message else NONE
 
 
 def _constant(format_: NamedFormat) -> Callable[[], NamedFormat]:

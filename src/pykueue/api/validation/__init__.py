@@ -21,11 +21,11 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import conversion, own_schemas
 from pykueue.api.validation import cluster_queue, cohort, metadata, resource_flavor, workload
 from pykueue.api.validation.default_local_queue import asks_for_local_queues, default_local_queue_conflicts
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 from pykueue.api.validation.reading import filled, unreadable
 
 __all__ = [
-    "Gates",
+    "ValidationGates",
     "asks_for_local_queues",
     "default_local_queue_conflicts",
     "filled",
@@ -37,15 +37,15 @@ __all__ = [
     "warnings",
 ]
 
-_GATES: Final = Gates()
+_GATES: Final = ValidationGates()
 
 
 class _Rules(Protocol):
     """What the module of a kind offers."""
 
-    def validate_create(self, tree: Tree, gates: Gates) -> Iterator[FieldError]: ...
+    def validate_create(self, tree: Tree, gates: ValidationGates) -> Iterator[FieldError]: ...
 
-    def validate_update(self, new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]: ...
+    def validate_update(self, new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]: ...
 
 
 _BY_KIND: Final[dict[str, _Rules]] = {
@@ -64,19 +64,19 @@ def structural_errors(tree: Tree, old: Tree | None = None) -> list[FieldError]:
     return [*metadata.object_metadata(tree), *schema.validate(tree, old)]
 
 
-def validate_create(tree: Tree, gates: Gates = _GATES) -> list[FieldError]:
+def validate_create(tree: Tree, gates: ValidationGates = _GATES) -> list[FieldError]:
     """What our webhook has against creating `tree`."""
     rules = _BY_KIND.get(unstructured.text(tree.get("kind")))
     return [] if rules is None else list(rules.validate_create(_hub(tree), gates))
 
 
-def validate_update(new: Tree, old: Tree, gates: Gates = _GATES) -> list[FieldError]:
+def validate_update(new: Tree, old: Tree, gates: ValidationGates = _GATES) -> list[FieldError]:
     """What our webhook has against `new` in place of `old`, or a status against the one before."""
     rules = _BY_KIND.get(unstructured.text(new.get("kind")))
     return [] if rules is None else list(rules.validate_update(_hub(new), _hub(old), gates))
 
 
-def validate(tree: Tree, old: Tree | None = None, gates: Gates = _GATES) -> list[FieldError]:
+def validate(tree: Tree, old: Tree | None = None, gates: ValidationGates = _GATES) -> list[FieldError]:
     """What a server with our webhook would have against `tree`, first the schema and then the rules."""
     errors = structural_errors(tree, old)
     if errors:
@@ -84,7 +84,7 @@ def validate(tree: Tree, old: Tree | None = None, gates: Gates = _GATES) -> list
     return validate_create(tree, gates) if old is None else validate_update(tree, old, gates)
 
 
-def warnings(tree: Tree, gates: Gates = _GATES, *, only_declared: bool = False) -> list[str]:
+def warnings(tree: Tree, gates: ValidationGates = _GATES, *, only_declared: bool = False) -> list[str]:
     """What to tell whoever writes `tree`, without refusing it."""
     match tree.get("kind"):
         case "ClusterQueue":

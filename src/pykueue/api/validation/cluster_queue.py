@@ -9,7 +9,7 @@ from kubemachinery import selectors, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api.validation import field_error, metadata, quotas
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 from pykueue.api.validation.semantic_equality import same
 
 FLAVORS_MAX: Final = 256
@@ -25,13 +25,13 @@ _CHECKS: Final = "spec.admissionChecksStrategy.admissionChecks"
 _CONCURRENT: Final = "spec.concurrentAdmissionPolicy"
 
 
-def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+def validate_create(tree: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     spec = unstructured.mapping(tree.get("spec"))
     yield from _spec(spec, gates)
     yield from _checks_on_known_flavors(spec, {})
 
 
-def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+def validate_update(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     spec, old_spec = unstructured.mapping(new.get("spec")), unstructured.mapping(old.get("spec"))
     yield from _spec(spec, gates)
     tolerated = {} if gates.reject_updates_to_cq_with_invalid_on_flavors else _flavors_by_check(spec, old_spec)
@@ -41,8 +41,8 @@ def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
         yield field_error.immutable(_CONCURRENT, policy)
 
 
-def _spec(spec: Mapping[str, Any], gates: Gates) -> Iterator[FieldError]:
-    limits = quotas.Limits("cohort", has_parent=bool(spec.get("cohortName")), lends_at_most_nominal=True)
+def _spec(spec: Mapping[str, Any], gates: ValidationGates) -> Iterator[FieldError]:
+    limits = quotas.QuotaContext("cohort", has_parent=bool(spec.get("cohortName")), lends_at_most_nominal=True)
     yield from quotas.resource_groups(spec.get("resourceGroups"), _GROUPS, limits)
     yield from _namespace_selector(spec.get("namespaceSelector"))
     yield from quotas.fair_sharing(spec.get("fairSharing"), "spec.fairSharing")
@@ -136,7 +136,7 @@ def _migration(migration: object, known: list[str]) -> Iterator[FieldError]:
         yield field_error.invalid(f"{path}.lastAcceptableFlavorName", last, "must be a flavor of this ClusterQueue")
 
 
-def warnings(tree: Tree, gates: Gates, *, only_declared: bool = False) -> Iterator[str]:
+def warnings(tree: Tree, gates: ValidationGates, *, only_declared: bool = False) -> Iterator[str]:
     """What is allowed and probably not meant. `only_declared`: quota counts only what a queue declares (KEP-7513)."""
     if not gates.concurrent_admission and unstructured.get(tree, "spec", "concurrentAdmissionPolicy") is not None:
         yield f"{_CONCURRENT} has no effect while the gate ConcurrentAdmission is off"

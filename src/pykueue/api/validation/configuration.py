@@ -191,8 +191,8 @@ def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErro
     for index, mapping in unstructured.entries(tree, "resources", "deviceClassMappings"):
         path = f"resources.deviceClassMappings[{index}]"
         name = unstructured.text(mapping.get("name"))
-        for complaint in meta.check_qualified_name(name):
-            yield FieldError(f"{path}.name", ErrorType.INVALID, complaint, name)
+        for message in meta.check_qualified_name(name):
+            yield FieldError(f"{path}.name", ErrorType.INVALID, message, name)
         if name in names:
             yield FieldError(f"{path}.name", ErrorType.DUPLICATE, "is mapped already", name)
         names.add(name)
@@ -203,8 +203,8 @@ def _device_classes(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErro
             yield FieldError(f"{path}.deviceClassNames", ErrorType.REQUIRED, "must name at least one device class")
         for position, device_class in enumerate(own):
             place, charged = f"{path}.deviceClassNames[{position}]", classes.get(device_class, set())
-            for complaint in meta.check_qualified_name(device_class):
-                yield FieldError(place, ErrorType.INVALID, complaint, device_class)
+            for message in meta.check_qualified_name(device_class):
+                yield FieldError(place, ErrorType.INVALID, message, device_class)
             if device_class in own[:position] or charged & {counter, ""} or (charged and not counter):
                 yield FieldError(place, ErrorType.DUPLICATE, "counts as a resource already", device_class)
         for device_class in own:
@@ -229,8 +229,8 @@ def _device_sources(mapping: Mapping[str, Any], path: str, gates: Mapping[str, b
         rules = {"counter": meta.check_label_name, "capacity": meta.check_qualified_name}
         inner = source[chosen[0]]
         for key, check in (("name", rules[chosen[0]]), ("driver", meta.check_subdomain_name)):
-            for complaint in check(unstructured.text(inner.get(key))):
-                yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorType.INVALID, complaint, inner.get(key))
+            for message in check(unstructured.text(inner.get(key))):
+                yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorType.INVALID, message, inner.get(key))
         if not unstructured.get(inner, "deviceSelector", "cel", "expression"):
             path_of_expression = f"{place}.{chosen[0]}.deviceSelector.cel.expression"
             yield FieldError(path_of_expression, ErrorType.REQUIRED, "must say which devices are meant")
@@ -255,8 +255,8 @@ def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         }
         for name, check in checks.items():
             value = unstructured.text(unstructured.get(tree, "internalCertManagement", name))
-            for complaint in check(value):
-                yield FieldError(f"internalCertManagement.{name}", ErrorType.INVALID, complaint, value)
+            for message in check(value):
+                yield FieldError(f"internalCertManagement.{name}", ErrorType.INVALID, message, value)
 
 
 # What can be asked for by name. The names without a hash are older spellings of those with one.
@@ -302,8 +302,8 @@ def _tls(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
 
 def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
     origin = unstructured.text(unstructured.get(tree, "multiKueue", "origin"))
-    for complaint in meta.check_label_value(origin):
-        yield FieldError("multiKueue.origin", ErrorType.INVALID, complaint, origin)
+    for message in meta.check_label_value(origin):
+        yield FieldError("multiKueue.origin", ErrorType.INVALID, message, origin)
     incremental = unstructured.get(tree, "multiKueue", "incrementalDispatcherConfig") is not None
     if incremental and unstructured.get(tree, "multiKueue", "dispatcherName") != labels.DISPATCHER_INCREMENTAL:
         message = f"is only for the dispatcher {labels.DISPATCHER_INCREMENTAL}"
@@ -365,8 +365,8 @@ def _metric_labels(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError
             yield FieldError(f"{path}.sourceAnnotationKey", ErrorType.INVALID, "cannot be set beside sourceLabelKey")
         # Without a source the name is the key of the label that is read.
         for key in [key for key in ("sourceLabelKey", "sourceAnnotationKey") if row.get(key)] or ["name"]:
-            for complaint in meta.check_qualified_name(unstructured.text(row.get(key))):
-                yield FieldError(f"{path}.{key}", ErrorType.INVALID, complaint, row.get(key))
+            for message in meta.check_qualified_name(unstructured.text(row.get(key))):
+                yield FieldError(f"{path}.{key}", ErrorType.INVALID, message, row.get(key))
         tracked = unstructured.sequence(row.get("trackedValues"))
         if kind == MetricLabelSource.WORKLOAD and not 1 <= len(tracked) <= 12:
             yield FieldError(f"{path}.trackedValues", ErrorType.INVALID, "must name 1 to 12 values for a Workload")

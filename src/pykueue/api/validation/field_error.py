@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubemachinery.meta import Complaints
+from kubemachinery.meta import Messages
 
 NOT_NEGATIVE: Final = "must not be negative"
 IMMUTABLE: Final = "must not change"
@@ -16,8 +16,8 @@ def invalid(path: str, value: object, why: str) -> FieldError:
     return FieldError(path, ErrorType.INVALID, why, value)
 
 
-def invalid_each(path: str, value: object, complaints: Complaints) -> Iterable[FieldError]:
-    return [invalid(path, value, complaint) for complaint in complaints]
+def invalid_each(path: str, value: object, messages: Messages) -> Iterable[FieldError]:
+    return [invalid(path, value, message) for message in messages]
 
 
 def immutable(path: str, value: object) -> FieldError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Gates(msgspec.Struct, frozen=True, rename="pascal"):
+class ValidationGates(msgspec.Struct, frozen=True, rename="pascal"):
     """How the gates stand. `msgspec.convert(all_gates, Gates)` takes them from a mapping by their public names."""
 
     admission_gated_by: bool = True

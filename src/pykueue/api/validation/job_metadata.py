@@ -22,7 +22,7 @@ from pykueue.api.labels import (
     QUEUE_NAME,
 )
 from pykueue.api.validation import admission_gates, field_error
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 from pykueue.api.validation.workload_status import is_elastic
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -44,7 +44,9 @@ def annotation_path(name: str) -> str:
     return f"metadata.annotations[{name}]"
 
 
-def validate_create(tree: Tree, gates: Gates, *, takes_prebuilt: bool, takes_elastic: bool) -> Iterator[FieldError]:
+def validate_create(
+    tree: Tree, gates: ValidationGates, *, takes_prebuilt: bool, takes_elastic: bool
+) -> Iterator[FieldError]:
     """`takes_prebuilt`, `takes_elastic`: whether the kind of job supports Workloads made elsewhere, and slices."""
     yield from queue_name(tree)
     yield from prebuilt_workload(tree, gates, supported=takes_prebuilt)
@@ -58,7 +60,7 @@ def validate_create(tree: Tree, gates: Gates, *, takes_prebuilt: bool, takes_ela
 def validate_update(
     new: Tree,
     old: Tree,
-    gates: Gates,
+    gates: ValidationGates,
     *,
     suspended: bool,
     was_suspended: bool,
@@ -100,7 +102,7 @@ def _queue_name_change(new: Tree, old: Tree, *, suspended: bool, default_queue_e
         )
 
 
-def prebuilt_name(tree: object, gates: Gates) -> str:
+def prebuilt_name(tree: object, gates: ValidationGates) -> str:
     """The Workload that a job brings along: as an annotation, or as a label where the name is short enough for one."""
     return (
         annotation(tree, PREBUILT_WORKLOAD_NAME)
@@ -109,7 +111,7 @@ def prebuilt_name(tree: object, gates: Gates) -> str:
     )
 
 
-def prebuilt_path(tree: object, gates: Gates) -> str:
+def prebuilt_path(tree: object, gates: ValidationGates) -> str:
     return (
         annotation_path(PREBUILT_WORKLOAD_NAME)
         if _prebuilt_is_annotation(tree, gates)
@@ -117,12 +119,12 @@ def prebuilt_path(tree: object, gates: Gates) -> str:
     )
 
 
-def _prebuilt_is_annotation(tree: object, gates: Gates) -> bool:
+def _prebuilt_is_annotation(tree: object, gates: ValidationGates) -> bool:
     name = annotation(tree, PREBUILT_WORKLOAD_NAME)
     return bool(name) and (gates.workload_identifier_annotations or len(name) > meta.LABEL_LENGTH)
 
 
-def prebuilt_workload(tree: Tree, gates: Gates, *, supported: bool) -> Iterator[FieldError]:
+def prebuilt_workload(tree: Tree, gates: ValidationGates, *, supported: bool) -> Iterator[FieldError]:
     path = prebuilt_path(tree, gates)
     holder = "annotations" if _prebuilt_is_annotation(tree, gates) else "labels"
     yield from _named_object(unstructured.get(tree, "metadata", holder, PREBUILT_WORKLOAD_NAME), path)

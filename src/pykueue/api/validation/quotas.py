@@ -16,7 +16,7 @@ _VANISHING_WEIGHT: Final = quantity.parse("1n")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QuotaContext:
     """Under which circumstances the groups stand: who the parent is, and what the holder may lend."""
 
     parent_word: str
@@ -45,7 +45,7 @@ def not_negative(value: object, path: str) -> Iterator[FieldError]:
         yield field_error.invalid(path, value, field_error.NOT_NEGATIVE)
 
 
-def resource_groups(value: object, path: str, limits: Limits) -> Iterator[FieldError]:
+def resource_groups(value: object, path: str, limits: QuotaContext) -> Iterator[FieldError]:
     """No resource and no flavor twice, whatever the group; quotas in the order of the covered resources."""
     seen_resources: set[str] = set()
     seen_flavors: set[str] = set()
@@ -66,7 +66,9 @@ def resource_groups(value: object, path: str, limits: Limits) -> Iterator[FieldE
             seen_flavors.add(name)
 
 
-def _flavor_quotas(flavor: Mapping[str, Any], covered: list[str], path: str, limits: Limits) -> Iterator[FieldError]:
+def _flavor_quotas(
+    flavor: Mapping[str, Any], covered: list[str], path: str, limits: QuotaContext
+) -> Iterator[FieldError]:
     # Lists of different lengths are for the schema to refuse.
     for (k, quota), name in zip(unstructured.entries(flavor, "resources"), covered, strict=False):
         place = f"{path}.resources[{k}]"
@@ -81,7 +83,7 @@ def _flavor_quotas(flavor: Mapping[str, Any], covered: list[str], path: str, lim
             yield from _lending(quota, f"{place}.lendingLimit")
 
 
-def _limit(value: object, path: str, limits: Limits) -> Iterator[FieldError]:
+def _limit(value: object, path: str, limits: QuotaContext) -> Iterator[FieldError]:
     if value is None:
         return
     yield from not_negative(value, path)
@@ -98,10 +100,10 @@ def _lending(quota: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 def fair_sharing(value: object, path: str) -> Iterator[FieldError]:
     """A weight is not negative, and either nothing or more than what arithmetic would round to nothing."""
     weight = unstructured.get(value, "weight")
-    complaints = list(not_negative(weight, path))
-    yield from complaints
+    errors = list(not_negative(weight, path))
+    yield from errors
     read = amount(weight)
-    if not complaints and read and read <= _VANISHING_WEIGHT:
+    if not errors and read and read <= _VANISHING_WEIGHT:
         yield field_error.invalid(path, weight, "a weight must be 0 or more than 1n")
 
 

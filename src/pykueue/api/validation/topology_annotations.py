@@ -13,7 +13,7 @@ from kubemachinery.field_errors import FieldError
 from pykueue.api import labels
 from pykueue.api.validation import field_error
 from pykueue.api.validation import metadata as names
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 
 REQUIRED: Final = labels.PODSET_REQUIRED_TOPOLOGY
 PREFERRED: Final = labels.PODSET_PREFERRED_TOPOLOGY
@@ -38,7 +38,7 @@ class Layer(NamedTuple):
     size: int
 
 
-def validate(metadata: object, path: str, gates: Gates) -> Iterator[FieldError]:
+def validate(metadata: object, path: str, gates: ValidationGates) -> Iterator[FieldError]:
     """What is wrong with the topology annotations of the metadata at `path`."""
     said = unstructured.texts(unstructured.get(metadata, "annotations"))
     place = f"{path}.annotations"
@@ -79,7 +79,7 @@ def _slices(said: Mapping[str, str], place: str) -> Iterator[FieldError]:
         yield field_error.forbidden(place, f"may only be set together with {SLICE_TOPOLOGY}")
 
 
-def _layers(said: Mapping[str, str], annotations: str, gates: Gates) -> Iterator[FieldError]:
+def _layers(said: Mapping[str, str], annotations: str, gates: ValidationGates) -> Iterator[FieldError]:
     place = f"{annotations}[{LAYERS}]"
     if not gates.tas_multi_layer_topology:
         yield field_error.forbidden(place, "needs the feature gate TASMultiLayerTopology")

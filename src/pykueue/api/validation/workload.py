@@ -14,7 +14,7 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import admission_gates, field_error, metadata, quotas, workload_status
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 from pykueue.api.validation.semantic_equality import same
 from pykueue.api.validation.workload_status import is_elastic, reserves_quota
 
@@ -23,11 +23,11 @@ _INT32: Final = range(-(2**31), 2**31)
 _SIGNED: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
-def validate_create(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+def validate_create(tree: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     yield from _validate(tree, None, gates)
 
 
-def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+def validate_update(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     yield from _validate(new, old, gates)
     if reserves_quota(old):
         yield from _frozen_pod_sets(new, old, gates)
@@ -36,7 +36,7 @@ def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
         yield from admission_gates.validate_update(new, old)
 
 
-def _validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
+def _validate(tree: Tree, old: Tree | None, gates: ValidationGates) -> Iterator[FieldError]:
     yield from _pod_sets(tree, gates)
     yield from workload_status.validate(tree, old, gates)
     if gates.admission_gated_by:
@@ -45,7 +45,7 @@ def _validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError
         yield from _priority_boost(tree)
 
 
-def _pod_sets(tree: Tree, gates: Gates) -> Iterator[FieldError]:
+def _pod_sets(tree: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     flexible = 0
     for i, pod_set in unstructured.entries(tree, "spec", "podSets"):
         yield from _pod_set(pod_set, f"{_POD_SETS}[{i}]", gates)
@@ -56,7 +56,7 @@ def _pod_sets(tree: Tree, gates: Gates) -> Iterator[FieldError]:
         yield field_error.invalid(_POD_SETS, flexible, "an elastic Workload cannot have a minCount")
 
 
-def _pod_set(pod_set: Mapping[str, Any], path: str, gates: Gates) -> Iterator[FieldError]:
+def _pod_set(pod_set: Mapping[str, Any], path: str, gates: ValidationGates) -> Iterator[FieldError]:
     template = unstructured.mapping(pod_set.get("template"))
     if gates.workload_validation_for_pod_set_metadata:
         place = f"{path}.template.metadata"
@@ -79,7 +79,7 @@ def _resource_holders(template: Mapping[str, Any], path: str) -> Iterator[tuple[
     yield unstructured.get(template, "spec", "resources"), f"{path}.resources"
 
 
-def _resources(resources: object, path: str, gates: Gates) -> Iterator[FieldError]:
+def _resources(resources: object, path: str, gates: ValidationGates) -> Iterator[FieldError]:
     for name, value in unstructured.mapping(resources).items():
         place = f"{path}[{name}]"
         if name == "pods":
@@ -109,7 +109,7 @@ def _priority_boost(tree: Tree) -> Iterator[FieldError]:
         yield field_error.invalid(f"metadata.annotations[{labels.PRIORITY_BOOST}]", boost, why)
 
 
-def _frozen_pod_sets(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+def _frozen_pod_sets(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     """Quota was reserved for these very pods. Fewer of them, as in an elastic job that shrinks, still fit."""
     pod_sets, before = ([*unstructured.entries(tree, "spec", "podSets")] for tree in (new, old))
     if len(pod_sets) != len(before):
@@ -125,7 +125,7 @@ def _frozen_pod_sets(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]
             yield field_error.immutable(f"{_POD_SETS}.{i}", dict(pod_set))
 
 
-def warnings(tree: Tree, gates: Gates) -> Iterator[str]:
+def warnings(tree: Tree, gates: ValidationGates) -> Iterator[str]:
     """What is allowed and has no effect."""
     has_gates = gates.concurrent_admission or gates.multi_kueue_orchestrated_preemption
     if not has_gates and unstructured.get(tree, "spec", "preemptionGates"):

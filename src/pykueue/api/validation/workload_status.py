@@ -10,7 +10,7 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import field_error, metadata, quotas, scheduling
-from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.gates import ValidationGates
 from pykueue.api.validation.semantic_equality import same
 
 _ADMISSION: Final = "status.admission"
@@ -26,7 +26,7 @@ def reserves_quota(tree: object) -> bool:
     )
 
 
-def is_elastic(tree: object, gates: Gates) -> bool:
+def is_elastic(tree: object, gates: ValidationGates) -> bool:
     """Whether the Workload is a slice of a job that may grow and shrink while it runs."""
     return (
         gates.elastic_jobs_via_workload_slices
@@ -44,7 +44,7 @@ def _pod_set_counts(tree: object) -> dict[str, int]:
 # --- What must hold at any time ---------------------------------------------------------------------------------------
 
 
-def validate(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
+def validate(tree: Tree, old: Tree | None, gates: ValidationGates) -> Iterator[FieldError]:
     if reserves_quota(tree):
         yield from _admission(tree, old)
     yield from _reclaimable_pods(tree, old, gates)
@@ -78,7 +78,7 @@ def _shared_evenly(usage: object, count: int, path: str) -> Iterator[FieldError]
             yield field_error.invalid(f"{path}[{name}]", value, f"cannot be shared evenly by {count} pods")
 
 
-def _reclaimable_pods(tree: Tree, old: Tree | None, gates: Gates) -> Iterator[FieldError]:
+def _reclaimable_pods(tree: Tree, old: Tree | None, gates: ValidationGates) -> Iterator[FieldError]:
     known = _pod_set_counts(tree)
     before = _reclaimable(old)
     for _, reclaimable in unstructured.entries(tree, "status", "reclaimablePods"):
@@ -115,7 +115,7 @@ def _pod_set_updates(check: Mapping[str, Any], known: Mapping[str, int], path: s
 # --- What may not change ----------------------------------------------------------------------------------------------
 
 
-def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+def validate_update(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     if reserves_quota(new) and reserves_quota(old):
         yield from _reclaimed_stays_reclaimed(new, old, gates)
     yield from _frozen_admission(new, old, gates)
@@ -123,7 +123,7 @@ def validate_update(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
     yield from _nominated_cluster(new, old, gates)
 
 
-def _reclaimed_stays_reclaimed(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+def _reclaimed_stays_reclaimed(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     """Others may already use what was given back. Only a pod set that shrank counts anew."""
     shrunk = _shrunk_pod_sets(new, gates)
     now = _reclaimable(new)
@@ -139,7 +139,7 @@ def _reclaimed_stays_reclaimed(new: Tree, old: Tree, gates: Gates) -> Iterator[F
             )
 
 
-def _shrunk_pod_sets(tree: Tree, gates: Gates) -> set[str]:
+def _shrunk_pod_sets(tree: Tree, gates: ValidationGates) -> set[str]:
     """Pod sets of an elastic Workload that are smaller now than when they were admitted."""
     if not is_elastic(tree, gates):
         return set()
@@ -152,7 +152,7 @@ def _shrunk_pod_sets(tree: Tree, gates: Gates) -> set[str]:
     }
 
 
-def _frozen_admission(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+def _frozen_admission(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     """An admission is given and taken back as a whole; only where its pods go may be found out, or found anew."""
     admission, before = unstructured.get(new, "status", "admission"), unstructured.get(old, "status", "admission")
     if admission is None or before is None:
@@ -185,7 +185,7 @@ def _frozen_pod_set_updates(new: Tree, old: Tree) -> Iterator[FieldError]:
                 yield field_error.immutable(f"{_CHECKS}[{i}].podSetUpdates", updates)
 
 
-def _nominated_cluster(new: Tree, old: Tree, gates: Gates) -> Iterator[FieldError]:
+def _nominated_cluster(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     replaces = unstructured.get(new, "metadata", "annotations", labels.WORKLOAD_SLICE_REPLACEMENT_FOR)
     if gates.elastic_jobs_via_workload_slices and replaces:
         # The new slice of an elastic job goes where the old one runs, without another round of nominations.

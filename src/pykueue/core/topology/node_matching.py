@@ -28,11 +28,11 @@ def match(tree: DomainTree, terms: NodeTerms, tolerations: tuple[kube.Toleration
     """Ask every node; leaves that are not single nodes all take part, whatever their nodes look like."""
     total = len(tree.nodes)
     affinity = None if terms.required_affinity is None else nodes.compile(terms.required_affinity)
-    demanded = nodes.Required(terms.node_selector, affinity)
+    demanded = nodes.RequiredNodeAffinity(terms.node_selector, affinity)
     wishes = nodes.preferred(terms.preferred_affinity if with_scores else ())
-    complaints = [*demanded.complaints, *(complaint for _, term in wishes.terms for complaint in term.complaints)]
-    if complaints:
-        return Match((), Exclusions(nodes=total), problem=f"node affinity is malformed: {'; '.join(complaints)}")
+    messages = [*demanded.messages, *(message for _, term in wishes.terms for message in term.messages)]
+    if messages:
+        return Match((), Exclusions(nodes=total), problem=f"node affinity is malformed: {'; '.join(messages)}")
     if not tree.is_host:
         return Match(None, Exclusions(nodes=total))
 
@@ -56,7 +56,7 @@ def match(tree: DomainTree, terms: NodeTerms, tolerations: tuple[kube.Toleration
     return Match(None if len(leaves) == total else tuple(leaves), exclusions, scores)
 
 
-def _scores(tree: DomainTree, leaves: list[int], wishes: nodes.Preferred) -> tuple[int, ...]:
+def _scores(tree: DomainTree, leaves: list[int], wishes: nodes.PreferredNodeAffinity) -> tuple[int, ...]:
     """Per leaf the summed weight of the wishes its node fulfils; 0 where the pod may not run anyway."""
     scores = [0] * len(tree.nodes)
     for leaf in leaves:
