@@ -1,8 +1,8 @@
-"""The algorithm on one page: heads in, decisions out (§5).
+"""The scheduling cycle: heads in, decisions out (rules CY, see docs/rules/scheduling.md).
 
-    nominate    each head alone, against the same picture: flavors, victims, a place on the nodes
-    order       who is processed first
-    process     one by one on a picture that fills up: admit, preempt, defer, reserve, or skip
+    nominate    each head alone, against the same snapshot: flavors, preemption targets, a placement on the nodes
+    order       which entry is processed first
+    process     one by one, on a snapshot that fills up: admit, preempt, defer, reserve capacity, or skip
 
 A cycle changes no Workload and leaves the snapshot as it was. What it learned about a head, the position at which the
 next scan of its flavors continues included, is part of the decision; `state` stores it.
@@ -10,7 +10,7 @@ next scan of its flavors continues included, is part of the decision; `state` st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -35,11 +35,12 @@ from pykueue.core.decision import (
 from pykueue.core.nomination import Nominator, has_lost_node
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget
+from pykueue.core.queue import UsageByNumber
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods
 from pykueue.core.workload import AssignedPodSet, Reservation, ScanPosition, WorkloadInfo
 
-# What Kueue writes of entries that lost to an earlier entry of the cycle; the last two are ours.
+# Messages for entries that lost to an earlier entry of the cycle. The first two are Kueue's, the last two are ours.
 _OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
 _NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
 _STILL_HELD: Final = "Its quota is still used by workloads that are being preempted"
@@ -48,7 +49,7 @@ _LEFT_OUT: Final = "Another workload of the ClusterQueue was processed first in 
 
 @dataclass(frozen=True, slots=True)
 class NominationRefusal:
-    """Why a head is not even nominated (§5.2)."""
+    """Why a head is refused without an assignment ([CY9])."""
 
     reason: QuotaReservedReason
     message: str
@@ -57,7 +58,8 @@ class NominationRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A Workload that the cycle is to decide. `refusal` is what is known against it beforehand (namespace, limits)."""
+    """A Workload for the cycle to decide. `refusal` is set where `state` already found it inadmissible (namespace
+    selector, invalid requests). `is_preemptor`: targets were issued for it, and it waits for them ([QU6])."""
 
     workload: WorkloadInfo
     is_preemptor: bool = False
@@ -72,15 +74,18 @@ class _Fits(Enum):
 
 @dataclass(slots=True)
 class CycleEntry:
-    """A head after nomination."""
+    """A head after nomination: what it would get, and the preemption targets that make it possible.
+
+    Processing replaces `assignment` and `targets` where an earlier entry invalidated them.
+    """
 
     head: Head
     queue: Queue
     assignment: Assignment
     targets: list[PreemptionTarget]
     placed: tuple[PlacedPods, ...] = ()
-    keeps_scan_position: bool = True  # of where the search for flavors stopped
-    rank: Rank = ()  # where the order without fair sharing put it
+    keeps_scan_position: bool = True  # off: the next scan starts at the first flavor ([FL23])
+    rank: Rank = ()  # its place in the order without fair sharing
     recomputation: Recomputation | None = None
     skips_preemption: bool = False
 
@@ -98,11 +103,11 @@ class CycleEntry:
 
     @property
     def scan_position(self) -> ScanPosition | None:
-        """Where the next scan of its flavors continues; None: at the first."""
+        """Where the next scan of its flavors continues; None: at the first flavor."""
         return self.assignment.scan_position if self.keeps_scan_position else None
 
-    def quota_usage(self) -> Mapping[int, int]:
-        """[CY2] A reservation counts already."""
+    def quota_usage(self) -> UsageByNumber:
+        """What it adds to the quota in use: nothing in a second pass, whose reservation counts already ([CY2])."""
         return {} if self.workload.reservation is not None else self.assignment.usage
 
 
@@ -110,20 +115,20 @@ def run(snapshot: Snapshot, heads: Iterable[Head], policy: SchedulingPolicy, now
     """Decide every head and return the decisions in the order in which the heads were processed, then those that were
     not processed. The snapshot and the Workloads are afterwards as they were.
 
-    A head whose evaluation raises an exception is set aside, and the cycle starts over without it: because nothing was
+    A head whose evaluation raises an exception is removed, and the cycle starts over without it: because nothing was
     changed, the other heads get the decisions that they would get if it did not exist.
     """
-    sound, set_aside = list(heads), list[Decision]()
+    remaining, failed = list(heads), list[Decision]()
     while True:
         try:
-            return [*Cycle(snapshot, policy, now).run(sound), *set_aside]
-        except _Unjudged as failure:
-            sound = [head for head in sound if head is not failure.head]
-            set_aside.append(_set_aside(failure))
+            return [*Cycle(snapshot, policy, now).run(remaining), *failed]
+        except _EvaluationFailed as failure:
+            remaining = [head for head in remaining if head is not failure.head]
+            failed.append(_failed(failure))
 
 
-class _Unjudged(Exception):
-    """Judging this head came to a bad end; the cause says how."""
+class _EvaluationFailed(Exception):
+    """The evaluation of this head raised an exception, which is the cause of this one."""
 
     def __init__(self, head: Head) -> None:
         super().__init__(head.workload.key)
@@ -131,44 +136,61 @@ class _Unjudged(Exception):
 
 
 @contextmanager
-def _judging(head: Head) -> Iterator[None]:
+def _evaluating(head: Head) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _Unjudged(head) from error
+        raise _EvaluationFailed(head) from error
 
 
-def _set_aside(failure: _Unjudged) -> Decision:
+def _failed(failure: _EvaluationFailed) -> Decision:
     workload, error = failure.head.workload, failure.__cause__
-    message = f"could not be judged ({type(error).__name__}: {error}) and is left out until it changes"
+    message = f"Evaluation failed ({type(error).__name__}: {error}). The workload is skipped until it changes"
+    decision = _not_admitted(workload, QuotaReservedReason.PENDING_EVALUATION, Requeue.SET_ASIDE, message)
+    return replace(decision, failure=error)
+
+
+def _not_admitted(
+    workload: WorkloadInfo,
+    reason: QuotaReservedReason,
+    requeue: Requeue,
+    message: str,
+    assignment: Assignment | None = None,
+) -> Wait | SecondPassFailed:
+    """The decision for a Workload that gets nothing in this cycle: it waits; a second pass keeps its reservation and
+    is repeated. Its scan position is unchanged unless the caller replaces it."""
+    explanation = () if assignment is None else assignment.explanation()
     if workload.reservation is not None:
         return SecondPassFailed(
             workload=workload.key,
             cluster_queue=workload.cluster_queue,
+            explanation=explanation,
             scan_position=workload.scan_position,
-            failure=error,
             message=message,
         )
     return Wait(
         workload=workload.key,
         cluster_queue=workload.cluster_queue,
+        explanation=explanation,
         scan_position=workload.scan_position,
-        failure=error,
-        reason=QuotaReservedReason.PENDING_EVALUATION,
-        requeue=Requeue.SET_ASIDE,
+        reason=reason,
+        requeue=requeue,
         message=message,
     )
 
 
 class Cycle:
+    """One cycle. The snapshot is written on while it runs, and restored at its end."""
+
     def __init__(self, snapshot: Snapshot, policy: SchedulingPolicy, now: Nanoseconds) -> None:
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
         self.nominator = Nominator(snapshot, policy, now)
-        self.issued: dict[str, Reservation] = {}  # victims of this cycle so far
-        self.vanished: dict[str, Reservation] = {}  # those that are to be preempted later, by somebody of this cycle
-        self.claims: list[tuple[Queue, Mapping[int, int], tuple[PlacedPods, ...]]] = []  # of entries that have to wait
+        self.issued: dict[str, Reservation] = {}  # targets that entries of this cycle preempt now
+        self.deferred: dict[str, Reservation] = {}  # targets that an entry of this cycle preempts once checks passed
+        # Capacity kept for entries that have to wait; it counts as used for every later entry.
+        self.claims: list[tuple[Queue, UsageByNumber, tuple[PlacedPods, ...]]] = []
 
     def run(self, heads: Iterable[Head]) -> list[Decision]:
         mark = self.snapshot.mark()
@@ -181,18 +203,19 @@ class Cycle:
         refused: list[Decision] = []
         entries: list[CycleEntry] = []
         for head in heads:
-            with _judging(head):
+            with _evaluating(head):
                 refusal = self._refusal(head)
             if refusal is not None:
-                refused.append(self._refuse(head, refusal))
+                reason = self._reported_reason(refusal.reason)
+                refused.append(_not_admitted(head.workload, reason, refusal.requeue, refusal.message))
                 continue
             queue = self.snapshot.queues[head.workload.cluster_queue]
-            with _judging(head):
+            with _evaluating(head):
                 assignment, targets = self.nominator.find(head.workload, queue, head.workload.scan_position)
             entries.append(CycleEntry(head, queue, assignment, targets))
         decided: dict[str, Decision] = {}
         for entry in self._in_order(entries):
-            with _judging(entry.head):
+            with _evaluating(entry.head):
                 decision = self._process(entry)
             decided[entry.workload.key] = replace(
                 decision,
@@ -209,6 +232,8 @@ class Cycle:
         return [*decided.values(), *left_out, *refused]
 
     def _in_order(self, entries: Sequence[CycleEntry]) -> Iterator[CycleEntry]:
+        """The entries in the order of processing: fixed beforehand, or, with fair sharing, found entry by entry,
+        because every admission changes the shares."""
         if self.policy.is_fair:
             return ordering.tournament(entries, self.policy, self.snapshot)
         for entry in entries:
@@ -218,6 +243,7 @@ class Cycle:
     # Nomination.
 
     def _refusal(self, head: Head) -> NominationRefusal | None:
+        """Why the head is not nominated, None where it is ([CY9])."""
         workload = head.workload
         if workload.details.has_failed_checks:
             return NominationRefusal(QuotaReservedReason.PENDING_EVALUATION, "The workload has failed admission checks")
@@ -229,14 +255,14 @@ class Cycle:
         if self.policy.concurrent_admission and variants.is_unmarked_parent(workload, self.snapshot.queues[name]):
             # It is about to be marked as a parent. Until the mark is seen, it must not take quota itself.
             return NominationRefusal(
-                QuotaReservedReason.PENDING_EVALUATION, "its variants compete for quota in its place"
+                QuotaReservedReason.PENDING_EVALUATION, "The variants of the workload compete for quota in its place"
             )
         return head.refusal
 
     # Processing.
 
     def _process(self, entry: CycleEntry) -> Decision:
-        """§5.6, step by step: what is against it, and otherwise what it gets."""
+        """Decide one entry: the first reason against it, otherwise what it gets ([CY13])."""
         if self.policy.concurrent_admission and variants.better_sibling(entry.workload, entry.queue) is not None:
             why = "A more favorable variant is already admitted"
             return self._skip(entry, why, QuotaReservedReason.PENDING_EVALUATION)
@@ -244,7 +270,7 @@ class Cycle:
         return self._unassigned(entry) or self._overtaken(entry, fits) or self._granted(entry)
 
     def _unassigned(self, entry: CycleEntry) -> Decision | None:
-        """It has no flavors, or none that it could have now."""
+        """The decision for an entry that has no flavors, or none that it could use now; None for any other."""
         workload, mode = entry.workload, entry.assignment.mode
         if self.policy.node_replacement_fail_fast and has_lost_node(workload) and mode is not FlavorAssignmentMode.FIT:
             return Evict(workload=workload.key, cluster_queue=entry.queue.name, nodes=workload.details.unhealthy_nodes)
@@ -252,7 +278,7 @@ class Cycle:
             return self._wait(entry, entry.assignment.reason or QuotaReservedReason.NO_MATCHING_FLAVOR, Requeue.NO_FIT)
         if mode is FlavorAssignmentMode.PREEMPT:
             if not entry.targets:
-                self._reserve_claim(entry)
+                self._reserve_capacity(entry)
                 return self._wait(entry, QuotaReservedReason.WAITING_FOR_QUOTA, Requeue.PREEMPTION_NO_CANDIDATES)
             has_gates = self.policy.concurrent_admission or self.policy.orchestrated_preemption
             if has_gates and workload.details.has_closed_gate:
@@ -260,6 +286,8 @@ class Cycle:
                 why = "Workload requires preemption, but it's gated"
                 return self._wait(entry, QuotaReservedReason.ADMISSION_GATED, Requeue.PREEMPTION_GATED, why)
         if mode is FlavorAssignmentMode.DEFERRED_FIT:
+            # It needs the quota that targets of an earlier entry will release. Without the claim a later entry could
+            # take that quota, and this one would preempt again in the next cycle.
             entry.keeps_scan_position = False
             self._claim(entry, entry.quota_usage())
             return self._wait(
@@ -271,24 +299,28 @@ class Cycle:
         return None
 
     def _overtaken(self, entry: CycleEntry, fits: _Fits) -> Decision | None:
-        """An earlier entry of this cycle took its preemption targets or its quota."""
+        """The decision for an entry that lost its preemption targets or its quota to an earlier entry; None for any
+        other."""
         if self._has_taken_targets(entry):
             entry.skips_preemption = True
             return self._skip(entry, _OVERLAP)
         if fits is not _Fits.YES:
             entry.skips_preemption = entry.assignment.mode is FlavorAssignmentMode.PREEMPT
             return self._skip(entry, _NO_LONGER_FITS)
+        # W2: `fits` counts the quota of issued targets as free, but those Workloads still run. Only an entry that waits
+        # for them may count on it; one that is admitted now would overbook the nodes.
         must_fit_now = (
             entry.assignment.mode is FlavorAssignmentMode.FIT and bool(self.issued) and self.policy.departures
         )
-        if must_fit_now and self._fits_beside_victims(entry) is not _Fits.YES:
+        if must_fit_now and self._fits_beside_targets(entry) is not _Fits.YES:
             return self._skip(entry, f"{_NO_LONGER_FITS}. {_STILL_HELD}")
         return None
 
     def _granted(self, entry: CycleEntry) -> Decision:
-        """Room is made for it, or it gets the room there is."""
+        """The decision for an entry that fits, now or once its targets are evicted. What it gets is used from here on
+        for every later entry."""
         workload, mode = entry.workload, entry.assignment.mode
-        victims = tuple(
+        targets = tuple(
             TargetWorkload(
                 target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted
             )
@@ -298,15 +330,15 @@ class Cycle:
         if mode is FlavorAssignmentMode.PREEMPT and deferred_preemption.may_wait(
             workload, entry.queue, entry.assignment.recorded()
         ):
-            self._hide(entry)
+            self._share_usage_with_targets(entry)
             self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
-            return self._admit(entry, assumes=victims)
+            return self._admit(entry, assumed_targets=targets)
         for target in entry.targets:
             self.issued[target.reservation.key] = target.reservation
         if mode is FlavorAssignmentMode.PREEMPT:
             entry.keeps_scan_position = False
             self._claim(entry, entry.quota_usage())
-            return self._preempt(entry, victims)
+            return self._preempt(entry, targets)
         self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
         sibling = variants.worse_sibling(workload, entry.queue) if self.policy.concurrent_admission else None
         if sibling is not None:
@@ -314,21 +346,25 @@ class Cycle:
         return self._admit(entry)
 
     def _refresh(self, entry: CycleEntry) -> _Fits:
-        """§5.7 Assign anew where earlier entries took the victims or the place; whether it fits then."""
+        """Recompute the assignment where earlier entries took its targets or its placement; whether it fits then
+        ([CY14])."""
         is_shared = any(target.reservation.key in self.issued for target in entry.targets)
         recomputes_targets = self._has_taken_targets(entry) and self.policy.recompute_on_overlap
         fits = self._fits(entry)
         if recomputes_targets:
             mark = self.snapshot.mark()
-            for victim in self.issued.values():
-                self.snapshot.remove(victim)
-            with self.snapshot.treating_as_ended((*self.issued, *self.vanished)):
-                self._assign_anew(entry)
+            # Targets that will be evicted anyway are treated as ended: their quota is free to plan with, and a second
+            # entry must not name them as its own.
+            for target in self.issued.values():
+                self.snapshot.remove(target)
+            with self.snapshot.treating_as_ended((*self.issued, *self.deferred)):
+                self._recompute(entry)
             self.snapshot.undo(mark)
+            # It fits only because the targets of an earlier entry will end, so it has to wait for them.
             if is_shared and entry.assignment.mode is FlavorAssignmentMode.FIT:
                 entry.assignment.set_mode(FlavorAssignmentMode.DEFERRED_FIT)
         elif fits is _Fits.NO_PLACE and self.policy.recompute_placement:
-            self._assign_anew(entry)
+            self._recompute(entry)
         else:
             return fits
         fits = self._fits(entry)
@@ -338,7 +374,7 @@ class Cycle:
 
     def _has_taken_targets(self, entry: CycleEntry) -> bool:
         """Whether an earlier entry of this cycle preempts one of its targets, now or once checks have passed."""
-        return any(t.reservation.key in self.issued or t.reservation.key in self.vanished for t in entry.targets)
+        return any(t.reservation.key in self.issued or t.reservation.key in self.deferred for t in entry.targets)
 
     def _recomputation(self, entry: CycleEntry, fits: _Fits) -> Recomputation:
         if entry.assignment.mode is FlavorAssignmentMode.DEFERRED_FIT:
@@ -347,48 +383,50 @@ class Cycle:
             return Recomputation.NEW_TARGETS
         return Recomputation.SKIPPED
 
-    def _assign_anew(self, entry: CycleEntry) -> None:
-        """[CY6] From the first flavor, but never to another flavor than the one nominated."""
+    def _recompute(self, entry: CycleEntry) -> None:
+        """Assign again from the first flavor, but never another flavor than the one nominated: the entry's place in the
+        order was decided by it ([CY6])."""
         pinned = entry.assignment.pinned()
         entry.assignment, entry.targets = self.nominator.find(entry.workload, entry.queue, None, pinned or None)
 
     def _fits(self, entry: CycleEntry) -> _Fits:
-        """[CY1] With the victims issued so far, and its own, gone."""
+        """Whether it fits with the targets issued so far, and its own, removed ([CY1])."""
         entry.placed = entry.assignment.placed(entry.queue, entry.workload.reservation, self.snapshot.fleet)
-        gone = dict(self.issued)
-        gone.update((target.reservation.key, target.reservation) for target in entry.targets)
+        removed = dict(self.issued)
+        removed.update((target.reservation.key, target.reservation) for target in entry.targets)
         mark = self.snapshot.mark()
         own = entry.queue.node.tree
-        for reservation in gone.values():
-            # Victims in other trees free no quota here, only room on nodes.
+        for reservation in removed.values():
+            # Targets in other trees release no quota here, only capacity on nodes.
             if reservation.placed or self.snapshot.queues[reservation.cluster_queue].node.tree is own:
                 self.snapshot.remove(reservation)
-        fits = self._has_room(entry)
+        fits = self._fits_now(entry)
         self.snapshot.undo(mark)
         return fits
 
-    def _fits_beside_victims(self, entry: CycleEntry) -> _Fits:
-        """W2: whoever is admitted at once must have room while the victims of others still run. What those others are
-        to get does not count: they wait."""
+    def _fits_beside_targets(self, entry: CycleEntry) -> _Fits:
+        """Whether it fits while the targets of other entries still run (W2). What those entries will get does not
+        count: they wait."""
         mark = self.snapshot.mark()
         for queue, usage, placed in self.claims:
             self.snapshot.withdraw(queue, usage.items(), placed)
         for target in entry.targets:
             self.snapshot.remove(target.reservation)
-        fits = self._has_room(entry)
+        fits = self._fits_now(entry)
         self.snapshot.undo(mark)
         return fits
 
-    def _has_room(self, entry: CycleEntry) -> _Fits:
-        """Whether the entry fits on the picture as it stands."""
+    def _fits_now(self, entry: CycleEntry) -> _Fits:
+        """Whether the entry fits on the snapshot as it is."""
         if any(amount > quota.available(entry.queue.node, n) for n, amount in entry.quota_usage().items()):
             return _Fits.NO_QUOTA
         if entry.placed and not self.snapshot.fleet.fits(entry.placed):
             return _Fits.NO_PLACE
         return _Fits.YES
 
-    def _reserve_claim(self, entry: CycleEntry) -> None:
-        """[CY8] A queue that cannot count on reclaiming keeps others off what its head is waiting for."""
+    def _reserve_capacity(self, entry: CycleEntry) -> None:
+        """Keep capacity for a head that found no targets, where its ClusterQueue cannot always reclaim: otherwise
+        smaller Workloads of the cohort could take whatever becomes free, for ever ([CY8])."""
         spec, node = entry.queue.spec, entry.queue.node
         if spec.preemption.can_always_reclaim and not (self.policy.prioritize_preemptors and entry.is_preemptor):
             return
@@ -406,17 +444,18 @@ class Cycle:
                     claim[number] = max(0, claim[number])  # W16
         self._claim(entry, claim)
 
-    def _claim(self, entry: CycleEntry, usage: Mapping[int, int]) -> None:
-        """Room that the entry is to get, kept from everybody behind it for the rest of the cycle."""
+    def _claim(self, entry: CycleEntry, usage: UsageByNumber) -> None:
+        """Count usage that the entry will have as used, for all later entries of the cycle."""
         self.claims.append((entry.queue, usage, entry.placed))
         self.snapshot.assume(entry.queue, usage.items(), entry.placed)
 
-    def _hide(self, entry: CycleEntry) -> None:
-        """From now on the victims and their successor count together; and nobody else in this cycle may have them."""
-        victims = [target.reservation for target in entry.targets]
-        self.vanished.update((victim.key, victim) for victim in victims)
-        for victim, hidden in deferred_preemption.hide(entry.queue, entry.quota_usage(), victims):
-            queue = self.snapshot.queues[victim.cluster_queue]
+    def _share_usage_with_targets(self, entry: CycleEntry) -> None:
+        """From now on the entry and its deferred targets count together, as the larger of the two ([CY19]). No other
+        entry of the cycle may have the same targets: their quota is promised once."""
+        targets = [target.reservation for target in entry.targets]
+        self.deferred.update((target.key, target) for target in targets)
+        for target, hidden in deferred_preemption.hide(entry.queue, entry.quota_usage(), targets):
+            queue = self.snapshot.queues[target.cluster_queue]
             number = queue.node.tree.number
             self.snapshot.withdraw(queue, [(number(*pair), amount) for pair, amount in hidden.items()])
 
@@ -436,11 +475,11 @@ class Cycle:
             workload=workload.key,
             cluster_queue=entry.queue.name,
             explanation=entry.assignment.explanation(),
-            reason=self._told(QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS),
+            reason=self._reported_reason(QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS),
             migrates=sibling.key,
         )
 
-    def _admit(self, entry: CycleEntry, assumes: tuple[TargetWorkload, ...] = ()) -> Admit:
+    def _admit(self, entry: CycleEntry, assumed_targets: tuple[TargetWorkload, ...] = ()) -> Admit:
         workload, assignment = entry.workload, entry.assignment
         pod_sets = assignment.recorded()
         old = next((target.reservation for target in entry.targets if target.reason is None), None)
@@ -450,79 +489,44 @@ class Cycle:
             explanation=assignment.explanation(),
             pod_sets=pod_sets,
             placed=assignment.placed(entry.queue, None, self.snapshot.fleet),
-            is_admitted=not assumes and is_admitted(workload, entry.queue, pod_sets),
+            is_admitted=not assumed_targets and is_admitted(workload, entry.queue, pod_sets),
             was_admitted=workload.reservation is not None and workload.reservation.admitted,
             is_second_pass=workload.reservation is not None,
             replaces_node=bool(workload.details.unhealthy_nodes) and workload.reservation is not None,
             replaces=old.key if old is not None else "",
             borrowing_level=assignment.level,
-            assumed_targets=assumes,
+            assumed_targets=assumed_targets,
         )
 
-    def _preempt(self, entry: CycleEntry, victims: tuple[TargetWorkload, ...]) -> Decision:
-        workload = entry.workload
-        if workload.reservation is not None:
-            return SecondPassFailed(
-                workload=workload.key,
-                cluster_queue=entry.queue.name,
-                explanation=entry.assignment.explanation(),
-                targets=victims,
-                message="",
-            )
+    def _preempt(self, entry: CycleEntry, targets: tuple[TargetWorkload, ...]) -> Decision:
+        reason = QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS
+        waiting = self._wait(entry, reason, Requeue.PENDING_PREEMPTION)
+        if isinstance(waiting, SecondPassFailed):
+            return replace(waiting, targets=targets)
         return Preempt(
-            workload=workload.key,
+            workload=entry.workload.key,
             cluster_queue=entry.queue.name,
-            explanation=entry.assignment.explanation(),
-            reason=self._told(QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS),
-            targets=victims,
+            explanation=waiting.explanation,
+            reason=waiting.reason,
+            targets=targets,
         )
 
     def _skip(
         self, entry: CycleEntry, message: str, reason: QuotaReservedReason = QuotaReservedReason.WAITING_FOR_QUOTA
     ) -> Decision:
-        """[CY3] Straight back into the queue; the scan goes on where it was, unless that is switched off."""
+        """Requeue an entry that lost to an earlier one: its scan of the flavors continues where it was, unless the gate
+        FlavorFungibilityPreserveScanProgress is off ([CY3])."""
         if not self.policy.preserve_scan_progress:
             entry.keeps_scan_position = False
         return self._wait(entry, reason, Requeue.FAILED_AFTER_NOMINATION, message)
 
-    def _wait(self, entry: CycleEntry, reason: QuotaReservedReason, requeue: Requeue, message: str = "") -> Decision:
-        workload = entry.workload
-        if workload.reservation is not None:
-            return SecondPassFailed(
-                workload=workload.key,
-                cluster_queue=entry.queue.name,
-                explanation=entry.assignment.explanation(),
-                message=message,
-            )
-        return Wait(
-            workload=workload.key,
-            cluster_queue=entry.queue.name,
-            explanation=entry.assignment.explanation(),
-            reason=self._told(reason),
-            requeue=requeue,
-            message=message,
-        )
-
-    def _refuse(self, head: Head, refusal: NominationRefusal) -> Decision:
-        workload = head.workload
-        if workload.reservation is not None:
-            return SecondPassFailed(
-                workload=workload.key,
-                cluster_queue=workload.cluster_queue,
-                scan_position=workload.scan_position,
-                message=refusal.message,
-            )
-        return Wait(
-            workload=workload.key,
-            cluster_queue=workload.cluster_queue,
-            scan_position=workload.scan_position,
-            reason=self._told(refusal.reason),
-            requeue=refusal.requeue,
-            message=refusal.message,
-        )
+    def _wait(
+        self, entry: CycleEntry, reason: QuotaReservedReason, requeue: Requeue, message: str = ""
+    ) -> Wait | SecondPassFailed:
+        return _not_admitted(entry.workload, self._reported_reason(reason), requeue, message, entry.assignment)
 
     def _left_out(self, entry: CycleEntry) -> Decision:
-        """An entry that the order never came to: fair sharing takes one of each queue."""
+        """The decision for an entry that the order did not reach: fair sharing takes one entry per ClusterQueue."""
         return self._wait(
             entry,
             QuotaReservedReason.PENDING_EVALUATION,
@@ -530,15 +534,16 @@ class Cycle:
             _LEFT_OUT if all(not pod_set.findings for pod_set in entry.assignment.pod_sets) else "",
         )
 
-    def _told(self, reason: QuotaReservedReason) -> QuotaReservedReason:
+    def _reported_reason(self, reason: QuotaReservedReason) -> QuotaReservedReason:
+        """The reason as the condition reports it: Pending where precise reasons are switched off."""
         return reason if self.policy.precise_reasons else QuotaReservedReason.PENDING
 
 
 def is_admitted(workload: WorkloadInfo, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:
-    """§10.2 Whether nothing is left to wait for: every check that its flavors require is listed, every check listed is
-    Ready, and no placement is outstanding."""
+    """Whether a Workload with this assignment is admitted at once: every check that its flavors require is listed,
+    every check listed is Ready, and no placement is outstanding ([CY17])."""
     return (
         deferred_preemption.required_checks(queue, pod_sets) <= {check.name for check in workload.details.checks}
         and workload.details.all_checks_ready
-        and not any(pod_set.delayed == "Pending" and pod_set.placement is None for pod_set in pod_sets)
+        and not any(pod_set.is_placement_pending for pod_set in pod_sets)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pykueue.api.kueue import CheckState
 from pykueue.core.queue import FlavorResource
 from pykueue.core.snapshot import Queue
 from pykueue.core.workload import AssignedPodSet, Reservation, WorkloadInfo
@@ -26,7 +27,9 @@ def may_wait(workload: WorkloadInfo, queue: Queue, pod_sets: Sequence[AssignedPo
         return False
     states = {check.name: check.state for check in workload.details.checks}
     waiting = required_checks(queue, pod_sets) & queue.spec.deferring_checks
-    return "PreemptionRequired" not in states.values() and any(states.get(name) != "Ready" for name in waiting)
+    if CheckState.PREEMPTION_REQUIRED in states.values():
+        return False
+    return any(states.get(name) != CheckState.READY for name in waiting)
 
 
 def hide(

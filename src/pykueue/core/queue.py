@@ -6,12 +6,12 @@ one that is never reached forbid the same things, so the arithmetic needs only o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy, QueueingStrategy
-from pykueue.core.amounts import UNLIMITED
+from pykueue.core.amounts import UNLIMITED, Amount
 
 if TYPE_CHECKING:
     from pykueue.api.kube import Taint, Toleration
@@ -24,7 +24,17 @@ class FlavorResource(NamedTuple):
     resource: str
 
 
+FlavorResourceNumber: TypeAlias = int
+"""The number of a flavor-resource in the cohort tree that the ClusterQueue is in (`CohortTree.number`)."""
+
+UsageByNumber: TypeAlias = Mapping[FlavorResourceNumber, Amount]
+UsagePairs: TypeAlias = Iterable[tuple[FlavorResourceNumber, Amount]]
+"""Amounts of flavor-resources: what a Workload uses of its tree."""
+
+
 class Quota(NamedTuple):
+    """The quota of one flavor-resource; `UNLIMITED` where a limit is absent."""
+
     nominal: int
     borrowing_limit: int = UNLIMITED
     lending_limit: int = UNLIMITED

@@ -7,14 +7,11 @@ flavor. A failure changes the mode of the assignment, not the flavor: a later at
 from __future__ import annotations
 
 from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.kueue import DelayedTopologyRequestState
 from pykueue.core import topology
 from pykueue.core.assignment import Assignment, AssignmentInputs, FlavorAssignmentMode, PodSetFlavorAssignment
 from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PreemptionMode
 from pykueue.core.topology import PlacementRequest, TopologyRequest
-
-DELAYED_PENDING = "Pending"
-DELAYED_READY = "Ready"
-"""The states of a delayed topology request, as `status.admission` records them."""
 
 
 def place(inputs: AssignmentInputs, assignment: Assignment) -> None:
@@ -71,7 +68,7 @@ def record_placements(assignment: Assignment, outcome: topology.PlacementOutcome
         choice = assignment.pod_set(name)
         choice.placement = placement
         if choice.delayed is not None:
-            choice.delayed = DELAYED_READY
+            choice.delayed = DelayedTopologyRequestState.READY
 
 
 def placement_requests(inputs: AssignmentInputs, assignment: Assignment) -> list[PlacementRequest]:
@@ -125,7 +122,9 @@ def _placement_request(
         assignment.fail(choice.name, several if flavors else "no TAS flavor assigned")
         return None
     if spec.is_multikueue or (inputs.workload.reservation is None and flavors[0] in spec.provisioned_flavors):
-        choice.delayed = DELAYED_PENDING  # [TS6] the nodes are chosen in another cluster, or do not exist yet
+        choice.delayed = (
+            DelayedTopologyRequestState.PENDING
+        )  # [TS6] the nodes are chosen in another cluster, or do not exist yet
         return None
     previous = None
     if is_elastic and inputs.replaced is not None:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import PreemptedReason
+from pykueue.api.kueue import CheckState, DelayedTopologyRequestState
 from pykueue.core import amounts
 from pykueue.core.queue import FlavorResource
 from pykueue.core.topology import Figure, NodeTerms, PlacedPods, TopologyPlacement, TopologyRequest
@@ -22,6 +23,7 @@ Requests: TypeAlias = tuple[tuple[str, int], ...]
 
 
 NO_TERMS = NodeTerms()
+_FAILED: Final = frozenset({CheckState.RETRY, CheckState.REJECTED})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +71,11 @@ class AssignedPodSet:
     requests: Requests
     placement: TopologyPlacement | None = None
     delayed: str | None = None  # the state of a delayed topology request
+
+    @property
+    def is_placement_pending(self) -> bool:
+        """Whether the pod set waits for a placement that could not be made when quota was reserved ([TS6])."""
+        return self.delayed == DelayedTopologyRequestState.PENDING and self.placement is None
 
 
 class Reservation:
@@ -205,7 +212,7 @@ class CheckInfo:
     """An admission check that a Workload lists, and how far it is."""
 
     name: str
-    state: str  # Pending, Ready, Retry, Rejected
+    state: str  # a `CheckState`
     requests_preemption: bool = False
 
 
@@ -226,11 +233,11 @@ class WorkloadDetails:
 
     @property
     def has_failed_checks(self) -> bool:
-        return any(check.state in ("Retry", "Rejected") for check in self.checks)
+        return any(check.state in _FAILED for check in self.checks)
 
     @property
     def all_checks_ready(self) -> bool:
-        return all(check.state == "Ready" for check in self.checks)
+        return all(check.state == CheckState.READY for check in self.checks)
 
 
 NO_DETAILS = WorkloadDetails()
