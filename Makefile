@@ -7,7 +7,7 @@
 #   make test-matrix   the tests under each Python of VERSIONS that this machine has (ARGS as for make test)
 #   make coverage      the tests once more, with the share of executed lines by package
 #   make soak          the simulation over many seeds (ARGS="--seeds 0-9999")
-#   make check         format, lint, types, arrows, generated files
+#   make check         format, lint, types, layers, generated files
 #   make bench         the measurements (ARGS="decode" for one)
 #   make docs          the generated reference pages and manifests, then the site
 #   make format        rewrite the code as `make check` expects it
@@ -97,8 +97,8 @@ soak: $(STAMP)
 	@cd tests && ../$(BIN)/python -m simulation.engine $(ARGS)
 
 check: $(STAMP)
-	@$(BIN)/ruff format --check --quiet src tests bench || { echo "make: the formatter would change these files; run make format" >&2; $(BIN)/ruff format --check src tests bench; exit 1; }
-	@$(BIN)/ruff check --quiet src tests bench
+	@$(BIN)/ruff format --check --quiet src tests bench tools || { echo "make: the formatter would change these files; run make format" >&2; $(BIN)/ruff format --check src tests bench tools; exit 1; }
+	@$(BIN)/ruff check --quiet src tests bench tools
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/project
 
@@ -106,12 +106,12 @@ bench: $(BENCH_STAMP)
 	@$(BIN)/python -m bench $(ARGS)
 
 docs: $(DOCS_STAMP)
-	@$(BIN)/python -m pykueue.reference
+	@$(BIN)/python tools/reference_pages.py
 	@$(BIN)/zensical build --clean
 
 format: $(STAMP)
-	@$(BIN)/ruff format src tests bench
-	@$(BIN)/ruff check --fix src tests bench
+	@$(BIN)/ruff format src tests bench tools
+	@$(BIN)/ruff check --fix src tests bench tools
 
 # The lock names the public index only, whatever index this machine is configured for.
 lock:

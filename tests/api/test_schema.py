@@ -205,7 +205,7 @@ def test_workloads_can_be_selected_by_the_queue_that_holds_their_quota() -> None
 
 
 def test_what_is_installed_is_what_the_folder_holds() -> None:
-    """Written by `python -m pykueue.reference`; run it again after changing a field."""
+    """Written by `make docs`; run it again after changing a field."""
     wanted = {
         f"{crd['metadata']['name']}.yaml": kustomize.render([crd]) for crd in manifests.crds(manifests.InstallPlan())
     }

@@ -491,7 +491,7 @@ async def test_a_kind_that_is_still_being_deleted_is_awaited(client: ApiClient) 
 def test_the_folder_deploy_holds_what_is_installed() -> None:
     root = Path(__file__).resolve().parents[2] / "deploy"
     for name, text in kustomize.files(InstallPlan(kinds=KINDS)):
-        assert (root / name).read_text() == text, f"deploy/{name} is stale; run python -m pykueue.reference"
+        assert (root / name).read_text() == text, f"deploy/{name} is stale; run make docs"
 
 
 async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away(client: ApiClient) -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from pykueue import reference
+import reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
-@pytest.mark.parametrize("name", [name for name, _ in reference.files()])
+@pytest.mark.parametrize("name", [name for name, _ in reference_pages.files()])
 def test_a_generated_file_says_what_the_tables_say(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8") == dict(reference.files())[name], "run make docs"
+    assert (ROOT / name).read_text(encoding="utf-8") == dict(reference_pages.files())[name], "run make docs"
 
 
 def test_nothing_old_lies_among_the_generated_pages() -> None:
-    made = {name for name, _ in reference.files()}
+    made = {name for name, _ in reference_pages.files()}
     lying = {str(path.relative_to(ROOT)) for path in (ROOT / "docs/reference").rglob("*.md")}
     lying |= {str(path.relative_to(ROOT)) for path in (ROOT / "deploy/crds").glob("*")}
     assert lying == {name for name in made if name.startswith(("docs/reference/", "deploy/crds/"))}
