@@ -358,14 +358,16 @@ def cpu(pids: Iterable[int]) -> float:
 
 def serve(directory: Path) -> None:
     """The embedded server, until it is told to end."""
-    from pykueue import app
+    from kubemachinery.process import tune_garbage_collector
+    from kubeserver.serve import ServerSettings, api_server
+    from pykueue.app.server import kueue_parts
 
     async def run() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        settings = app.ServerSettings(data_dir=directory / "data", kubeconfig=directory / "kubeconfig")
-        async with app.api_server(settings, app.kueue_parts()):
-            app.calm_collector()
+        settings = ServerSettings(data_dir=directory / "data", kubeconfig=directory / "kubeconfig")
+        async with api_server(settings, kueue_parts()):
+            tune_garbage_collector()
             await stop.wait()
 
     uvloop.run(run())

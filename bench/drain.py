@@ -309,18 +309,21 @@ class Engine:
 
 def serve(folder: Path) -> None:
     """`pykueue up`, which also writes down how many requests its manager has sent whenever it is asked by a signal."""
-    from pykueue import app, settings
-    from pykueue.cli.up import event_loop
+    from kubemachinery.process import event_loop, tune_garbage_collector
+    from kubeserver.serve import ServerSettings, api_server
+    from pykueue import settings
+    from pykueue.app.embedded_manager import embedded_manager
+    from pykueue.app.server import managed_parts
 
     async def run() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
-        chosen, server = settings.defaults(), app.ServerSettings(data_dir=folder / "data")
+        chosen, server = settings.defaults(), ServerSettings(data_dir=folder / "data")
         async with (
-            app.api_server(server, app.managed_parts(chosen)) as up,
-            app.embedded_manager(up.embedded, chosen) as manager,
+            api_server(server, managed_parts(chosen)) as up,
+            embedded_manager(up.embedded, chosen) as manager,
         ):
-            app.calm_collector()
+            tune_garbage_collector()
 
             def count() -> None:
                 sent = {f"{verb} {plural}": times for (verb, plural), times in manager.client.sent.items()}
@@ -642,7 +645,7 @@ def _engines(options: argparse.Namespace) -> Iterator[tuple[str, contextlib.Abst
 
 
 def _run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    from pykueue.cli.up import event_loop
+    from kubemachinery.process import event_loop
 
     with event_loop() as runner:
         return runner.run(work)

@@ -28,8 +28,12 @@ from kubemachinery import meta
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.protocol import authentication
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue import settings
 from pykueue.api import kube, kueue, registry
+from pykueue.app.embedded_manager import embedded_manager
+from pykueue.app.server import kueue_parts
 from pykueue.controllers.assembly import Manager
 from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
@@ -56,8 +60,8 @@ async def default_local_queues(namespaces: int) -> Figures:
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        server = app.ServerSettings(data_dir=Path(folder), durability=app.Durability.MEMORY)
-        async with app.api_server(server, app.kueue_parts()) as serving:
+        server = ServerSettings(data_dir=Path(folder), durability=Durability.MEMORY)
+        async with api_server(server, kueue_parts()) as serving:
             handle = partial(serving.embedded.server.handle_as, authentication.ADMIN)
             client = ApiClient(LocalTransport(handle), random.Random(1))
             await _all_of(
@@ -66,7 +70,7 @@ async def default_local_queues(namespaces: int) -> Figures:
             plain = await _seconds(_all_of(partial(client.create, CONFIG_MAP), map(_config_map, range(namespaces))))
             await _all_of(partial(client.create, registry.KUEUE.of(kueue.ClusterQueue)), map(_maker, range(QUEUES)))
             started = time.process_time()
-            async with app.embedded_manager(serving.embedded, chosen) as manager:
+            async with embedded_manager(serving.embedded, chosen) as manager:
                 await _until(lambda: _has(manager, namespaces), 0.05)
                 made = time.process_time() - started
                 listed = manager.client.sent.get(("GET", QUEUE.plural), 0)

@@ -29,8 +29,10 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
-from pykueue import app, settings
+from kubemachinery.process import tune_garbage_collector
+from pykueue import settings
 from pykueue.api import kube, kueue
+from pykueue.app.options import webhook_options
 from pykueue.webhooks import webhook_server
 from pykueue.webhooks.certificate import InMemoryStore
 
@@ -98,7 +100,7 @@ async def serve() -> None:
         "kind": "Configuration",
         "integrations": {"frameworks": ["batch/job", "pod"]},
     }
-    choices = app.webhook_choices(settings.load(configuration))
+    choices = webhook_options(settings.load(configuration))
 
     async def nobody(request: object) -> Any:
         raise AssertionError("the bench asks no API server")
@@ -107,7 +109,7 @@ async def serve() -> None:
     async with webhook_server.webhooks(
         client, choices, Copies(), webhook_server.on_loopback(InMemoryStore()), SystemClock(), "kueue-system"
     ) as served:
-        app.calm_collector()
+        tune_garbage_collector()
         print(served.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 

@@ -14,9 +14,11 @@ import yaml
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
 from kubeserver.protocol import authentication
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
 from pykueue.analysis import lint, live_case
 from pykueue.api import config, kube, registry
+from pykueue.app.server import kueue_parts
 from pykueue.install import names
 
 CONFIG_MAP = registry.ALL.of(kube.ConfigMap)
@@ -29,8 +31,8 @@ FAIR = {
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[ApiClient]:
-    server = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(server, app.kueue_parts()) as serving:
+    server = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(server, kueue_parts()) as serving:
         yield ApiClient(
             LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )

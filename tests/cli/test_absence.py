@@ -20,7 +20,9 @@ from kubemachinery.client import client_config, errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import HttpTransport
 from kubemachinery.errors import UsageError
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue.app.server import bare_parts
 from pykueue.client.client import AsyncClient, News
 from started import Up
 from waiting import PATIENCE_SECONDS, eventually, until
@@ -143,8 +145,8 @@ async def test_who_watches_where_nobody_is_hears_so_at_once() -> None:
 
 async def test_a_server_that_starts_again_listens_where_it_did(tmp_path: Path) -> None:
     async def listened(port: int = 0) -> int:
-        settings = app.ServerSettings(data_dir=tmp_path, port=port, durability=app.Durability.MEMORY)
-        async with app.api_server(settings, app.bare_parts()) as serving:
+        settings = ServerSettings(data_dir=tmp_path, port=port, durability=Durability.MEMORY)
+        async with api_server(settings, bare_parts()) as serving:
             return int(serving.url.rpartition(":")[2])
 
     with started.held_port() as port:
@@ -157,10 +159,10 @@ async def test_a_server_that_starts_again_listens_where_it_did(tmp_path: Path) -
 
 
 async def test_a_second_server_leaves_the_way_to_the_first_one_alone(tmp_path: Path) -> None:
-    settings = app.ServerSettings(data_dir=tmp_path)
-    async with app.api_server(settings, app.bare_parts()) as first:
+    settings = ServerSettings(data_dir=tmp_path)
+    async with api_server(settings, bare_parts()) as first:
         before = first.kubeconfig.read_text()
         with pytest.raises(UsageError, match="is in use by another server"):
-            async with app.api_server(settings, app.bare_parts()):
+            async with api_server(settings, bare_parts()):
                 pass
         assert first.kubeconfig.read_text() == before

@@ -19,8 +19,10 @@ from kubemachinery import unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.protocol import authentication
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
 from pykueue.api import config, registry
+from pykueue.app.server import bare_parts
 from pykueue.cli import install
 from pykueue.install import apply, chart, kustomize, manifests, rbac
 from pykueue.install.manifests import InstallPlan
@@ -362,8 +364,8 @@ def test_people_who_batch_get_their_roles_by_label() -> None:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[ApiClient]:
     """A server that does not know our kinds yet."""
-    place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(place, app.bare_parts(), rng=random.Random(1)) as server:
+    place = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(place, bare_parts(), rng=random.Random(1)) as server:
         yield ApiClient(
             LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )

@@ -10,7 +10,8 @@ import pytest
 
 from cluster import kubectl_session as session
 from cluster import real
-from pykueue import app
+from kubeserver.serve import ServerSettings
+from pykueue.app.server import bare_parts
 from server.conftest import Running
 
 SESSION = Path(__file__).with_name("kubectl_session.txt")
@@ -28,8 +29,8 @@ def person(home: Path, server: real.Client) -> session.Person:
 @pytest.mark.timeout(1500)  # hundreds of commands, each of which takes as long as the machine is busy
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
 def test_a_session_gives_what_the_real_server_gives(tmp_path: Path) -> None:
-    settings = app.ServerSettings(data_dir=tmp_path / "data")
-    with real.started() as theirs, Running(settings, app.bare_parts()) as server, ThreadPoolExecutor(2) as threads:
+    settings = ServerSettings(data_dir=tmp_path / "data")
+    with real.started() as theirs, Running(settings, bare_parts()) as server, ThreadPoolExecutor(2) as threads:
         credentials = server.serving.credentials
         ours = real.Client(server.serving.url, credentials.admin_token, credentials.ca)
         people = (person(tmp_path / "real", theirs), person(tmp_path / "ours", ours))

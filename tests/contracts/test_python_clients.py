@@ -22,7 +22,8 @@ from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import ConfigMap, Namespace
 from lightkube.types import PatchType
 
-from pykueue import app
+from kubeserver.serve import ServerSettings
+from pykueue.app.server import kueue_parts
 from server.conftest import Running
 
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
@@ -49,8 +50,8 @@ def workload(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    settings = app.ServerSettings(data_dir=tmp_path_factory.mktemp("data"))
-    with Running(settings, app.kueue_parts()) as server:
+    settings = ServerSettings(data_dir=tmp_path_factory.mktemp("data"))
+    with Running(settings, kueue_parts()) as server:
         yield server.serving.kubeconfig
 
 

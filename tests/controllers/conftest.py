@@ -17,8 +17,12 @@ from kubemachinery.client.errors import Conflict
 from kubemachinery.client.transport import LocalTransport, Transport
 from kubemachinery.unstructured import get
 from kubeserver.protocol import authentication
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings, Serving, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue import settings
 from pykueue.api import registry
+from pykueue.app.embedded_manager import embedded_manager
+from pykueue.app.server import managed_parts
 from pykueue.controllers.assembly import Manager
 from waiting import eventually
 
@@ -30,7 +34,7 @@ _GROUP = "kueue.x-k8s.io/v1beta2"
 class Environment:
     """People and controllers write; `until` waits for what comes of it."""
 
-    def __init__(self, serving: app.Serving) -> None:
+    def __init__(self, serving: Serving) -> None:
         self.serving = serving
         self.client = ApiClient(self.transport(), random.Random(1))
 
@@ -42,7 +46,7 @@ class Environment:
         chosen = settings.load(
             {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration}
         )
-        async with app.embedded_manager(self.serving.embedded, chosen, rng=random.Random(7)) as manager:
+        async with embedded_manager(self.serving.embedded, chosen, rng=random.Random(7)) as manager:
             yield manager
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -193,8 +197,8 @@ def pod_set(cpu: str, count: int = 1, name: str = "main") -> Tree:
 async def told(data_dir: Path, **configuration: Any) -> AsyncIterator[Environment]:
     """A server with our webhooks, and nobody managing it yet."""
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
-    server = app.ServerSettings(data_dir=data_dir, durability=app.Durability.MEMORY)
-    async with app.api_server(server, app.managed_parts(chosen)) as serving:
+    server = ServerSettings(data_dir=data_dir, durability=Durability.MEMORY)
+    async with api_server(server, managed_parts(chosen)) as serving:
         yield Environment(serving)
 
 

@@ -20,7 +20,8 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.cluster_manager import manage
 from pykueue.controllers.aggregation import API_SERVICE
 from pykueue.install import apply, manifests
 from started import held_port
@@ -84,7 +85,7 @@ async def managed(
         issued = await asyncio.to_thread(server.request, "POST", path, request)
         target = replace(target, user={"token": issued.body["status"]["token"]})
     chosen = settings.load(written)
-    managing = asyncio.create_task(app.manage(target, chosen, dashboard=dashboard))
+    managing = asyncio.create_task(manage(target, chosen, dashboard=dashboard))
     try:
         yield client
         assert not managing.done()

@@ -11,8 +11,9 @@ from controllers.conftest import pod_set
 from kubemachinery.client.client import ApiClient
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import format_time
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import registry
+from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 from pykueue.testing.virtual_loop import VirtualClock
 from virtual import server, virtual_time
@@ -100,7 +101,7 @@ async def leading(
 ) -> AsyncIterator[None]:
     """A new manager."""
     chosen = settings.load({"apiVersion": VERSION, "kind": "Configuration", **(configuration or {})})
-    manager = Manager(client, app.manager_options(chosen), clock, random.Random(3))
+    manager = Manager(client, manager_options(chosen), clock, random.Random(3))
     async with manager.reading():
         task = asyncio.create_task(manager.lead())
         try:

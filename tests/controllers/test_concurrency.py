@@ -13,8 +13,9 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import NotSynced
 from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
 from kubemachinery.clock import SystemClock
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import config
+from pykueue.app.options import manager_options
 from pykueue.controllers import concurrency
 from pykueue.controllers.assembly import Manager
 from pykueue.jobs import kinds
@@ -25,7 +26,7 @@ def load(**controller: Any) -> settings.Settings:
 
 
 def manager(chosen: settings.Settings, env: Environment) -> Manager:
-    return Manager(env.client, app.manager_options(chosen), SystemClock(), random.Random(1))
+    return Manager(env.client, manager_options(chosen), SystemClock(), random.Random(1))
 
 
 async def test_every_kind_that_is_known_limits_a_controller(env: Environment) -> None:
@@ -68,7 +69,7 @@ class Silent:
 
 
 async def test_a_start_that_cannot_read_its_objects_in_time_fails_with_their_kinds() -> None:
-    chosen = app.manager_options(load(cacheSyncTimeout=50_000_000))
+    chosen = manager_options(load(cacheSyncTimeout=50_000_000))
     stuck = Manager(ApiClient(Silent(), random.Random(1)), chosen, SystemClock(), random.Random(1))
     with pytest.raises(ExceptionGroup) as caught:
         async with stuck.reading():
@@ -83,7 +84,7 @@ async def test_a_start_that_cannot_read_its_objects_in_time_fails_with_their_kin
 async def test_a_kind_that_is_not_served_yet_is_waited_for(env: Environment) -> None:
     transport = env.transport()
     assert isinstance(transport, LocalTransport)
-    chosen = app.manager_options(load(cacheSyncTimeout=1))  # a nanosecond
+    chosen = manager_options(load(cacheSyncTimeout=1))  # a nanosecond
     there = Manager(ApiClient(transport, random.Random(1)), chosen, SystemClock(), random.Random(1))
     for informer in there.copies:
         informer.is_served = False
@@ -92,5 +93,5 @@ async def test_a_kind_that_is_not_served_yet_is_waited_for(env: Environment) -> 
 
 
 def test_a_timeout_of_zero_is_two_minutes_as_in_kueue() -> None:
-    assert app.manager_options(load(cacheSyncTimeout=0)).sync_timeout_seconds == 120
-    assert app.manager_options(load()).sync_timeout_seconds == 120
+    assert manager_options(load(cacheSyncTimeout=0)).sync_timeout_seconds == 120
+    assert manager_options(load()).sync_timeout_seconds == 120

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from controllers.conftest import Environment
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.options import manager_options
 from pykueue.cli import replay as door
 from pykueue.controllers import decision_trace, scheduler
 from pykueue.controllers.assembly import Manager
@@ -36,7 +37,7 @@ FAIR: Tree = {
 async def recorded(env: Environment, path: Path, **configuration: Any) -> AsyncIterator[Manager]:
     """A manager whose memory is recorded from the first object on."""
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
-    manager = Manager(env.client, app.manager_options(chosen), SystemClock(), random.Random(7))
+    manager = Manager(env.client, manager_options(chosen), SystemClock(), random.Random(7))
     with decision_trace.trace(path, chosen.tree) as write:
         decision_trace.record(manager.world, write)
         async with manager.reading(), asyncio.TaskGroup() as group:

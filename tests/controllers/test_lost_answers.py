@@ -14,7 +14,8 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 
 
@@ -62,7 +63,7 @@ async def test_quota_that_was_given_without_an_answer_is_not_given_to_somebody_e
     env: Environment, gives_up: bool
 ) -> None:
     losing = Losing(env.transport(), gives_up=gives_up)
-    choices = app.manager_options(settings.defaults())
+    choices = manager_options(settings.defaults())
     manager = Manager(ApiClient(losing, random.Random(3)), choices, SystemClock(), random.Random(3))
     await env.queues(cpu="1")
     async with manager.reading():

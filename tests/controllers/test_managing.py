@@ -9,8 +9,9 @@ from typing import Any
 
 from controllers.conftest import Environment
 from kubemachinery.client import client_config, errors
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import kube, registry
+from pykueue.app.cluster_manager import manage
 
 # Quick to see that a lease was given back, and patient with a leader that stands still.
 _QUICK = {"leaseDuration": "80s", "renewDeadline": "60s", "retryPeriod": "200ms"}
@@ -21,7 +22,7 @@ def _manager(env: Environment, seed: int) -> asyncio.Task[None]:
         {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "leaderElection": _QUICK}
     )
     target = client_config.from_files([env.serving.kubeconfig])
-    return asyncio.create_task(app.manage(target, chosen, rng=random.Random(seed)))
+    return asyncio.create_task(manage(target, chosen, rng=random.Random(seed)))
 
 
 async def _holder(env: Environment) -> str:

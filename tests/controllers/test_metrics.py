@@ -17,7 +17,9 @@ from kubemachinery.client import client_config as servers
 from kubemachinery.errors import UsageError
 from kubemachinery.http_server import Request
 from kubeserver.protocol import authentication
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.cluster_manager import manage
+from pykueue.app.ports import metrics_address
 from started import held_port
 
 STANDALONE = 'replica_role="standalone"'
@@ -172,12 +174,12 @@ class TestAddress:
         ],
     )
     def test_without_a_host_it_is_this_machine_alone(self, text: str, address: tuple[str, int] | None) -> None:
-        assert app.metrics_address(configured(metrics={"bindAddress": text})) == address
+        assert metrics_address(configured(metrics={"bindAddress": text})) == address
 
     @pytest.mark.parametrize("text", ["nowhere", ":http", "127.0.0.1:70000"])
     def test_what_is_no_address_is_refused(self, text: str) -> None:
         with pytest.raises(UsageError, match="bindAddress"):
-            app.metrics_address(configured(metrics={"bindAddress": text}))
+            metrics_address(configured(metrics={"bindAddress": text}))
 
 
 # --- A manager beside its server --------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ async def managed(env: Environment, port: int, *, elects: bool) -> AsyncIterator
         leaderElection={"leaderElect": elects},
     )
     target = servers.find({}, str(env.serving.kubeconfig), fallback=Path())
-    managing = asyncio.create_task(app.manage(target, chosen))
+    managing = asyncio.create_task(manage(target, chosen))
     try:
         yield
         assert not managing.done()

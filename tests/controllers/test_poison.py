@@ -17,8 +17,9 @@ from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import kueue
+from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 
 
@@ -58,7 +59,7 @@ async def test_a_workload_that_nobody_understands_stops_nobody(env: Environment,
     await env.queues(cpu="1")
     await env.workload("bad", priority=5)
     client = ApiClient(Garbling(env.transport(), sense, nonsense), random.Random(3))
-    manager = Manager(client, app.manager_options(settings.defaults()), SystemClock(), random.Random(3))
+    manager = Manager(client, manager_options(settings.defaults()), SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
         await env.workload("good")

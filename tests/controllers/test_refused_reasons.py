@@ -12,7 +12,8 @@ from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 
 
@@ -42,7 +43,7 @@ async def test_a_reason_whose_writing_is_refused_is_written_again(env: Environme
     """Nothing else would bring it up: a Workload that was decided about waits until something changes."""
     await env.queues(cpu="1")
     refusing = Refusing(env.transport(), code, reason, 3)
-    choices = app.manager_options(settings.defaults())
+    choices = manager_options(settings.defaults())
     manager = Manager(ApiClient(refusing, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())

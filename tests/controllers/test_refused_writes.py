@@ -13,7 +13,8 @@ from controllers.conftest import Environment, pod_set
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.options import manager_options
 from pykueue.controllers import decision_applier
 from pykueue.controllers.assembly import Manager
 from pykueue.webhooks import table
@@ -58,7 +59,7 @@ class Stubborn:
 
 @asynccontextmanager
 async def managed(env: Environment, transport: Stubborn) -> AsyncIterator[None]:
-    choices = app.manager_options(settings.defaults())
+    choices = manager_options(settings.defaults())
     manager = Manager(ApiClient(transport, random.Random(3)), choices, SystemClock(), random.Random(3))
     async with manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())

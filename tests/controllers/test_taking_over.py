@@ -11,7 +11,8 @@ from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 
 
@@ -42,7 +43,7 @@ class Late:
 
 async def test_quota_that_was_given_before_a_handover_is_not_given_again(env: Environment) -> None:
     late = Late(env.transport())
-    client, choices = ApiClient(late, random.Random(3)), app.manager_options(settings.defaults())
+    client, choices = ApiClient(late, random.Random(3)), manager_options(settings.defaults())
     second = Manager(client, choices, SystemClock(), random.Random(3))
     await env.queues(cpu="1")
     await env.create("LocalQueue", "on-hold", {"clusterQueue": "cq", "stopPolicy": "Hold"})

@@ -11,7 +11,8 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import ObjectKey
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from kubemachinery.clock import SystemClock
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
@@ -37,7 +38,7 @@ class Deaf:
 async def test_a_workload_that_was_deleted_is_gone_though_the_watch_still_shows_it(env: Environment) -> None:
     """A job would be started once more by what its last Workload had been given."""
     client = ApiClient(Deaf(env.transport()), random.Random(3))
-    manager = Manager(client, app.manager_options(settings.defaults()), SystemClock(), random.Random(3))
+    manager = Manager(client, manager_options(settings.defaults()), SystemClock(), random.Random(3))
     key = ObjectKey("default", "alpha")
     await env.workload("alpha")
     async with manager.reading():

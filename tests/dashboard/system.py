@@ -14,9 +14,13 @@ import aiohttp
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.protocol import authentication
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings, Serving, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue import settings
 from pykueue.analysis import explanation
 from pykueue.api import registry
+from pykueue.app.embedded_manager import embedded_manager
+from pykueue.app.server import managed_parts
 from pykueue.controllers.assembly import Manager
 from waiting import eventually
 
@@ -26,7 +30,7 @@ Tree = dict[str, Any]
 class System:
     """What is there, and somebody with a browser's manners who asks for it."""
 
-    def __init__(self, serving: app.Serving, manager: Manager, session: aiohttp.ClientSession) -> None:
+    def __init__(self, serving: Serving, manager: Manager, session: aiohttp.ClientSession) -> None:
         self.serving = serving
         self.manager = manager
         self.url = f"{serving.url}/dashboard/"
@@ -97,10 +101,10 @@ class System:
 @asynccontextmanager
 async def running(data_dir: Path) -> AsyncIterator[System]:
     chosen = settings.defaults()
-    place = app.ServerSettings(data_dir=data_dir, durability=app.Durability.MEMORY)
+    place = ServerSettings(data_dir=data_dir, durability=Durability.MEMORY)
     async with (
-        app.api_server(place, app.managed_parts(chosen)) as serving,
-        app.embedded_manager(serving.embedded, chosen, explain=explanation.explainer(chosen.tree)) as manager,
+        api_server(place, managed_parts(chosen)) as serving,
+        embedded_manager(serving.embedded, chosen, explain=explanation.explainer(chosen.tree)) as manager,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
     ):
         yield System(serving, manager, session)

@@ -24,9 +24,11 @@ from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from kubeserver.protocol import authentication as server_access
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.conditions import EvictedReason
+from pykueue.app.server import kueue_parts
 from pykueue.jobs import triggers
 from pykueue.jobs.actions import CreateWorkload, ReplaceObject, RequeueAfter, RetryWithBackoff
 from pykueue.jobs.executor import JobKey, JobReconciler, NotYet
@@ -140,8 +142,8 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(settings, app.kueue_parts()) as serving:
+    settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(settings, kueue_parts()) as serving:
         transport = LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
         yield World(ApiClient(transport, random.Random(7)))
 

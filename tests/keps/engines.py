@@ -22,8 +22,12 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind, Version
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue import settings
 from pykueue.api import kube, kueue, labels, registry, schema
+from pykueue.app.cluster_manager import manage
+from pykueue.app.server import kueue_parts
 from pykueue.controllers.assembly import Manager
 from pykueue.webhooks import registration
 from pykueue.webhooks.review import Phase
@@ -50,8 +54,8 @@ class Embedded:
 
     @asynccontextmanager
     async def bare(self) -> AsyncIterator[System]:
-        server = app.ServerSettings(data_dir=self.data_dir, durability=app.Durability.MEMORY)
-        async with app.api_server(server, app.kueue_parts()) as serving:
+        server = ServerSettings(data_dir=self.data_dir, durability=Durability.MEMORY)
+        async with api_server(server, kueue_parts()) as serving:
             yield System(serving)
 
 
@@ -105,7 +109,7 @@ class _Beside(System):
             }
         )
         built: asyncio.Future[Manager] = asyncio.get_running_loop().create_future()
-        managing = asyncio.create_task(app.manage(self._target, chosen, built=built.set_result))
+        managing = asyncio.create_task(manage(self._target, chosen, built=built.set_result))
         try:
             manager = await built
             await self.until(lambda: self._is_asked(managing))

@@ -14,8 +14,9 @@ from kubemachinery.client.errors import ApiError, Invalid
 from kubemachinery.client.informer import ObjectKey
 from kubemachinery.clock import SystemClock
 from kubemachinery.unstructured import get
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import registry
+from pykueue.app.options import manager_options
 from pykueue.controllers import populator
 from pykueue.controllers.assembly import Manager
 from pykueue.errors import ConfigurationError
@@ -230,7 +231,7 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
     """Controller Logic, without a look at everything whenever anything changes."""
     async with engine.served(**ON) as env:
         configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **ON}
-        choices = app.manager_options(settings.load(configuration))
+        choices = manager_options(settings.load(configuration))
         manager = Manager(env.client, choices, SystemClock(), random.Random(1))
         (loop,) = (loop for loop in manager.loops if loop.name == "default-local-queues")
 

@@ -17,8 +17,12 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubeserver.protocol import authentication
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue import settings
 from pykueue.api.validation import configuration
+from pykueue.app.options import webhook_options
+from pykueue.app.server import kueue_parts
 from pykueue.errors import ConfigurationError
 from pykueue.webhooks import facts, webhook_server
 from pykueue.webhooks.certificate import InMemoryStore
@@ -161,10 +165,10 @@ async def connected(port: int, context: ssl.SSLContext) -> str:
 
 async def test_every_server_of_up_and_of_a_manager_follows_the_configuration(tmp_path: Path) -> None:
     profile = load(minVersion="VersionTLS13").tls.profile
-    server = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY, tls=profile)
-    async with app.api_server(server, app.kueue_parts()) as serving:
+    server = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY, tls=profile)
+    async with api_server(server, kueue_parts()) as serving:
         transport = LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN))
-        there, choices = ApiClient(transport, random.Random(7)), app.webhook_choices(settings.defaults())
+        there, choices = ApiClient(transport, random.Random(7)), webhook_options(settings.defaults())
         place, sources = webhook_server.on_loopback(InMemoryStore()), facts.InformerSources(there, ())
         async with webhook_server.webhooks(
             there, choices, sources, place, SystemClock(), "kueue-system", profile

@@ -14,26 +14,28 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport, Transport
 from kubemachinery.clock import SystemClock
 from kubeserver.protocol import authentication as server_access
-from pykueue import app
+from kubeserver.serve import ServerSettings, Serving, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue.app.server import kueue_parts
 
 
 @pytest.fixture
-async def serving(tmp_path: Path) -> AsyncIterator[app.Serving]:
-    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(settings, app.kueue_parts()) as serving:
+async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
+    settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(settings, kueue_parts()) as serving:
         yield serving
 
 
-def http(serving: app.Serving) -> Transport:
+def http(serving: Serving) -> Transport:
     return client_config.connect(client_config.from_files([serving.kubeconfig]), SystemClock())
 
 
-def local(serving: app.Serving) -> Transport:
+def local(serving: Serving) -> Transport:
     return LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
 
 
 @pytest.fixture(params=[http, local], ids=["http", "in-process"])
-async def transport(serving: app.Serving, request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
+async def transport(serving: Serving, request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     transport = request.param(serving)
     yield transport
     await transport.close()

@@ -20,9 +20,10 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.http_server import Request
 from kubemachinery.serving import aggregated_api
 from kubeserver.protocol import authentication
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import kueue
 from pykueue.api.conditions import QuotaReservedReason
+from pykueue.app.options import manager_options
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.visibility import rows
 from pykueue.core.decision import Requeue
@@ -315,7 +316,7 @@ async def test_kubectl_reads_it_and_still_finds_the_objects(env: Environment, tm
 
 async def test_a_replica_that_does_not_lead_shows_the_same(env: Environment) -> None:
     """It reads everything that the leader reads, and decides nothing."""
-    follower = Manager(env.client, app.manager_options(settings.defaults()), SystemClock(), random.Random(1))
+    follower = Manager(env.client, manager_options(settings.defaults()), SystemClock(), random.Random(1))
 
     async def anybody(request: Request, address: object) -> None:
         return None

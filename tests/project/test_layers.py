@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -116,6 +117,40 @@ def test_only_listed_packages_import_kubeserver() -> None:
     ]
     assert not [str(found) for found in using if not is_under(found.importer, listed)]
     assert {name for name in listed if any(is_under(found.importer, (name,)) for found in using)} == set(listed)
+
+
+def closure(roots: tuple[str, ...]) -> set[str]:
+    """The modules that importing `roots` may load, imports inside of functions included."""
+    found, waiting = set[str](), list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in modules():
+            continue
+        found.add(name)
+        parts = name.split(".")
+        # Importing a module loads every package above it.
+        waiting += [".".join(parts[:length]) for length in range(1, len(parts))]
+        waiting += [one.imported for one in imports() if one.importer == name]
+    return found
+
+
+MANAGER = ("pykueue.cli.manager", "pykueue.cli.populator", "pykueue.app.cluster_manager")
+
+
+def test_the_manager_reaches_no_module_of_kubeserver() -> None:
+    found = closure(MANAGER)
+    assert "pykueue.controllers.visibility" in found
+    assert not sorted(name for name in found if is_under(name, ("kubeserver",)))
+
+
+def test_a_process_that_imports_the_manager_loads_no_module_of_kubeserver() -> None:
+    script = f"import sys, {', '.join(MANAGER)}; print([name for name in sys.modules if name.startswith('kubeserver')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_kubeserver_reaches_no_module_of_pykueue() -> None:
+    assert not sorted(name for name in closure(("kubeserver.__main__",)) if is_under(name, ("pykueue",)))
 
 
 def test_pure_packages_use_nothing_that_does_io() -> None:

@@ -21,9 +21,12 @@ from kubemachinery.http_server import Request
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import About
 from kubeserver.protocol import authentication
-from kubeserver.storage.sqlite import Loaded, MemoryJournal, Row
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings
+from kubeserver.storage.sqlite import Durability, Loaded, MemoryJournal, Row
+from pykueue import settings
 from pykueue.api import registry
+from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
+from pykueue.app.server import managed_parts
 from pykueue.runner.machine import Machine
 from waiting import PATIENCE_SECONDS
 
@@ -155,12 +158,12 @@ async def system(
     pause, patience = (0.02, PATIENCE_SECONDS) if clock is None else (1.0, 100_000.0)
     clock, rng = clock or SystemClock(), random.Random(seed)
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
-    embedded = await _server(app.managed_parts(chosen, MACHINE), clock, rng)
-    place = app.ServerSettings(data_dir=folder, durability=app.Durability.MEMORY)
+    embedded = await _server(managed_parts(chosen, MACHINE), clock, rng)
+    place = ServerSettings(data_dir=folder, durability=Durability.MEMORY)
     try:
         async with (
-            app.embedded_manager(embedded, chosen, clock, rng),
-            app.embedded_runner(embedded, app.RunnerName(name), place, MACHINE, clock, rng),
+            embedded_manager(embedded, chosen, clock, rng),
+            embedded_runner(embedded, RunnerName(name), place, MACHINE, clock, rng),
         ):
             yield System(embedded, pause_seconds=pause, patience_seconds=patience)
     finally:

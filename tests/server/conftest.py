@@ -23,7 +23,7 @@ from kubeserver.admission.chain import Hook, Review, Verdict
 from kubeserver.assembly import Parts
 from kubeserver.builtin import admission
 from kubeserver.builtin.kinds import RESOURCES
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
 from waiting import PATIENCE_SECONDS
 
 Tree = dict[str, Any]
@@ -238,7 +238,7 @@ class Client:
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, settings: app.ServerSettings, made_of: Parts) -> None:
+    def __init__(self, settings: ServerSettings, made_of: Parts) -> None:
         self._settings = settings
         self._parts = made_of
         self._started = threading.Event()
@@ -260,7 +260,7 @@ class Running:
         ended = asyncio.Event()
         self.loop = asyncio.get_running_loop()
         self._stop = lambda: self.loop.call_soon_threadsafe(ended.set)
-        async with app.api_server(self._settings, self._parts) as serving:
+        async with api_server(self._settings, self._parts) as serving:
             self.serving = serving
             self._started.set()
             await ended.wait()
@@ -288,7 +288,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(app.ServerSettings(data_dir=tmp_path_factory.mktemp("data")), parts()) as server:
+    with Running(ServerSettings(data_dir=tmp_path_factory.mktemp("data")), parts()) as server:
         yield server
 
 

@@ -15,7 +15,7 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.status import StatusError
 from kubeserver.protocol.authentication import ADMIN, VIEWER, VIEWERS, User
 from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, Caps, Shedder
-from pykueue import app
+from kubeserver.serve import ServerSettings
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts
 from waiting import until
 
@@ -233,7 +233,7 @@ class TestSecrets:
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
     def test_credentials_outlive_a_restart(self, tmp_path: Path) -> None:
-        settings = app.ServerSettings(data_dir=tmp_path)
+        settings = ServerSettings(data_dir=tmp_path)
         with Running(settings, parts()) as first:
             token, ca = first.serving.credentials.admin_token, first.serving.credentials.ca
         with Running(settings, parts()) as second:
@@ -305,7 +305,7 @@ class TestShedding:
             shedder.check_stream(sort, User("another"))
 
     def test_a_server_with_too_many_watches_says_429(self, tmp_path: Path) -> None:
-        with Running(app.ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
+        with Running(ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
             one = server.client()
             streams = [one.watch("/api/v1/namespaces", timeoutSeconds=90) for _ in range(2)]
             for stream in streams:
@@ -315,7 +315,7 @@ class TestShedding:
 
     def test_the_slot_of_a_watch_is_free_as_soon_as_its_client_is_gone(self, tmp_path: Path) -> None:
         """Nothing is written to the kind, so no write can reveal that the client is gone."""
-        with Running(app.ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
+        with Running(ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
             one = server.client()
             responses = [one.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=3600) for _ in range(2)]
             one.get(CONFIG_MAPS, watch="true").refused(429)

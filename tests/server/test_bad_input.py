@@ -22,7 +22,7 @@ import pytest
 
 from kubemachinery.status import StatusError
 from kubeserver.protocol import bodies
-from pykueue import app
+from kubeserver.serve import ServerSettings
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts, widget
 from waiting import PATIENCE_SECONDS
 
@@ -236,7 +236,7 @@ def path(rng: random.Random, method: str, place: str) -> str:
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Client]:
     """A server of its own: nonsense may well delete what the other tests of this module need."""
-    with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
+    with Running(ServerSettings(data_dir=tmp_path), parts()) as server:
         yield server.client()
 
 
@@ -410,7 +410,7 @@ class TestConnections:
 
         limits = http_server.ConnectionLimits(header_seconds=0.4, sweep_seconds=0.1)
         monkeypatch.setattr(http_server, "ConnectionLimits", lambda: limits)
-        with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
+        with Running(ServerSettings(data_dir=tmp_path), parts()) as server:
             answer = self.raw(server, b"GET /livez HTTP/1.1\r\nHost: localho")
             assert answer == b"", "the server hangs up on somebody who never comes to the point"
             monkeypatch.undo()  # somebody who does may be slow

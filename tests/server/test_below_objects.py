@@ -13,15 +13,17 @@ import pytest
 from kubemachinery.http_server import Request, Response, body_of
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue.app.server import bare_parts
 
 PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture
 async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
-    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(settings, app.bare_parts()) as serving:
+    settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(settings, bare_parts()) as serving:
         yield serving.embedded
 
 
@@ -99,9 +101,9 @@ async def test_a_server_has_its_first_objects_once(tmp_path: Path) -> None:
     """They are a beginning, not a law: what somebody deletes stays deleted."""
     first = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hello", "namespace": "default"}}
     path = "/api/v1/namespaces/default/configmaps/hello"
-    settings = app.ServerSettings(data_dir=tmp_path)
-    parts = dataclasses.replace(app.bare_parts(), first=[first])
-    async with app.api_server(settings, parts) as serving:
+    settings = ServerSettings(data_dir=tmp_path)
+    parts = dataclasses.replace(bare_parts(), first=[first])
+    async with api_server(settings, parts) as serving:
         assert (await ask(serving.embedded, "DELETE", path))[0] == 200
-    async with app.api_server(settings, parts) as serving:
+    async with api_server(settings, parts) as serving:
         assert (await ask(serving.embedded, "GET", path))[0] == 404

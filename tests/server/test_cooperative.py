@@ -14,10 +14,10 @@ from kubemachinery import http_server
 from kubemachinery.clock import SystemClock
 from kubemachinery.http_server import Request
 from kubeserver.protocol import authentication, cooperative
+from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage import watch
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import Durability, Key, MemoryJournal, Op
-from pykueue import app
 from server.conftest import OLD_WIDGETS, WIDGETS, parts, widget
 from waiting import PATIENCE_SECONDS
 
@@ -46,8 +46,8 @@ async def test_a_long_list_leaves_turns_to_others(
     """Every moment is a long one here, so that the answer does not depend on how fast the machine is."""
     monkeypatch.setattr(cooperative, "TURN_SECONDS", -1.0)
     monkeypatch.setattr(watch, "CHUNK_BYTES", 50_000)
-    settings = app.ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
-    async with app.api_server(settings, parts()) as running:
+    settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(settings, parts()) as running:
 
         async def ask(request: Request) -> http_server.Response:
             return await running.embedded.server.handle_as(authentication.ADMIN, request)

@@ -9,8 +9,8 @@ from typing import Any
 
 import virtual
 from kubeserver.registry import crd_registration
+from kubeserver.serve import ServerSettings
 from kubeserver.storage.sqlite import Key, Op, Record, SqliteJournal
-from pykueue import app
 from pykueue.api import kube, registry
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, namespace, parts, widget, widget_crd
 from virtual import virtual_time
@@ -250,7 +250,7 @@ def test_a_stored_crd_that_makes_no_sense_does_not_keep_the_server_from_starting
     journal = SqliteJournal(tmp_path)
     journal.commit([Record(Key(crd_registration.RESOURCE, "", "x.y.z"), Op.ADDED, 1001, 0, 1001, "u", body, 0)])
     journal.close()
-    with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
+    with Running(ServerSettings(data_dir=tmp_path), parts()) as server:
         server.client().get(WIDGETS).ok()
         server.client().get(f"{CRDS}/x.y.z").ok()
 

@@ -24,7 +24,8 @@ from kubeserver.registry import extensions
 from kubeserver.registry.openapi import OpenApi
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
 from server.conftest import Running, parts
 
 Tree = dict[str, Any]
@@ -61,8 +62,8 @@ def rows() -> tuple[VirtualResource, ...]:
 
 @pytest.fixture
 async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
-    settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(settings, parts()) as serving:
+    settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(settings, parts()) as serving:
         with serving.embedded.registry.extended(extensions.resources(rows())):
             yield serving.embedded
 
@@ -173,8 +174,8 @@ class TestBeingShown:
         assert not any(path.endswith("harbours") for path in document["paths"])
 
     async def test_it_is_served_as_long_as_somebody_answers_for_it(self, tmp_path: Path) -> None:
-        settings = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-        async with app.api_server(settings, parts()) as serving:
+        settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+        async with api_server(settings, parts()) as serving:
             before = serving.embedded.registry.etag
             with extended(serving.embedded):
                 assert (await ask(serving.embedded, TIDES)).status == 200

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kubemachinery.errors import UsageError
+from kubeserver.serve import ServerSettings
 from kubeserver.storage import objects
-from pykueue import app
+from pykueue.app.server import kueue_parts
 from server.conftest import CONFIG_MAPS, Client, Running, config_map, parts
 from waiting import until
 
@@ -70,17 +71,17 @@ def test_a_full_disk(tmp_path: Path) -> None:
     def give_room(journal: Any) -> None:
         journal._max_bytes = 0
 
-    settings = app.ServerSettings(data_dir=tmp_path, max_bytes=1024 * 1024)
+    settings = ServerSettings(data_dir=tmp_path, max_bytes=1024 * 1024)
     with Running(settings, parts()) as server:
         survives(server, lambda journal: None, give_room)
-    with Running(app.ServerSettings(data_dir=tmp_path), parts()) as again:
+    with Running(ServerSettings(data_dir=tmp_path), parts()) as again:
         again.client().get(f"{CONFIG_MAPS}/later").ok()
 
 
 def test_a_disk_that_is_full_at_the_first_start_is_named_in_one_sentence(tmp_path: Path) -> None:
     """Room for the tables, and not for the objects that a new server begins with."""
-    settings = app.ServerSettings(data_dir=tmp_path, max_bytes=1)
-    with pytest.raises(UsageError) as refused, Running(settings, app.kueue_parts()):
+    settings = ServerSettings(data_dir=tmp_path, max_bytes=1)
+    with pytest.raises(UsageError) as refused, Running(settings, kueue_parts()):
         pass
     assert str(refused.value) == f"the data directory cannot be used: {tmp_path}: database or disk is full"
 
@@ -101,5 +102,5 @@ def test_a_disk_that_has_become_read_only(tmp_path: Path, monkeypatch: pytest.Mo
         reopened.append(original)
         monkeypatch.setattr(journal, "_open", read_only)
 
-    with Running(app.ServerSettings(data_dir=tmp_path), parts()) as server:
+    with Running(ServerSettings(data_dir=tmp_path), parts()) as server:
         survives(server, make_read_only, lambda journal: monkeypatch.setattr(journal, "_open", reopened[0]))

@@ -21,7 +21,12 @@ import pytest
 import yaml
 
 import started
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings
+from kubeserver.storage.sqlite import Durability
+from pykueue import settings
+from pykueue.app import embedded_manager as embedding
+from pykueue.app.embedded_manager import RunnerName, embedded_runner
+from pykueue.app.server import bare_parts, kueue_parts
 from pykueue.cli import up
 from server.conftest import CONFIG_MAPS, Client, Running, config_map
 from started import Up
@@ -74,7 +79,7 @@ async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waits for it asks for that in the next moment, and would be told that nobody does."""
-    kubeconfig, usual, was_there = tmp_path / "kubeconfig", app.embedded_runner, []
+    kubeconfig, usual, was_there = tmp_path / "kubeconfig", embedded_runner, []
 
     @contextlib.asynccontextmanager
     async def watched(*arguments: Any, **more: Any) -> AsyncIterator[Any]:
@@ -82,11 +87,9 @@ async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
             was_there.append(kubeconfig.exists())
             yield made
 
-    monkeypatch.setattr(app, "embedded_runner", watched)
-    place = app.ServerSettings(data_dir=tmp_path, kubeconfig=kubeconfig, durability=app.Durability.MEMORY)
-    serving = asyncio.create_task(
-        up._serve(place, settings.defaults(), app.RunnerName.SIMULATED, discards_unknown=False)
-    )
+    monkeypatch.setattr(embedding, "embedded_runner", watched)
+    place = ServerSettings(data_dir=tmp_path, kubeconfig=kubeconfig, durability=Durability.MEMORY)
+    serving = asyncio.create_task(up._serve(place, settings.defaults(), RunnerName.SIMULATED, discards_unknown=False))
     await eventually(lambda: kubeconfig.exists() or serving.done())
     serving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -96,8 +99,8 @@ async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
 
 def test_our_own_crds_are_taken_from_anybody(tmp_path: Path) -> None:
     """The server takes them unread when it starts; a server that reads them must find nothing wrong."""
-    with Running(app.ServerSettings(data_dir=tmp_path), app.bare_parts()) as server:
-        for crd in app.kueue_parts().crds:
+    with Running(ServerSettings(data_dir=tmp_path), bare_parts()) as server:
+        for crd in kueue_parts().crds:
             made = server.client().post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
             assert made.code == 201, made.tree
 

@@ -16,7 +16,7 @@ import pytest
 
 from kubeserver.admission.webhooks import Policy
 from kubeserver.protocol import server_credentials
-from pykueue import app
+from kubeserver.serve import ServerSettings
 from server.conftest import CONFIG_MAPS, OLD_WIDGETS, WIDGETS, Client, Running, Tree, config_map, parts, widget
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -304,7 +304,7 @@ class TestAddresses:
         assert webhook.paths == [called]
 
     def test_what_was_stored_under_another_policy_is_not_called(self, tmp_path: Path) -> None:
-        settings = app.ServerSettings(data_dir=tmp_path)
+        settings = ServerSettings(data_dir=tmp_path)
         path = f"{CONFIGURATIONS}/validatingwebhookconfigurations"
         hook = {
             "name": "far.example.com",

@@ -20,8 +20,8 @@ from kubemachinery.client.informer import Informer
 from kubemachinery.client.leader_election import LeaderElector
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import SqliteJournal
-from pykueue import app
 from pykueue.api import kube, kueue, nodes
+from pykueue.app import options
 from pykueue.controllers import decision_applier, scheduler, topology
 from pykueue.controllers.checks.provisioning_requests import Asking
 from pykueue.controllers.clock_watch import ClockWatch
@@ -239,8 +239,8 @@ def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _makes_default_queues_with_the_gate_off(patch: pytest.MonkeyPatch) -> None:
-    choices = app.manager_options
-    patch.setattr(app, "manager_options", lambda settings: replace(choices(settings), default_local_queues=True))
+    choices = options.manager_options
+    patch.setattr(options, "manager_options", lambda settings: replace(choices(settings), default_local_queues=True))
     # Stories share what they made of a configuration; these must not.
     patch.setattr(simulation_run, "_configured", simulation_run._configured.__wrapped__)
 

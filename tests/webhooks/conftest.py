@@ -17,8 +17,12 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.kinds import Kind
 from kubeserver.protocol import authentication
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings, Serving, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue import settings
 from pykueue.api import registry
+from pykueue.app.options import webhook_options
+from pykueue.app.server import kueue_parts
 from pykueue.webhooks.review import WebhookOptions
 
 Tree = dict[str, Any]
@@ -30,7 +34,7 @@ def choices(**configuration: Any) -> WebhookOptions:
     """What webhooks are handed for a Configuration."""
     chosen = {"integrations": {"frameworks": ["batch/job", "pod"]}, **configuration}
     loaded = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **chosen})
-    return app.webhook_choices(loaded)
+    return webhook_options(loaded)
 
 
 def cluster_queue(name: str = "cq", quota: object = "5", **spec: Any) -> Tree:
@@ -119,13 +123,13 @@ def kind(name: str) -> Kind:
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[app.Serving]:
+async def server(tmp_path: Path) -> AsyncIterator[Serving]:
     """An API server with our kinds and without our hooks, as any other would be."""
-    place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(place, app.kueue_parts(), rng=random.Random(1)) as running:
+    place = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(place, kueue_parts(), rng=random.Random(1)) as running:
         yield running
 
 
 @pytest.fixture
-async def client(server: app.Serving) -> ApiClient:
+async def client(server: Serving) -> ApiClient:
     return ApiClient(LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1))

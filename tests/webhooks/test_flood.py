@@ -22,7 +22,9 @@ from kubemachinery.client.leader_election import LEASES
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.unstructured import Tree
 from kubeserver.protocol import authentication
-from pykueue import app
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue.app.server import kueue_parts
 from pykueue.webhooks import registration
 from waiting import eventually
 from webhooks import flood
@@ -71,8 +73,8 @@ async def managed(tmp_path: Path) -> AsyncIterator[Managed]:
     }
     config = tmp_path / "config.json"
     config.write_text(json.dumps(chosen))
-    server = app.ServerSettings(data_dir=tmp_path / "data", durability=app.Durability.MEMORY)
-    async with app.api_server(server, app.kueue_parts()) as serving:
+    server = ServerSettings(data_dir=tmp_path / "data", durability=Durability.MEMORY)
+    async with api_server(server, kueue_parts()) as serving:
         client = ApiClient(
             LocalTransport(partial(serving.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )

@@ -16,8 +16,11 @@ from kubemachinery.client.errors import ApiError
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubeserver.protocol import authentication
-from pykueue import app
-from pykueue.webhooks import facts, in_process, webhook_server
+from kubeserver.serve import ServerSettings, api_server
+from kubeserver.storage.sqlite import Durability
+from pykueue.app import in_process_webhooks
+from pykueue.app.server import kueue_parts
+from pykueue.webhooks import facts, webhook_server
 from pykueue.webhooks.certificate import InMemoryStore
 from webhooks.conftest import GROUP, choices, cluster_queue, job, kind
 
@@ -29,13 +32,13 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 @pytest.fixture(params=["in the process", "over HTTPS"])
 async def behind_webhooks(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiClient]:
     """A server whose writes we look at, through one door or the other."""
-    parts = app.kueue_parts()
+    parts = kueue_parts()
     inside = request.param == "in the process"
     if inside:
         plugins = parts.plugins
-        parts = replace(parts, plugins=lambda find: (*plugins(find), *in_process.hooks(choices(), find)))
-    place = app.ServerSettings(data_dir=tmp_path, durability=app.Durability.MEMORY)
-    async with app.api_server(place, parts, rng=random.Random(1)) as server:
+        parts = replace(parts, plugins=lambda find: (*plugins(find), *in_process_webhooks.hooks(choices(), find)))
+    place = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
+    async with api_server(place, parts, rng=random.Random(1)) as server:
         client = ApiClient(
             LocalTransport(partial(server.embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )

@@ -15,10 +15,11 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines
 from pykueue.api import labels
+from pykueue.app import in_process_webhooks
 from pykueue.install import rbac
 from pykueue.jobs import selection
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
-from pykueue.webhooks import facts, in_process
+from pykueue.webhooks import facts
 from pykueue.webhooks.review import CREATE, AdmissionRequest, AdmissionResponse, Phase, WebhookOptions, review
 from webhooks.conftest import DEFAULT_NAMESPACE, choices, job
 
@@ -277,6 +278,6 @@ async def test_inside_the_process_the_definition_gives_the_plural() -> None:
     def find(kind: str, namespace: str, name: str = "") -> list[Tree]:
         return stored.get(kind, [])
 
-    sources = in_process._StoreSources(find)
+    sources = in_process_webhooks._StoreSources(find)
     assert await sources.owner(selection.external_kind("example.com/v1", "Sheep"), "top", "default") == sheep
     assert await sources.owner(selection.external_kind("example.com/v1", "Goat"), "top", "default") is None

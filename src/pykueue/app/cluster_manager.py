@@ -91,12 +91,12 @@ class _Term:
         self._office = ApiClient(transport, rng)
         self._leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
         identity = f"{socket.gethostname()}_{uuid.UUID(int=rng.getrandbits(128), version=4)}"
-        terms = options.for_election(settings)
+        terms = options.leader_election_config(settings)
         self._election = LeaderElector(self._office, clock, terms, identity, own_connection=own_connection)
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
         client = ApiClient(transport, rng, RateLimiter(connection.qps or 0.0, connection.burst or 0))
-        chosen = options.for_manager(settings)
+        chosen = options.manager_options(settings)
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
         self.manager.metrics.role = ReplicaRole.STANDALONE if self._leads_alone else ReplicaRole.FOLLOWER
         self._webhooks: webhook_server.WebhookServer | None = None
@@ -116,7 +116,7 @@ class _Term:
         ):
             place, own = await self._place(), settings.configuration.namespace
             place = replace(place, client_authority=webhook_client_authority)
-            chosen = options.for_webhooks(settings)
+            chosen = options.webhook_options(settings)
             async with (
                 webhook_server.webhooks(
                     fenced, chosen, sources, place, self._clock, own, settings.tls.profile

@@ -18,10 +18,10 @@ from kubemachinery.clock import Clock, SystemClock
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
 from kubeserver.registry import extensions
+from kubeserver.serve import ServerSettings
 from kubeserver.storage.sqlite import Durability
 from pykueue.api import config
 from pykueue.app import options, ports
-from pykueue.app.server import ServerSettings
 from pykueue.controllers import visibility
 from pykueue.controllers.assembly import Manager
 from pykueue.dashboard.endpoints import PREFIX
@@ -51,7 +51,7 @@ async def embedded_manager(
     """
     clock = clock or SystemClock()
     client = _client(embedded, rng or random.Random())
-    manager = Manager(client, options.for_manager(settings), clock, rng or random.Random())
+    manager = Manager(client, options.manager_options(settings), clock, rng or random.Random())
     said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(said)}
     if ports.metrics_address(settings):

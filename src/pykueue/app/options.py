@@ -1,4 +1,4 @@
-"""What the operator said, in the words of each room."""
+"""The Configuration as the options of each package."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from pykueue.webhooks.review import WebhookOptions as WebhookChoices
 _SYNC_TIMEOUT_SECONDS: Final = 120.0
 
 
-def for_webhooks(settings: Settings) -> WebhookChoices:
+def webhook_options(settings: Settings) -> WebhookChoices:
     jobs = JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
     return WebhookChoices.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
 
 
-def for_manager(settings: Settings) -> ManagerOptions:
+def manager_options(settings: Settings) -> ManagerOptions:
     """For a manager, which departs from Kueue where that is wrong."""
     resources, on = settings.configuration.resources, settings.gates
     controller = settings.configuration.controller or config.ControllerConfigurationSpec()
@@ -55,7 +55,7 @@ def for_manager(settings: Settings) -> ManagerOptions:
     )
 
 
-def for_election(settings: Settings) -> LeaderElectionConfig:
+def leader_election_config(settings: Settings) -> LeaderElectionConfig:
     chosen = settings.configuration.leader_election or config.LeaderElection()
     return LeaderElectionConfig(
         name=chosen.resource_name,

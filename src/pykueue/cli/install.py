@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kubemachinery.errors import UsageError
+from pykueue.cli.configuration_options import FEATURE_GATES, written
 from pykueue.cli.connection import reaches
 from pykueue.cli.connection_flags import Reach
-from pykueue.cli.up import FEATURE_GATES, written
 from pykueue.errors import ConfigurationError
 
 if TYPE_CHECKING:

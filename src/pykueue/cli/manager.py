@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli import signals
+from kubemachinery import process
+from pykueue.cli.configuration_options import CONFIG, FEATURE_GATES, address, configured, log_notices
 from pykueue.cli.connection import reaches
 from pykueue.cli.connection_flags import Reach
 from pykueue.cli.log_options import Log, log_options
-from pykueue.cli.up import CONFIG, FEATURE_GATES, address, configured, event_loop, log_notices
 
 if TYPE_CHECKING:
     from kubemachinery.client.client_config import ClientConfig
@@ -64,7 +64,7 @@ def command(
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
     target = reach.target()
     with decision_trace.trace(record, settings.tree) if record is not None else nullcontext() as write:
-        event_loop().run(_manage(target, settings, config, told, write, shown_at, webhook_client_ca_file))
+        process.event_loop().run(_manage(target, settings, config, told, write, shown_at, webhook_client_ca_file))
 
 
 async def _manage(
@@ -76,20 +76,21 @@ async def _manage(
     dashboard: tuple[str, int] | None,
     webhook_client_ca: Path | None,
 ) -> None:
-    from pykueue import app
     from pykueue.analysis import explanation
+    from pykueue.app.cluster_manager import manage
+    from pykueue.app.state_dump_signal import dump_on_signal
     from pykueue.controllers import decision_trace
 
     def built(manager: Manager) -> None:
         told.start(lambda: manager.metrics.role)
         log_notices(settings, file)
-        app.dump_on_signal(manager)
-        app.calm_collector()
+        dump_on_signal(manager)
+        process.tune_garbage_collector()
         if write is not None:
             decision_trace.record(manager.world, write)
 
     explain = explanation.explainer(settings.tree)
-    managing = app.manage(
+    managing = manage(
         target,
         settings,
         built=built,
@@ -98,4 +99,4 @@ async def _manage(
         webhook_client_authority=webhook_client_ca,
     )
     # One that ends by itself lost its lease, or worse: the exit code says so.
-    await signals.until(signals.told(), managing)
+    await process.run_until(process.stop_event(), managing)

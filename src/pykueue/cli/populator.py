@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubemachinery import process
 from kubemachinery.errors import UsageError
-from pykueue.cli import signals
 from pykueue.cli.connection import reaches
 from pykueue.cli.connection_flags import Reach
 from pykueue.cli.log_options import Log, log_options
-from pykueue.cli.up import event_loop
 
 if TYPE_CHECKING:
     from kubemachinery.client.client_config import ClientConfig
@@ -37,7 +36,7 @@ def command(reach: Reach, config: Path | None, told: Log) -> None:
     chosen = _configured(config)
     target = reach.target()
     told.start()
-    event_loop().run(_populate(target, chosen))
+    process.event_loop().run(_populate(target, chosen))
 
 
 def _configured(path: Path | None) -> Configuration:
@@ -53,6 +52,6 @@ def _configured(path: Path | None) -> Configuration:
 
 
 async def _populate(target: ClientConfig, configuration: Configuration) -> None:
-    from pykueue import app
+    from pykueue.app.cluster_manager import populate
 
-    await signals.until(signals.told(), app.populate(target, configuration))
+    await process.run_until(process.stop_event(), populate(target, configuration))

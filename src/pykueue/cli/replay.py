@@ -21,7 +21,8 @@ def command(trace: Path) -> None:
     """
     import msgspec
 
-    from pykueue import app, settings
+    from pykueue import settings
+    from pykueue.app.options import manager_options
     from pykueue.controllers import decision_trace
     from pykueue.version import __version__
 
@@ -37,7 +38,7 @@ def command(trace: Path) -> None:
     try:
         with progress() as told:
             told(f"playing {len(lines) - 1} lines")
-            found = decision_trace.replay(lines[1:], app.manager_options(chosen).empty_world(), first=2)
+            found = decision_trace.replay(lines[1:], manager_options(chosen).empty_world(), first=2)
     except UsageError as error:
         raise UsageError(f"{trace}: {error}") from None
     if found.difference is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import shlex
 import sys
@@ -12,30 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kubemachinery import process
 from kubemachinery.errors import UsageError
 from pykueue import paths
-from pykueue.cli import signals
+from pykueue.cli.configuration_options import CONFIG, FEATURE_GATES, address, configured, log_notices
 from pykueue.cli.log_options import Log, log_options
-from pykueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pykueue import app
+    from kubeserver.serve import ServerSettings, Serving
+    from pykueue.app.embedded_manager import RunnerName
     from pykueue.settings import Settings
-
-log = logging.getLogger(__name__)
-
-CONFIG = click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    help="A Configuration file; by default everything is as its defaults say.",
-)
-FEATURE_GATES = click.option(
-    "--feature-gates",
-    default="",
-    metavar="A=true,B=false",
-    help="Feature gates, as for Kueue's manager. They cannot be combined with featureGates of the Configuration.",
-)
 
 
 @click.command(name="up")
@@ -107,82 +92,78 @@ def command(
     chosen = configured(config, feature_gates=feature_gates)
     told.start()
     log_notices(chosen, config)
-    from pykueue import app
+    from kubeserver.serve import ServerSettings
+    from kubeserver.storage.sqlite import Durability
+    from pykueue.app.embedded_manager import RunnerName
 
-    settings = app.ServerSettings(
+    settings = ServerSettings(
         data_dir=data_dir or paths.data(),
         host=host,
         port=port,
-        durability=app.Durability(durability),
+        durability=Durability(durability),
         kubeconfig=kubeconfig,
         view_kubeconfig=view_kubeconfig,
         tls=chosen.tls.profile,
     )
-    app.allow_many_files()
-    chosen_runner = app.RunnerName(runner or _usual_runner(host))
-    event_loop().run(_serve(settings, chosen, chosen_runner, discards_unknown=discard_unknown_pods))
+    process.raise_open_files_limit()
+    chosen_runner = RunnerName(runner or _usual_runner(host))
+    process.event_loop().run(_serve(settings, chosen, chosen_runner, discards_unknown=discard_unknown_pods))
 
 
 def _usual_runner(host: str) -> str:
     """Whoever can reach the server can run programs here, so beyond this machine that has to be asked for by name."""
-    from pykueue import app
+    from pykueue.app.ports import LOOPBACK
 
-    return "process" if host in app.LOOPBACK else "none"
-
-
-def event_loop() -> asyncio.Runner:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.Runner()
-    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    return "process" if host in LOOPBACK else "none"
 
 
-async def _serve(
-    settings: app.ServerSettings, configured: Settings, runner: app.RunnerName, *, discards_unknown: bool
-) -> None:
-    from pykueue import app
+async def _serve(settings: ServerSettings, configured: Settings, runner: RunnerName, *, discards_unknown: bool) -> None:
+    from kubeserver.serve import announce, api_server
+    from kubeserver.storage.sqlite import Durability
+    from pykueue.app.embedded_manager import RunnerName, embedded_runner
+    from pykueue.app.server import UNATTENDED_ORPHAN_SECONDS, managed_parts, runner_database
     from pykueue.runner import machine
 
-    stop = signals.told()
+    stop = process.stop_event()
     try:
         here = machine.detect(settings.data_dir)
     except OSError as error:
         raise UsageError(f"the data directory cannot be used: {error.filename}: {error.strerror}") from None
-    if runner is app.RunnerName.NONE:
-        parts = app.managed_parts(configured, orphan_seconds=app.UNATTENDED_ORPHAN_SECONDS)
+    if runner is RunnerName.NONE:
+        parts = managed_parts(configured, orphan_seconds=UNATTENDED_ORPHAN_SECONDS)
     else:
-        parts = app.managed_parts(configured, here)
+        parts = managed_parts(configured, here)
     async with (
-        app.api_server(settings, parts, announced=False) as serving,
-        app.embedded_runner(
+        api_server(settings, parts, announced=False) as serving,
+        embedded_runner(
             serving.embedded,
             runner,
             settings,
             here,
-            database=serving.database,
+            database=runner_database(serving.loaded),
             discards_unknown=discards_unknown,
         ) as processes,
     ):
         # Whoever waits for the kubeconfig asks for a node in the next moment. The manager may have to wait as well: for
         # kinds that its Configuration names, and that only somebody with the kubeconfig can bring.
-        app.announce(settings, serving)
+        announce(settings, serving)
         if settings.kubeconfig is None:
             paths.remember(serving.kubeconfig)
         _greet(serving, settings, runner)
-        await signals.until(stop, _manage(serving, configured))
-        if processes is not None and processes.running and settings.durability is not app.Durability.MEMORY:
+        await process.run_until(stop, _manage(serving, configured))
+        if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
             click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
 
 
-async def _manage(serving: app.Serving, configured: Settings) -> None:
-    from pykueue import app
+async def _manage(serving: Serving, configured: Settings) -> None:
     from pykueue.analysis import explanation
+    from pykueue.app.embedded_manager import embedded_manager
+    from pykueue.app.state_dump_signal import dump_on_signal
 
     explain = explanation.explainer(configured.tree)
-    async with app.embedded_manager(serving.embedded, configured, explain=explain) as manager:
-        app.dump_on_signal(manager)
-        app.calm_collector()
+    async with embedded_manager(serving.embedded, configured, explain=explain) as manager:
+        dump_on_signal(manager)
+        process.tune_garbage_collector()
         # A link that lets its reader look is for the terminal of the one who started this, and not for a log file.
         token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
         click.echo(f"dashboard at {serving.url}/dashboard/{token}", err=True)
@@ -196,9 +177,9 @@ _PODS: Final = {
 }
 
 
-def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> None:
+def _greet(serving: Serving, settings: ServerSettings, runner: str) -> None:
     from kubemachinery.client import client_config
-    from pykueue import app
+    from pykueue.app.ports import LOOPBACK
 
     lines = [
         f"API server at {serving.url}",
@@ -209,47 +190,6 @@ def _greet(serving: app.Serving, settings: app.ServerSettings, runner: str) -> N
     ]
     if "KUBECONFIG" not in os.environ and client_config.default(os.environ).is_file():
         lines.append("without this KUBECONFIG, commands and kubectl go where ~/.kube/config leads")
-    if settings.host not in app.LOOPBACK:
+    if settings.host not in LOOPBACK:
         lines.append(f"listening on {settings.host}: everybody who can reach it can try to come in")
     click.echo("\n".join(lines), err=True)
-
-
-def address(option: str, text: str) -> tuple[str, int]:
-    """HOST:PORT as an option says it."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"{option} {text}: must be HOST:PORT, such as 127.0.0.1:6443")
-    return host, int(port)
-
-
-def configured(path: Path | None, namespace: str = "", *, feature_gates: str = "") -> Settings:
-    """The settings of a file and of the flag `--feature-gates`. A Configuration that no manager can start with is
-    refused before anything starts. `namespace` is the manager's own, for a Configuration that names none."""
-    from pykueue import settings
-
-    flagged = settings.flagged_gates(feature_gates)
-    source = str(path) if path is not None else "--feature-gates"
-    chosen = settings.load(written(path), source, namespace=namespace, flagged=flagged)
-    if found := settings.obstacles(chosen):
-        raise ConfigurationError(source, found)
-    return chosen
-
-
-def written(path: Path | None) -> object:
-    """The one document of a Configuration file; without a file, a Configuration that says nothing."""
-    from kubemachinery import yaml_documents
-    from pykueue.api import config
-
-    if path is None:
-        return {"apiVersion": config.V1BETA2, "kind": config.KIND}
-    found = list(yaml_documents.read(path))
-    if len(found) != 1:
-        raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
-    return found[0].tree
-
-
-def log_notices(settings: Settings, path: Path | None) -> None:
-    """Log what the operator should know of the Configuration: fields without effect, old spellings."""
-    for notice in settings.notices:
-        log.warning("configuration: %s", notice, extra={"file": str(path)} if path is not None else {})

@@ -30,10 +30,13 @@ from kubemachinery.errors import UsageError
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import About
 from kubeserver.protocol import authentication
-from kubeserver.storage.sqlite import Loaded, MemoryJournal
-from pykueue import app, settings
+from kubeserver.serve import ServerSettings
+from kubeserver.storage.sqlite import Durability, Loaded, MemoryJournal
+from pykueue import settings
 from pykueue.analysis.explanation import Why
 from pykueue.api import config, registry
+from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
+from pykueue.app.server import managed_parts
 from pykueue.client.client import AsyncClient, Wishes
 from pykueue.client.job_service import Entry
 from pykueue.client.job_status import Standing
@@ -162,7 +165,7 @@ def system(
     chosen = settings.load(said, "the test's configuration")
     base = installed()
     with asyncio.Runner(loop_factory=VirtualLoop) as loop:
-        life = _Life(base, chosen, app.RunnerName(runner), seed)
+        life = _Life(base, chosen, RunnerName(runner), seed)
         client = loop.run(life.begin())
         try:
             yield Kueue(loop, client, life.manager)
@@ -173,9 +176,7 @@ def system(
 class _Life:
     """A system from its beginning to its end, in one task: what is entered there has to be left there."""
 
-    def __init__(
-        self, base: tuple[Parts, Loaded], chosen: settings.Settings, runner: app.RunnerName, seed: int
-    ) -> None:
+    def __init__(self, base: tuple[Parts, Loaded], chosen: settings.Settings, runner: RunnerName, seed: int) -> None:
         self._base = base
         self._chosen = chosen
         self._runner = runner
@@ -200,19 +201,19 @@ class _Life:
     async def _live(self, began: asyncio.Future[AsyncClient]) -> None:
         clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(self._seed)
         base, loaded = self._base
-        machine = MACHINE if self._runner is not app.RunnerName.NONE else None
-        own = app.managed_parts(self._chosen, machine)
+        machine = MACHINE if self._runner is not RunnerName.NONE else None
+        own = managed_parts(self._chosen, machine)
         # What a new server makes first is made here though this one looks like it had been started before.
         parts = replace(base, plugins=own.plugins, initial=(*base.initial, *own.first))
         embedded = Embedded(
             parts, MemoryJournal(), authentication.Access({}, ()), clock, rng, About("test"), loaded=loaded
         )
-        place = app.ServerSettings(data_dir=Path(), durability=app.Durability.MEMORY)
+        place = ServerSettings(data_dir=Path(), durability=Durability.MEMORY)
         await embedded.start()
         try:
             async with (
-                app.embedded_manager(embedded, self._chosen, clock, rng) as self.manager,
-                app.embedded_runner(embedded, self._runner, place, MACHINE, clock, rng),
+                embedded_manager(embedded, self._chosen, clock, rng) as self.manager,
+                embedded_runner(embedded, self._runner, place, MACHINE, clock, rng),
             ):
                 caller = Caller(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
                 began.set_result(AsyncClient(namespace="default", caller=caller, clock=clock))

@@ -13,9 +13,10 @@ from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import About
 from kubeserver.protocol import authentication
 from kubeserver.storage.sqlite import Key, Loaded, MemoryJournal, Op, Record, Row
-from pykueue import app, settings
+from pykueue import settings
 from pykueue.api import registry, schema
 from pykueue.api.autoscaling import ProvisioningRequest
+from pykueue.app.server import managed_parts
 from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
 
 
@@ -23,7 +24,7 @@ from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
 def installed() -> tuple[Parts, Loaded]:
     """What a server holds once our CRDs and the autoscaler's are installed. Reading that is ten times faster than
     installing them."""
-    parts = app.managed_parts(settings.defaults())
+    parts = managed_parts(settings.defaults())
     parts = replace(parts, crds=(*parts.crds, schema.crd(registry.AUTOSCALING.of(ProvisioningRequest))))
     records: list[Record] = []
 

@@ -8,7 +8,6 @@ limits         how large a review may be, checked before the work that this boun
 lanes          threads beside the event loop in which decisions run, and how many may be in flight
 wire           AdmissionReview and ConversionReview as JSON
 service        the door over HTTPS, for any API server
-in_process     the door inside the process, for the embedded one
 registration   the webhook configurations that lead an API server here
 certificate    what the service proves itself with: made, kept, renewed in time
 running        all of that together, for a manager beside or in a cluster

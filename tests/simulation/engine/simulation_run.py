@@ -29,7 +29,9 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubeserver.admission.chain import Hook
 from kubeserver.assembly import Find
-from pykueue import app, settings
+from pykueue import settings
+from pykueue.app import options
+from pykueue.app.server import managed_parts
 from pykueue.controllers.assembly import ManagerOptions
 from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop
@@ -396,7 +398,7 @@ def _configured(configuration: bytes) -> tuple[Callable[[Find], Sequence[Hook]],
     """What a configuration means to the server and to its managers. Many stories share one."""
     chosen = settings.load(msgspec.json.decode(configuration))
     # A manager that cannot read its objects in time ends, and its cluster starts it again; here it goes on trying.
-    return app.managed_parts(chosen).plugins, replace(app.manager_options(chosen), sync_timeout_seconds=None)
+    return managed_parts(chosen).plugins, replace(options.manager_options(chosen), sync_timeout_seconds=None)
 
 
 @contextlib.contextmanager

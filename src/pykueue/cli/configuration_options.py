@@ -1,0 +1,71 @@
+"""The options of the commands that run a manager: its Configuration, its feature gates, an address."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kubemachinery.errors import UsageError
+from pykueue.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pykueue.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CONFIG = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="A Configuration file; by default everything is as its defaults say.",
+)
+FEATURE_GATES = click.option(
+    "--feature-gates",
+    default="",
+    metavar="A=true,B=false",
+    help="Feature gates, as for Kueue's manager. They cannot be combined with featureGates of the Configuration.",
+)
+
+
+def address(option: str, text: str) -> tuple[str, int]:
+    """HOST:PORT as an option says it."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"{option} {text}: must be HOST:PORT, such as 127.0.0.1:6443")
+    return host, int(port)
+
+
+def configured(path: Path | None, namespace: str = "", *, feature_gates: str = "") -> Settings:
+    """The settings of a file and of the flag `--feature-gates`. A Configuration that no manager can start with is
+    refused before anything starts. `namespace` is the manager's own, for a Configuration that names none."""
+    from pykueue import settings
+
+    flagged = settings.flagged_gates(feature_gates)
+    source = str(path) if path is not None else "--feature-gates"
+    chosen = settings.load(written(path), source, namespace=namespace, flagged=flagged)
+    if found := settings.obstacles(chosen):
+        raise ConfigurationError(source, found)
+    return chosen
+
+
+def written(path: Path | None) -> object:
+    """The one document of a Configuration file; without a file, a Configuration that says nothing."""
+    from kubemachinery import yaml_documents
+    from pykueue.api import config
+
+    if path is None:
+        return {"apiVersion": config.V1BETA2, "kind": config.KIND}
+    found = list(yaml_documents.read(path))
+    if len(found) != 1:
+        raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
+    return found[0].tree
+
+
+def log_notices(settings: Settings, path: Path | None) -> None:
+    """Log what the operator should know of the Configuration: fields without effect, old spellings."""
+    for notice in settings.notices:
+        log.warning("configuration: %s", notice, extra={"file": str(path)} if path is not None else {})
