@@ -120,7 +120,7 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
     client = ApiClient(LocalTransport(Server(objects).answer), rng)
     informers, world = Informers(client, rng, topology=False), World()
     for informer in (*informers.shaping, informers.workloads):
-        informer.subscribe(lambda change: world.put(change.new))
+        informer.add_handler(lambda change: world.put(change.new))
     sources = DashboardSources(
         world=world,
         workloads=informers.workloads,

@@ -249,7 +249,7 @@ class Player:
             metadata = {"resourceVersion": self._known[name].metadata.resource_version}
             patch = {"metadata": metadata, "status": status}
             try:
-                await self.client.patch(WORKLOAD, name, patch, NAMESPACE, subresource="status", answer=METADATA)
+                await self.client.patch(WORKLOAD, name, patch, NAMESPACE, subresource="status", accept=METADATA)
                 return
             except (Conflict, Unanswered):
                 await asyncio.sleep(0.02)  # the watch brings what was written meanwhile

@@ -23,12 +23,12 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from kubemachinery import quantity
-from kubemachinery.kinds import Kind, Scope, Version
-from kubemachinery.clock import SystemClock
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
-from kubemachinery.client.informer import InformerEvent, Informer, ObjectKey
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind, Scope, Version
 
 log = logging.getLogger("budget")
 
@@ -123,15 +123,15 @@ class BudgetController:
         self.budgets: Informer[Tree] = Informer(client, BUDGET, json.loads, rng)
         self.workloads: Informer[Tree] = Informer(client, WORKLOAD, json.loads, rng)
         self.loop: Controller[tuple[str, ObjectKey]] = Controller("budget", self._reconcile, rng)
-        self.checks.subscribe(self._check_seen)
-        self.budgets.subscribe(self._budget_seen)
-        self.workloads.subscribe(lambda change: self.loop.add(("Workload", change.key)))
+        self.checks.add_handler(self._check_seen)
+        self.budgets.add_handler(self._budget_seen)
+        self.workloads.add_handler(lambda change: self.loop.add(("Workload", change.key)))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for informer in (self.checks, self.budgets, self.workloads):
                 group.create_task(informer.run())
-                await informer.synced()
+                await informer.wait_for_sync()
             group.create_task(self.loop.run())
 
     def _check_seen(self, change: InformerEvent[Tree]) -> None:

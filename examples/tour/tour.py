@@ -20,13 +20,13 @@ from typing import Any
 import msgspec
 import yaml
 
-from pykueue.api import registry
-from kubemachinery.kinds import Kind
-from kubemachinery.clock import SystemClock
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
 from kubemachinery.client.event_recorder import EVENTS
+from kubemachinery.clock import SystemClock
+from kubemachinery.kinds import Kind
+from pykueue.api import registry
 
 HERE = Path(__file__).parent
 PROPOSALS = HERE.parent / "keps"

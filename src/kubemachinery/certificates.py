@@ -69,7 +69,7 @@ class CertificateAuthority:
         return cls(found, private)
 
     @property
-    def identity(self) -> KeyPair:
+    def key_pair(self) -> KeyPair:
         """What to keep of it."""
         return KeyPair(self._certificate.public_bytes(serialization.Encoding.PEM), _key_pem(self._key))
 

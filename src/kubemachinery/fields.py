@@ -64,7 +64,7 @@ class Field:
     preserve_unknown: bool = False
     rules: tuple[ValidationRule, ...] = ()
 
-    def under(self, outer: Field) -> Field:
+    def refined_by(self, outer: Field) -> Field:
         """This field as `outer` refines it: whatever `outer` says replaces what is said here; rules add up."""
         said = {
             part.name: value

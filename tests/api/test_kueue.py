@@ -28,7 +28,7 @@ def _said(annotation: Any) -> Field:
     inner, *said = get_args(annotation)
     field = _said(inner)
     for more in said:
-        field = field.under(more)
+        field = field.refined_by(more)
     return field
 
 

@@ -218,7 +218,7 @@ def front(folder: Path) -> tuple[str, ...]:
     now = datetime.datetime.now(datetime.UTC)
     authority = CertificateAuthority.make("front-ca", now)
     proof = authority.issue("front", (), now)
-    files = {"ca": authority.identity.certificate, "crt": proof.certificate, "key": proof.key}
+    files = {"ca": authority.key_pair.certificate, "crt": proof.certificate, "key": proof.key}
     for name, content in files.items():
         (folder / f"front.{name}").write_bytes(content)
     return (

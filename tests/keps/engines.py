@@ -127,7 +127,7 @@ class _Beside(System):
 
     async def _caught_up(self) -> list[int]:
         copies = self.manager_now.copies
-        await asyncio.gather(*(copy.caught_up() for copy in copies))
+        await asyncio.gather(*(copy.wait_until_current() for copy in copies))
         return [copy.revision for copy in copies]
 
     async def _is_asked(self, managing: asyncio.Task[None]) -> bool:

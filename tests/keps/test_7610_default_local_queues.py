@@ -240,7 +240,7 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
             await env.until(lambda: _is_up_to_date(manager, env))
             found = []
             while len(loop.queue):
-                place = await loop.queue.take()
+                place = await loop.queue.get()
                 loop.queue.done(place)
                 found.append(str(place))
             return sorted(found)

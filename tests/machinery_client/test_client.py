@@ -11,6 +11,7 @@ import pytest
 
 from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimiter
+from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.transport import ApiRequest, ApiResponse, HttpTransport, LocalTransport, Transport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kube, kueue, registry
@@ -72,7 +73,7 @@ async def test_a_patch_with_an_old_revision_is_a_conflict(client: ApiClient) -> 
 
 async def test_a_writer_may_ask_for_the_metadata_alone(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a", x="1"))
-    answer = await client.patch(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default", answer=METADATA)
+    answer = await client.patch(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default", accept=METADATA)
     assert answer["metadata"]["resourceVersion"]
     assert "data" not in answer
 
@@ -93,7 +94,7 @@ async def test_a_list_is_whole_however_many_pages_it_takes(
 
 async def test_nothing_at_all_is_listed_as_nothing(client: ApiClient) -> None:
     """A kube-apiserver has null and no list for that, where it is asked for metadata alone; and so has ours."""
-    assert (await client.list(WORKLOAD, answer=METADATA_OF_ALL)).items == []
+    assert (await client.list(WORKLOAD, accept=METADATA_OF_ALL)).items == []
 
 
 async def test_server_side_apply_creates_and_owns(client: ApiClient) -> None:
@@ -165,7 +166,7 @@ async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: 
 async def test_a_server_that_never_answers_is_given_up_on() -> None:
     flaky = Flaky(*[NOT_REACHED] * 20)
     client = ApiClient(flaky, random.Random(1))
-    client._pause = lambda attempt, error: 0.0  # type: ignore[method-assign]
+    client._backoff = lambda attempt, error: 0.0  # type: ignore[method-assign]
     with pytest.raises(errors.Unanswered):
         await client.get(CONFIG_MAP, "a", "default")
     assert len(flaky.calls) == 6
@@ -189,7 +190,7 @@ async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() ->
 
     async def ask(who: str) -> None:
         nonlocal came
-        await limit.take(patient=who == "p")
+        await limit.take(priority=LOW if who == "p" else NORMAL)
         came += who
 
     await asyncio.gather(*(ask(who) for who in "-ppp" + 25 * "u"))
@@ -210,11 +211,11 @@ async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
 
 async def test_a_closed_fence_lets_reads_through_and_no_write(client: ApiClient) -> None:
     """Whoever lost the right to write is held back however it got this far."""
-    fenced = client.fenced(lambda: False)
+    fenced = client.with_fence(lambda: False)
     with pytest.raises(errors.Fenced):
         await fenced.create(CONFIG_MAP, config_map("a"))
     assert await fenced.find(CONFIG_MAP, "a", "default") is None
-    await client.fenced(lambda: True).create(CONFIG_MAP, config_map("a"))
+    await client.with_fence(lambda: True).create(CONFIG_MAP, config_map("a"))
     assert await fenced.find(CONFIG_MAP, "a", "default") is not None
 
 
@@ -226,7 +227,7 @@ async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
     async def never(request: Request) -> Response:
         raise AssertionError(request)
 
-    client = ApiClient(LocalTransport(never), random.Random(1), limit).fenced(lambda: is_open)
+    client = ApiClient(LocalTransport(never), random.Random(1), limit).with_fence(lambda: is_open)
     writing = asyncio.ensure_future(client.create(CONFIG_MAP, config_map("a")))
     await asyncio.sleep(0.01)
     is_open = False

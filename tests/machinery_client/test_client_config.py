@@ -86,11 +86,11 @@ def test_what_is_no_file_says_so(tmp_path: Path, name: str, sentence: str) -> No
     ("wish", "sentence"),
     [
         (
-            client_config.ConfigOverrides(of_cluster={"certificate-authority-data": "AAAA"}),
+            client_config.ConfigOverrides(cluster_fields={"certificate-authority-data": "AAAA"}),
             "certificate-authority of the kubeconfig",
         ),
         (
-            client_config.ConfigOverrides(of_user={"client-certificate-data": "AAAA", "client-key-data": "AAAA"}),
+            client_config.ConfigOverrides(user_fields={"client-certificate-data": "AAAA", "client-key-data": "AAAA"}),
             "client-certificate and client-key of the kubeconfig",
         ),
     ],
@@ -152,11 +152,11 @@ def test_what_is_said_counts_before_what_the_file_says(tmp_path: Path) -> None:
     user: dict[str, Any] = {"exec": {"command": "x"}, "client-certificate-data": "AA==", "client-key": "k"}
     path = kubeconfig(tmp_path / "k", **user)
     wish = client_config.ConfigOverrides(
-        of_cluster={"server": "https://127.0.0.1:2", "insecure-skip-tls-verify": True},
-        of_user={"token": "t", "client-certificate": "/c"},
+        cluster_fields={"server": "https://127.0.0.1:2", "insecure-skip-tls-verify": True},
+        user_fields={"token": "t", "client-certificate": "/c"},
         timeout_seconds=5,
     )
-    target = client_config.find({}, str(path), wish=wish)
+    target = client_config.find({}, str(path), overrides=wish)
     assert (target.server, target.namespace, target.timeout_seconds) == ("https://127.0.0.1:2", "team", 5)
     assert target.cluster["insecure-skip-tls-verify"] is True
     # Neither the program nor the certificate of the file is asked.
@@ -169,24 +169,26 @@ def test_entries_are_chosen_by_name(tmp_path: Path) -> None:
     tree["clusters"].append({"name": "d", "cluster": {"server": "https://127.0.0.1:2"}})
     tree["users"].append({"name": "v", "user": {"token": "of-v"}})
     path.write_text(yaml.safe_dump(tree))
-    target = client_config.find({}, str(path), wish=client_config.ConfigOverrides(cluster="d", user="v"))
+    target = client_config.find({}, str(path), overrides=client_config.ConfigOverrides(cluster="d", user="v"))
     assert (target.server, target.user, target.namespace) == ("https://127.0.0.1:2", {"token": "of-v"}, "default")
     with pytest.raises(UsageError, match="there is no user 'w'"):
-        client_config.find({}, str(path), wish=client_config.ConfigOverrides(user="w"))
+        client_config.find({}, str(path), overrides=client_config.ConfigOverrides(user="w"))
 
 
 def test_a_server_that_is_named_needs_no_file(tmp_path: Path) -> None:
-    wish = client_config.ConfigOverrides(of_cluster={"server": "http://127.0.0.1:3"})
-    assert client_config.find({"HOME": str(tmp_path)}, wish=wish).server == "http://127.0.0.1:3"
+    wish = client_config.ConfigOverrides(cluster_fields={"server": "http://127.0.0.1:3"})
+    assert client_config.find({"HOME": str(tmp_path)}, overrides=wish).server == "http://127.0.0.1:3"
     with pytest.raises(UsageError, match="begins with https://"):
         client_config.find(
-            {"HOME": str(tmp_path)}, wish=client_config.ConfigOverrides(of_cluster={"server": "127.0.0.1"})
+            {"HOME": str(tmp_path)}, overrides=client_config.ConfigOverrides(cluster_fields={"server": "127.0.0.1"})
         )
 
 
 async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path) -> None:
     user = {"as": "ann", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"Scopes/x": ["1", "2"]}}
-    target = client_config.find({}, str(kubeconfig(tmp_path / "k")), wish=client_config.ConfigOverrides(of_user=user))
+    target = client_config.find(
+        {}, str(kubeconfig(tmp_path / "k")), overrides=client_config.ConfigOverrides(user_fields=user)
+    )
     assert await client_config.ClientCredentials(target, SystemClock()).headers() == [
         ("Impersonate-User", "ann"),
         ("Impersonate-Uid", "7"),
@@ -203,7 +205,7 @@ async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         target = client_config.find(
-            {}, wish=client_config.ConfigOverrides(of_cluster={"server": url}, timeout_seconds=0.05)
+            {}, overrides=client_config.ConfigOverrides(cluster_fields={"server": url}, timeout_seconds=0.05)
         )
         transport = client_config.connect(target, SystemClock())
         with pytest.raises(Unanswered, match=f"{url} does not answer GET /version: not within 0.05 s"):
@@ -223,8 +225,8 @@ async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: b
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        wish = client_config.ConfigOverrides(of_cluster={"server": url, "disable-compression": disabled})
-        transport = client_config.connect(client_config.find({}, wish=wish), SystemClock())
+        wish = client_config.ConfigOverrides(cluster_fields={"server": url, "disable-compression": disabled})
+        transport = client_config.connect(client_config.find({}, overrides=wish), SystemClock())
         await transport.send(ApiRequest("GET", "/version"))
         await transport.close()
     assert (b"Accept-Encoding" in asked[0]) is not disabled
@@ -232,7 +234,9 @@ async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: b
 
 async def test_a_server_that_is_not_there_is_a_few_words() -> None:
     transport = client_config.connect(
-        client_config.find({}, wish=client_config.ConfigOverrides(of_cluster={"server": "http://127.0.0.1:1"})),
+        client_config.find(
+            {}, overrides=client_config.ConfigOverrides(cluster_fields={"server": "http://127.0.0.1:1"})
+        ),
         SystemClock(),
     )
     with pytest.raises(Unanswered) as refused:

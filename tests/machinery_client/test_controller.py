@@ -31,7 +31,7 @@ class Work:
 async def test_a_kind_has_as_many_workers_as_its_limit_and_no_kind_waits_for_another() -> None:
     work = Work()
     loop: Controller[str] = Controller("test", work.reconcile, random.Random(1), workers=2)
-    loop.limit(lambda key: key.partition("/")[0], {"Job": 1, "Pod": 4})
+    loop.limit_concurrency(lambda key: key.partition("/")[0], {"Job": 1, "Pod": 4})
     keys = [f"{kind}/{number}" for kind in ("Job", "Pod") for number in range(6)]
     for key in keys:
         loop.add(key)
@@ -47,7 +47,7 @@ async def test_a_kind_has_as_many_workers_as_its_limit_and_no_kind_waits_for_ano
 async def test_a_key_that_waits_for_its_kind_is_reconciled_once_and_comes_again_when_added_meanwhile() -> None:
     work = Work()
     loop: Controller[str] = Controller("test", work.reconcile, random.Random(1), workers=4)
-    loop.limit(lambda key: "Job", {"Job": 1})
+    loop.limit_concurrency(lambda key: "Job", {"Job": 1})
     loop.add("Job/a")
     loop.add("Job/b")
     running = asyncio.create_task(loop.run())

@@ -24,7 +24,7 @@ Tree = dict[str, Any]
 
 METRICS = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
 PROVEN = {"CN": ["front"], "O": []}
-FRONT = RequestHeaderConfig.of(
+FRONT = RequestHeaderConfig.from_config_map(
     {
         "requestheader-client-ca-file": "PEM",
         "requestheader-allowed-names": '["front"]',
@@ -93,30 +93,30 @@ def request(certificate: Any = None, **headers: str | list[str]) -> Request:
 
 class TestTokens:
     async def test_a_known_token_passes_if_its_user_may(self, server: ApiServer, clock: HandClock) -> None:
-        assert await door(server, clock).refusal(request(Authorization="Bearer secret"), METRICS) is None
+        assert await door(server, clock).denial(request(Authorization="Bearer secret"), METRICS) is None
         assert server.asked[1]["user"] == "ada"
         assert server.asked[1]["groups"] == ["dev"]
         assert server.asked[1]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
 
     async def test_an_unknown_token_is_nobodys(self, server: ApiServer, clock: HandClock) -> None:
-        refusal = await door(server, clock).refusal(request(Authorization="Bearer guess"), METRICS)
+        refusal = await door(server, clock).denial(request(Authorization="Bearer guess"), METRICS)
         assert refusal is not None
         assert refusal.code == 401
 
     async def test_without_a_token_one_is_anonymous_and_may_what_anonymous_people_may(
         self, server: ApiServer, clock: HandClock
     ) -> None:
-        refusal = await door(server, clock).refusal(request(), METRICS)
+        refusal = await door(server, clock).denial(request(), METRICS)
         assert refusal == AccessDenial(403, "system:anonymous may not do this")
         assert server.asked[0]["groups"] == ["system:unauthenticated"]
 
     async def test_answers_are_believed_for_seconds_only(self, server: ApiServer, clock: HandClock) -> None:
         at = door(server, clock)
         for _ in range(3):
-            await at.refusal(request(Authorization="Bearer secret"), METRICS)
+            await at.denial(request(Authorization="Bearer secret"), METRICS)
         assert len(server.asked) == 2
         clock.seconds += CACHE_SECONDS + 1
-        await at.refusal(request(Authorization="Bearer secret"), METRICS)
+        await at.denial(request(Authorization="Bearer secret"), METRICS)
         assert len(server.asked) == 4
 
     async def test_whoever_guesses_again_and_again_is_not_asked_about_each_time(
@@ -124,24 +124,24 @@ class TestTokens:
     ) -> None:
         at = door(server, clock)
         for _ in range(3):
-            refusal = await at.refusal(request(Authorization="Bearer guess"), METRICS)
+            refusal = await at.denial(request(Authorization="Bearer guess"), METRICS)
             assert refusal is not None
             assert refusal.code == 401
         assert len(server.asked) == 1
         clock.seconds += INVALID_TOKEN_CACHE_SECONDS + 1  # it may be a good one by now
-        await at.refusal(request(Authorization="Bearer guess"), METRICS)
+        await at.denial(request(Authorization="Bearer guess"), METRICS)
         assert len(server.asked) == 2
         for number in range(5_000):  # no guess makes the memory grow without end, nor forgets who is known
-            await at.refusal(request(Authorization="Bearer secret"), METRICS)
-            await at.refusal(request(Authorization=f"Bearer guess-{number}"), METRICS)
-        assert len(at._strangers.kept) <= 1024
+            await at.denial(request(Authorization="Bearer secret"), METRICS)
+            await at.denial(request(Authorization=f"Bearer guess-{number}"), METRICS)
+        assert len(at._invalid_tokens.kept) <= 1024
         assert sum(asked.get("token") == "secret" for asked in server.asked) == 1
 
     async def test_nobody_passes_while_the_api_server_cannot_be_asked(
         self, server: ApiServer, clock: HandClock
     ) -> None:
         server.is_up = False
-        refusal = await door(server, clock).refusal(request(Authorization="Bearer secret"), METRICS)
+        refusal = await door(server, clock).denial(request(Authorization="Bearer secret"), METRICS)
         assert refusal is not None
         assert refusal.code == 503
 
@@ -149,7 +149,7 @@ class TestTokens:
 class TestFront:
     async def test_the_proven_api_server_asks_for_others(self, server: ApiServer, clock: HandClock) -> None:
         asked = request(PROVEN, X_Remote_User="eve", X_Remote_Group=["dev", "ops"], X_Remote_Extra_Scopes="a")
-        assert await door(server, clock, FRONT).refusal(asked, METRICS) is None
+        assert await door(server, clock, FRONT).denial(asked, METRICS) is None
         assert server.asked[0]["user"] == "eve"
         assert server.asked[0]["extra"] == {"scopes": ["a"]}
 
@@ -157,7 +157,7 @@ class TestFront:
         self, server: ApiServer, clock: HandClock
     ) -> None:
         asked = request(PROVEN, X_Remote_User="eve", X_Remote_Group="dev, ops")
-        refusal = await door(server, clock, FRONT).refusal(asked, METRICS)
+        refusal = await door(server, clock, FRONT).denial(asked, METRICS)
         assert refusal is not None
         assert refusal.code == 403
         assert server.asked[0]["groups"] == ["dev, ops"]
@@ -167,14 +167,14 @@ class TestFront:
         self, server: ApiServer, clock: HandClock, certificate: Any
     ) -> None:
         asked = request(certificate, X_Remote_User="ada")
-        refusal = await door(server, clock, FRONT).refusal(asked, METRICS)
+        refusal = await door(server, clock, FRONT).denial(asked, METRICS)
         assert refusal == AccessDenial(403, "system:anonymous may not do this")
 
     async def test_an_api_server_that_tells_of_no_authority_is_not_believed(
         self, server: ApiServer, clock: HandClock
     ) -> None:
         asked = request(PROVEN, X_Remote_User="ada")
-        refusal = await door(server, clock, RequestHeaderConfig.of({})).refusal(asked, METRICS)
+        refusal = await door(server, clock, RequestHeaderConfig.from_config_map({})).denial(asked, METRICS)
         assert refusal is not None
         assert refusal.code == 403
 

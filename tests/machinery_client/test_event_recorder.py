@@ -36,7 +36,7 @@ def note(reason: str = "Started", text: str = "it started", **more: Any) -> Pend
 async def test_a_note_becomes_an_event_about_its_object(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     running = asyncio.ensure_future(recorder.run())
-    recorder.tell(note())
+    recorder.emit(note())
     (event,) = await eventually(lambda: events(client))
     running.cancel()
     assert event["regarding"]["uid"] == "uid-a"
@@ -47,8 +47,8 @@ async def test_a_note_becomes_an_event_about_its_object(client: ApiClient) -> No
 async def test_the_same_note_again_is_counted_not_repeated(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for _ in range(5):
-        recorder.tell(note())
-    recorder.tell(note("Stopped"))
+        recorder.emit(note())
+    recorder.emit(note("Stopped"))
     running = asyncio.ensure_future(recorder.run(writers=1))
     found: dict[str, Any] = {}
 
@@ -65,7 +65,7 @@ async def test_the_same_note_again_is_counted_not_repeated(client: ApiClient) ->
 async def written_events(client: ApiClient, recorder: EventRecorder, *notes: PendingEvent) -> list[tuple[str, int]]:
     """Note and count of every Event that these notes leave, in the order of writing."""
     for each in notes:
-        recorder.tell(each)
+        recorder.emit(each)
     running = asyncio.ensure_future(recorder.run(writers=1))
 
     async def idle() -> bool:
@@ -106,26 +106,26 @@ async def test_recorder_of_a_kubernetes_component_compares_notes(client: ApiClie
 async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for number in range(60):
-        recorder.tell(note(f"Reason{number}"))
-    recorder.tell(note("QuotaReserved", redundant=True))
-    recorder.tell(note("Admitted"))
-    assert recorder.left_out == 1
+        recorder.emit(note(f"Reason{number}"))
+    recorder.emit(note("QuotaReserved", redundant=True))
+    recorder.emit(note("Admitted"))
+    assert recorder.dropped == 1
 
 
 async def test_a_full_line_loses_the_oldest_and_says_how_many(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for number in range(303):
-        recorder.tell(note(f"Reason{number}"))
-    assert recorder.left_out == 3
+        recorder.emit(note(f"Reason{number}"))
+    assert recorder.dropped == 3
 
 
 async def test_important_event_is_written_first_however_many_wait(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for number in range(250):
-        recorder.tell(note(f"Reason{number}"))
-    recorder.tell(note("EvictionLoop", important=True))
+        recorder.emit(note(f"Reason{number}"))
+    recorder.emit(note("EvictionLoop", important=True))
     for number in range(300):
-        recorder.tell(note(text=f"later {number}"))
+        recorder.emit(note(text=f"later {number}"))
     running = asyncio.ensure_future(recorder.run(writers=1))
     first = await eventually(lambda: events(client))
     running.cancel()
@@ -138,7 +138,7 @@ async def test_a_recorder_is_idle_when_all_is_written() -> None:
     async with virtual.server() as client:
         recorder = EventRecorder(client, SystemClock(), "me")
         for number in range(103):
-            recorder.tell(note(f"Reason{number}"))
+            recorder.emit(note(f"Reason{number}"))
         running = asyncio.ensure_future(recorder.run())
         await eventually(lambda: recorder.idle)
         running.cancel()
@@ -151,7 +151,7 @@ async def test_a_rush_is_written_at_once_and_then_at_a_pace() -> None:
     async with virtual.server() as client:
         recorder = EventRecorder(client, SystemClock(), "me")
         for number in range(200):
-            recorder.tell(note(f"Reason{number}"))
+            recorder.emit(note(f"Reason{number}"))
         running = asyncio.ensure_future(recorder.run())
         await asyncio.sleep(0.01)
         assert client.sent["POST", "events"] == 100

@@ -33,7 +33,7 @@ def informer(client: ApiClient) -> Informer[kube.ConfigMap]:
 @asynccontextmanager
 async def running(watched: Informer[Any]) -> AsyncIterator[list[InformerEvent[Any]]]:
     changes: list[InformerEvent[Any]] = []
-    watched.subscribe(changes.append)
+    watched.add_handler(changes.append)
     task = asyncio.ensure_future(watched.run())
     try:
         yield changes
@@ -54,7 +54,7 @@ async def test_it_holds_what_was_there_and_follows_what_comes(client: ApiClient)
     await client.create(CONFIG_MAP, config_map("a1", x="1"))
     watched = informer(client)
     async with running(watched) as changes:
-        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
+        await asyncio.wait_for(watched.wait_for_sync(), PATIENCE_SECONDS)
         assert [change.initial for change in changes if change.key.name == "a1"] == [True]
         await client.create(CONFIG_MAP, config_map("a2"))
         await client.patch(CONFIG_MAP, "a1", {"data": {"x": "2"}}, "default")
@@ -68,18 +68,18 @@ async def test_it_holds_what_was_there_and_follows_what_comes(client: ApiClient)
 
 async def test_an_index_follows_its_objects(client: ApiClient) -> None:
     watched = informer(client)
-    watched.index("label", lambda item: item.metadata.labels.get("team", "none").split("."))
+    watched.add_index("label", lambda item: item.metadata.labels.get("team", "none").split("."))
     async with running(watched) as changes:
-        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
+        await asyncio.wait_for(watched.wait_for_sync(), PATIENCE_SECONDS)
         made = config_map("a")
         made["metadata"]["labels"] = {"team": "x.y"}
         await client.create(CONFIG_MAP, made)
         await eventually(lambda: len(story(changes)) == 1)
-        assert [str(key) for key, _ in watched.under("label", "x")] == ["default/a"]
+        assert [str(key) for key, _ in watched.by_index("label", "x")] == ["default/a"]
         await client.patch(CONFIG_MAP, "a", {"metadata": {"labels": {"team": "y.z"}}}, "default")
         await eventually(lambda: len(story(changes)) == 2)
-        assert not list(watched.under("label", "x"))
-        assert [str(key) for key, _ in watched.under("label", "z")] == ["default/a"]
+        assert not list(watched.by_index("label", "x"))
+        assert [str(key) for key, _ in watched.by_index("label", "z")] == ["default/a"]
 
 
 class Played(Transport):
@@ -169,10 +169,10 @@ async def test_it_says_when_it_has_seen_all_that_was_stored(client: ApiClient) -
     await client.create(CONFIG_MAP, config_map("a1"))
     watched = informer(client)
     async with running(watched):
-        await asyncio.wait_for(watched.synced(), PATIENCE_SECONDS)
-        reached, watched._reach = watched._reach, lambda revision: None  # type: ignore[method-assign]
+        await asyncio.wait_for(watched.wait_for_sync(), PATIENCE_SECONDS)
+        reached, watched._advance = watched._advance, lambda revision: None  # type: ignore[method-assign]
         made = await client.create(CONFIG_MAP, config_map("a2"))
-        catching_up = asyncio.ensure_future(watched.caught_up())
+        catching_up = asyncio.ensure_future(watched.wait_until_current())
         await eventually(lambda: ObjectKey("default", "a2") in watched)
         await asyncio.sleep(0.05)
         assert not catching_up.done()

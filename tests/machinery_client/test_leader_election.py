@@ -50,7 +50,7 @@ async def test_of_two_candidates_one_leads_and_the_other_follows_when_it_leaves(
         first, second = candidate(client, "first"), candidate(client, "second")
         one = await in_office(first)
         two = asyncio.ensure_future(second.run(forever))
-        await asyncio.sleep(10 * TERMS.lease_seconds)
+        await asyncio.sleep(10 * TERMS.lease_duration_seconds)
         assert not second.is_leader
         assert first.may_write()
         await ended(one)
@@ -73,7 +73,7 @@ async def test_a_leader_that_finds_another_in_its_place_stops() -> None:
         first = candidate(client, "first")
         one = await in_office(first)
         await client.patch(LEASES, "manager", {"spec": {"holderIdentity": "usurper"}}, "default")
-        await asyncio.wait_for(one, TERMS.retry_seconds + 1)
+        await asyncio.wait_for(one, TERMS.retry_period_seconds + 1)
         assert not first.is_leader
         assert (await client.get(LEASES, "manager", "default"))["spec"]["holderIdentity"] == "usurper"
 
@@ -87,7 +87,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start() -> No
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(client, "replace", lambda *_, **__: forever())
             await eventually(lambda: not first.may_write())
-            assert asyncio.get_running_loop().time() - cut_off < TERMS.lease_seconds
+            assert asyncio.get_running_loop().time() - cut_off < TERMS.lease_duration_seconds
             await one
 
 
@@ -108,18 +108,18 @@ async def test_a_signature_tells_whose_term_is_over() -> None:
         first, second, third = (candidate(client, name) for name in ("first", "second", "third"))
         one = await in_office(first)
         two, three = asyncio.ensure_future(second.run(forever)), asyncio.ensure_future(third.run(forever))
-        await asyncio.sleep(TERMS.retry_seconds)
-        early = first.signature()
-        assert not any(each.is_over(early) for each in (first, second, third))
+        await asyncio.sleep(TERMS.retry_period_seconds)
+        early = first.field_manager()
+        assert not any(each.is_superseded(early) for each in (first, second, third))
         await ended(one)
         await eventually(lambda: second.is_leader or third.is_leader)
-        await asyncio.sleep(TERMS.retry_seconds)
+        await asyncio.sleep(TERMS.retry_period_seconds)
         leader = second if second.is_leader else third
         for each in (second, third):
-            assert each.is_over(early)
-            assert not each.is_over(leader.signature())
-            assert not each.is_over("kubectl")
-            assert not each.is_over(f"{early}-and-more")
+            assert each.is_superseded(early)
+            assert not each.is_superseded(leader.field_manager())
+            assert not each.is_superseded("kubectl")
+            assert not each.is_superseded(f"{early}-and-more")
         await ended(two, three)
 
 
@@ -131,7 +131,7 @@ async def test_a_leader_whose_lease_ran_out_knows_that_its_term_is_over() -> Non
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(client, "replace", lambda *_, **__: forever())
             await eventually(lambda: not first.may_write())
-            assert first.is_over(first.signature())
+            assert first.is_superseded(first.field_manager())
             await one
 
 
@@ -141,7 +141,7 @@ async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
         first, second = candidate(client, "first"), candidate(client, "second")
         one = await in_office(first)
         two = asyncio.ensure_future(second.run(forever))
-        await asyncio.sleep(TERMS.retry_seconds)
+        await asyncio.sleep(TERMS.retry_period_seconds)
         await ended(one)
         await client.delete(LEASES, "manager", "default")
         await eventually(lambda: second.is_leader)
@@ -152,7 +152,7 @@ async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
 # --- Renewal from a thread of its own ---------------------------------------------------------------------------------
 
 # The clock of these tests moves by hand; the thread looks at it often.
-BY_HAND = LeaderElectionConfig("manager", "default", retry_seconds=0.02)
+BY_HAND = LeaderElectionConfig("manager", "default", retry_period_seconds=0.02)
 PATIENCE_SECONDS = 60.0
 
 
@@ -220,7 +220,7 @@ async def test_blocked_event_loop_does_not_lose_the_lease() -> None:
         election = LeaderElector(connect(), clock, BY_HAND, "first", own_connection=connect)
         leading = await in_office(election)
         for _ in range(5):  # twice the renew deadline, without one turn of this event loop
-            clock.seconds += BY_HAND.renew_seconds * 0.4
+            clock.seconds += BY_HAND.renew_deadline_seconds * 0.4
             assert block_until(lambda: election._renewed_at == clock.seconds)
             assert election.may_write()
         await asyncio.sleep(0)
@@ -248,7 +248,7 @@ async def test_event_loop_that_stands_still_gives_up_the_lease() -> None:
         leading = await in_office(election)
         began = clock.seconds
         while clock.seconds - began < STALL_SECONDS and election.may_write():
-            clock.seconds += BY_HAND.renew_seconds * 0.4
+            clock.seconds += BY_HAND.renew_deadline_seconds * 0.4
             assert block_until(lambda: election._renewed_at == clock.seconds or not election.may_write())
         assert block_until(lambda: not election.may_write())
         assert clock.seconds - began >= STALL_SECONDS

@@ -9,6 +9,7 @@ import pytest
 
 from kubemachinery.client import errors
 from kubemachinery.client.controller import Controller
+from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.workqueue import WorkQueue
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -19,7 +20,7 @@ def queue() -> WorkQueue[str]:
 
 
 async def taken(queue: WorkQueue[str]) -> str | None:
-    return await asyncio.wait_for(queue.take(), PATIENCE_SECONDS)
+    return await asyncio.wait_for(queue.get(), PATIENCE_SECONDS)
 
 
 async def test_a_key_added_twice_comes_once(queue: WorkQueue[str]) -> None:
@@ -41,8 +42,8 @@ async def test_a_key_added_while_it_is_worked_on_comes_again_after(queue: WorkQu
 
 
 async def test_fresh_keys_go_before_patient_ones(queue: WorkQueue[str]) -> None:
-    queue.add("old", patient=True)
-    queue.add("older", patient=True)
+    queue.add("old", priority=LOW)
+    queue.add("older", priority=LOW)
     queue.add("new")
     queue.add("older")
     assert [await taken(queue) for _ in range(3)] == ["new", "older", "old"]
@@ -60,7 +61,7 @@ async def test_of_two_wishes_for_later_the_earlier_counts(queue: WorkQueue[str])
 async def test_what_waits_for_later_can_be_hurried(queue: WorkQueue[str]) -> None:
     for key in ("a", "b"):
         queue.add_after(key, 3600)
-    queue.hurry()
+    queue.flush_delayed()
     assert [await taken(queue), await taken(queue)] == ["a", "b"]
     for key in ("a", "b"):
         queue.done(key)
@@ -79,22 +80,22 @@ async def test_whoever_works_is_busy_and_what_waits_for_later_is_not(queue: Work
 
 async def test_failures_make_the_pause_longer_until_one_goes_well(queue: WorkQueue[str]) -> None:
     for _ in range(3):
-        queue.retry("a")
-    assert queue.failures("a") == 3
+        queue.add_rate_limited("a")
+    assert queue.num_requeues("a") == 3
     queue.forget("a")
-    assert queue.failures("a") == 0
+    assert queue.num_requeues("a") == 0
 
 
 async def test_closing_lets_everybody_go(queue: WorkQueue[str]) -> None:
-    waiting = [asyncio.ensure_future(queue.take()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     queue.close()
     assert await asyncio.gather(*waiting) == [None, None, None]
 
 
 async def test_a_taker_that_gives_up_loses_no_key(queue: WorkQueue[str]) -> None:
-    first = asyncio.ensure_future(queue.take())
-    second = asyncio.ensure_future(queue.take())
+    first = asyncio.ensure_future(queue.get())
+    second = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
     queue.add("a")
     first.cancel()
@@ -118,12 +119,12 @@ async def test_no_two_work_on_one_key_and_no_change_is_missed(seed: int) -> None
             raise rng.choice([errors.Conflict(409, "Conflict", ""), errors.Unanswered("x"), RuntimeError("bug")])
 
     controller = Controller("test", reconcile, random.Random(seed), workers=3)
-    controller.queue.retry = lambda key, at_least_seconds=0.0: controller.queue.add_after(key, 0.001)  # type: ignore[method-assign]
+    controller.queue.add_rate_limited = lambda key, at_least_seconds=0.0: controller.queue.add_after(key, 0.001)  # type: ignore[method-assign]
     running = asyncio.ensure_future(controller.run())
     for _ in range(200):
         key = rng.choice("abcdef")
         wanted[key] += 1
-        controller.add(key, patient=rng.random() < 0.3)
+        controller.add(key, priority=LOW if rng.random() < 0.3 else NORMAL)
         if rng.random() < 0.3:
             await asyncio.sleep(0)
     await eventually(lambda: controller.queue.idle)

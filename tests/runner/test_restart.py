@@ -59,7 +59,7 @@ def test_work_survives(
 async def _back_up(kubeconfig: Path) -> None:
     client = ApiClient(client_config.connect(client_config.from_files([kubeconfig]), SystemClock()), random.Random(1))
     try:
-        await client.ask(
+        await client.request(
             ApiRequest("POST", "/.well-known/embedded-backup", body=b"{}", content_type="application/json")
         )
     finally:

@@ -122,24 +122,24 @@ def _forgets_cohorts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _misses_what_happened_while_a_watch_was_broken(patch: pytest.MonkeyPatch) -> None:
-    follow = Informer._follow
+    follow = Informer._watch_changes
 
     async def skipping(self: Any) -> None:
         self._revision += 20
         await follow(self)
 
-    patch.setattr(Informer, "_follow", skipping)
+    patch.setattr(Informer, "_watch_changes", skipping)
 
 
 def _keeps_ghosts_after_a_new_list(patch: pytest.MonkeyPatch) -> None:
     replace = Informer._replace
 
     def keeping(self: Any, items: Any, revision: int) -> None:
-        drop, self._drop = self._drop, lambda key: None
+        drop, self._remove = self._remove, lambda key: None
         try:
             replace(self, items, revision)
         finally:
-            self._drop = drop
+            self._remove = drop
 
     patch.setattr(Informer, "_replace", keeping)
 

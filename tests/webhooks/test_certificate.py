@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_made_anew(kept: CertificateBundle) -> None:
 
 
 def test_an_authority_is_loaded_only_with_its_own_key() -> None:
-    one, two = CertificateAuthority.make("one", NOW).identity, CertificateAuthority.make("two", NOW).identity
+    one, two = CertificateAuthority.make("one", NOW).key_pair, CertificateAuthority.make("two", NOW).key_pair
     assert CertificateAuthority.load(one.certificate, one.key) is not None
     assert CertificateAuthority.load(one.certificate, two.key) is None
 

@@ -106,7 +106,7 @@ async def test_client_without_the_required_certificate_is_not_answered(installed
     now = datetime.datetime.now(datetime.UTC)
     ours, other = CertificateAuthority.make("front", now), CertificateAuthority.make("other", now)
     known = tmp_path / "ca.crt"
-    known.write_bytes(ours.identity.certificate)
+    known.write_bytes(ours.key_pair.certificate)
     place = replace(await webhook_server.beside(installed, CONFIGURATION), client_authority=known)
 
     async def asked(port: int, by: CertificateAuthority | None) -> int:

@@ -21,6 +21,7 @@ import msgspec
 
 from kubemachinery.client import errors
 from kubemachinery.client.errors import ApiError, Busy, Unanswered
+from kubemachinery.client.priority import LOW, NORMAL, QueuePriority
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Fence, Lines, Transport
 from kubemachinery.kinds import Kind
 
@@ -51,8 +52,8 @@ class RateLimiter:
         self._interval = 1 / qps if qps > 0 else 0.0
         self._allowance = self._interval * max(burst, 1)
         self._spent = 0.0  # the moment up to which tokens are spent
-        self._urgent: deque[asyncio.Future[None]] = deque()
-        self._patient: deque[asyncio.Future[None]] = deque()
+        self._normal: deque[asyncio.Future[None]] = deque()
+        self._low: deque[asyncio.Future[None]] = deque()
         self._passed_over = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -64,15 +65,15 @@ class RateLimiter:
         now = asyncio.get_running_loop().time()
         return (now - max(self._spent, now - self._allowance)) / self._interval
 
-    async def take(self, *, patient: bool = False) -> None:
+    async def take(self, *, priority: QueuePriority = NORMAL) -> None:
         if not self._interval:
             return
-        line = self._patient if patient else self._urgent
-        if not self._patient and not self._urgent and self._spend():
+        waiters = self._low if priority is LOW else self._normal
+        if not self._low and not self._normal and self._spend():
             return
         turn = asyncio.get_running_loop().create_future()
-        line.append(turn)
-        self._hand_out()
+        waiters.append(turn)
+        self._grant()
         await turn
 
     def _spend(self) -> bool:
@@ -84,25 +85,25 @@ class RateLimiter:
         self._spent = start + self._interval
         return True
 
-    def _hand_out(self) -> None:
-        """Give tokens to those in line as long as there are any, and come back when there is the next."""
-        while (line := self._next_line()) is not None and self._spend():
-            self._passed_over = self._passed_over + 1 if line is self._urgent and self._patient else 0
-            line.popleft().set_result(None)
-        if line is not None and (self._timer is None or self._timer.cancelled()):
-            self._timer = asyncio.get_running_loop().call_at(self._spent + self._interval, self._ring)
+    def _grant(self) -> None:
+        """Give tokens to those in waiters as long as there are any, and come back when there is the next."""
+        while (waiters := self._next_waiters()) is not None and self._spend():
+            self._passed_over = self._passed_over + 1 if waiters is self._normal and self._low else 0
+            waiters.popleft().set_result(None)
+        if waiters is not None and (self._timer is None or self._timer.cancelled()):
+            self._timer = asyncio.get_running_loop().call_at(self._spent + self._interval, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self._hand_out()
+        self._grant()
 
-    def _next_line(self) -> deque[asyncio.Future[None]] | None:
-        for line in (self._urgent, self._patient):
-            while line and line[0].done():
-                line.popleft()  # given up meanwhile
-        if self._patient and (not self._urgent or self._passed_over >= _PASSED_OVER_MAX):
-            return self._patient
-        return self._urgent or None
+    def _next_waiters(self) -> deque[asyncio.Future[None]] | None:
+        for waiters in (self._normal, self._low):
+            while waiters and waiters[0].done():
+                waiters.popleft()  # given up meanwhile
+        if self._low and (not self._normal or self._passed_over >= _PASSED_OVER_MAX):
+            return self._low
+        return self._normal or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +145,20 @@ class ApiClient:
         self._transport = transport
         self._attempts = attempts
         self._page = page
-        self._chance = rng
+        self._rng = rng
         self._limit = limit
         self._fence: Fence | None = None
-        self._is_patient = False
+        self._priority = NORMAL
         # How often each verb was sent, for whoever counts requests per admission.
         self.sent: dict[tuple[str, str], int] = {}
 
-    def patiently(self) -> ApiClient:
+    def low_priority(self) -> ApiClient:
         """The same client for what can wait: where requests are limited, others go first."""
         client = copy.copy(self)
-        client._is_patient = True
+        client._priority = LOW
         return client
 
-    def fenced(self, fence: Fence | None) -> ApiClient:
+    def with_fence(self, fence: Fence | None) -> ApiClient:
         """The same client for one who may write only as long as the fence says so."""
         client = copy.copy(self)
         client._fence = fence
@@ -166,7 +167,7 @@ class ApiClient:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> Tree:
-        answer = await self._ask(kind, ApiRequest("GET", kind.path(namespace, name, version=version)))
+        answer = await self._send(kind, ApiRequest("GET", kind.path(namespace, name, version=version)))
         return _read_tree(answer.body)
 
     async def find(self, kind: Kind, name: str, namespace: str = "") -> Tree | None:
@@ -184,7 +185,7 @@ class ApiClient:
         labels: str = "",
         fields: str = "",
         version: str = "",
-        answer: str = JSON,
+        accept: str = JSON,
     ) -> Listing:
         """Every object that matches, page by page, as of one revision."""
         query = [*([("limit", str(self._page))] if self._page else []), *_selectors(labels, fields)]
@@ -192,8 +193,8 @@ class ApiClient:
         token = ""
         while True:
             page = [*query, ("continue", token)] if token else query
-            call = ApiRequest("GET", kind.path(namespace, version=version), tuple(page), accept=answer)
-            found = _read_list((await self._ask(kind, call)).body)
+            request = ApiRequest("GET", kind.path(namespace, version=version), tuple(page), accept=accept)
+            found = _read_list((await self._send(kind, request)).body)
             items += found.items or ()
             token = found.metadata.continue_
             if not token:
@@ -251,13 +252,13 @@ class ApiClient:
         subresource: str = "",
         content_type: str = MERGE,
         manager: str = "",
-        answer: str = JSON,
+        accept: str = JSON,
         dry_run: bool = False,
     ) -> Tree:
         """Change what the patch says. A `resourceVersion` in a merge patch makes it conditional."""
         query = (*((("fieldManager", manager),) if manager else ()), *((("dryRun", "All"),) if dry_run else ()))
         path = kind.path(namespace, name, subresource)
-        return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type, answer))
+        return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type, accept))
 
     async def apply(
         self, kind: Kind, tree: Mapping[str, Any], manager: str, *, force: bool = True, subresource: str = ""
@@ -288,16 +289,16 @@ class ApiClient:
         if uid:
             options["preconditions"] = {"uid": uid}
         with suppress(errors.NotFound):
-            await self._ask(kind, ApiRequest("DELETE", kind.path(namespace, name), (), _body(options), JSON))
+            await self._send(kind, ApiRequest("DELETE", kind.path(namespace, name), (), _body(options), JSON))
 
-    async def ask(self, call: ApiRequest) -> ApiResponse:
+    async def request(self, request: ApiRequest) -> ApiResponse:
         """A request that is about no kind, such as `/version`."""
-        return await self._sent(call)
+        return await self._send_with_retries(request)
 
     @asynccontextmanager
-    async def lines(self, call: ApiRequest) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         """The answer to a request that is about no kind, line by line as it comes; a log that is followed, say."""
-        async with self._transport.stream(call) as lines:
+        async with self._transport.stream(request) as lines:
             yield lines
 
     async def close(self) -> None:
@@ -305,46 +306,46 @@ class ApiClient:
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 
-    async def _write(self, kind: Kind, call: ApiRequest) -> Tree:
-        return _read_tree((await self._ask(kind, call)).body)
+    async def _write(self, kind: Kind, request: ApiRequest) -> Tree:
+        return _read_tree((await self._send(kind, request)).body)
 
-    async def _ask(self, kind: Kind, call: ApiRequest) -> ApiResponse:
-        self._count(call.method, kind)
-        if self._fence is not None and call.method != "GET":
-            call = replace(call, fence=self._fence)
-        return await self._sent(call)
+    async def _send(self, kind: Kind, request: ApiRequest) -> ApiResponse:
+        self._count(request.method, kind)
+        if self._fence is not None and request.method != "GET":
+            request = replace(request, fence=self._fence)
+        return await self._send_with_retries(request)
 
-    async def _sent(self, call: ApiRequest) -> ApiResponse:
+    async def _send_with_retries(self, request: ApiRequest) -> ApiResponse:
         attempt = 0
         while True:
             if self._limit is not None:
-                await self._limit.take(patient=self._is_patient)
+                await self._limit.take(priority=self._priority)
             try:
-                answer = await self._transport.send(call)
+                answer = await self._transport.send(request)
                 if answer.status < 300:
                     return answer
                 raise errors.from_answer(answer.status, answer.body, answer.headers.get("Retry-After", ""))
             except (Busy, Unanswered) as error:
                 attempt += 1
-                if attempt == self._attempts or not _may_repeat(call, error):
+                if attempt == self._attempts or not _may_repeat(request, error):
                     raise
-                await asyncio.sleep(self._pause(attempt, error))
+                await asyncio.sleep(self._backoff(attempt, error))
 
-    def _pause(self, attempt: int, error: Busy | Unanswered) -> float:
+    def _backoff(self, attempt: int, error: Busy | Unanswered) -> float:
         """What the server asks for, or ever longer; spread out, so that many clients do not come back at once."""
         asked = error.retry_after if isinstance(error, Busy) else 0.0
-        return float(max(asked, min(0.1 * 2**attempt, 5.0)) * self._chance.uniform(1.0, 1.5))
+        return float(max(asked, min(0.1 * 2**attempt, 5.0)) * self._rng.uniform(1.0, 1.5))
 
     def _count(self, verb: str, kind: Kind) -> None:
         key = (verb, kind.plural)
         self.sent[key] = self.sent.get(key, 0) + 1
 
 
-def _may_repeat(call: ApiRequest, error: ApiError | Unanswered) -> bool:
+def _may_repeat(request: ApiRequest, error: ApiError | Unanswered) -> bool:
     if isinstance(error, Unanswered):
-        return call.method == "GET" or error.applied is False
+        return request.method == "GET" or error.applied is False
     # A server that names a time to come back has not carried the request out. 504 names none, and may have.
-    return call.method == "GET" or error.retry_after > 0 or error.code == 429
+    return request.method == "GET" or error.retry_after > 0 or error.code == 429
 
 
 def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:

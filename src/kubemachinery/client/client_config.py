@@ -53,15 +53,15 @@ class ConfigOverrides:
     context: str = ""
     cluster: str = ""
     user: str = ""
-    of_cluster: Mapping[str, Any] = field(default_factory=dict)
-    of_user: Mapping[str, Any] = field(default_factory=dict)
+    cluster_fields: Mapping[str, Any] = field(default_factory=dict)
+    user_fields: Mapping[str, Any] = field(default_factory=dict)
     timeout_seconds: float | None = None
 
     def apply(self, target: ClientConfig) -> ClientConfig:
-        cluster, user = _overruled(target.cluster, self.of_cluster), _overruled(target.user, self.of_user)
+        cluster, user = _overruled(target.cluster, self.cluster_fields), _overruled(target.user, self.user_fields)
         return replace(
             target,
-            server=str(self.of_cluster.get("server", target.server)),
+            server=str(self.cluster_fields.get("server", target.server)),
             cluster=cluster,
             user=user,
             timeout_seconds=self.timeout_seconds,
@@ -82,20 +82,20 @@ def find(
     environment: Mapping[str, str],
     kubeconfig: str = "",
     *,
-    wish: ConfigOverrides = ConfigOverrides(),  # noqa: B008 - frozen
+    overrides: ConfigOverrides = ConfigOverrides(),  # noqa: B008 - frozen
     fallback: Path | None = None,
 ) -> ClientConfig:
     """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
     there = files(environment, kubeconfig, fallback=fallback)
     if there:
-        target = from_files(there, wish)
-    elif wish.of_cluster.get("server"):
+        target = from_files(there, overrides)
+    elif overrides.cluster_fields.get("server"):
         target = ClientConfig("", "default", {}, {}, Path())
     elif environment.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file():
         target = in_cluster(environment)
     else:
         raise UsageError("no server to talk to: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`")
-    found = wish.apply(target)
+    found = overrides.apply(target)
     if not found.server.startswith(("http://", "https://")):
         raise UsageError(f"{found.server!r} is no address of a server: it begins with https:// or http://")
     return found
@@ -130,21 +130,21 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
     return file.read_text().strip() if file.is_file() else ""
 
 
-def from_files(paths: Sequence[Path], wish: ConfigOverrides = ConfigOverrides()) -> ClientConfig:  # noqa: B008 - frozen
+def from_files(paths: Sequence[Path], overrides: ConfigOverrides = ConfigOverrides()) -> ClientConfig:  # noqa: B008 - frozen
     """The current context of these files together, or what is wished for."""
     found = [path for path in paths if path.exists()] or paths[:1]  # what is wrong with the first is told on reading
     named, chosen_there = entries(found)
-    current = wish.context or chosen_there
+    current = overrides.context or chosen_there
     source = ":".join(map(str, found))
-    name = current or ("" if wish.cluster else _only(named["contexts"]))
+    name = current or ("" if overrides.cluster else _only(named["contexts"]))
     # Who names a cluster, or a server, needs no context.
-    is_needed = bool(name) or not (wish.cluster or wish.of_cluster.get("server"))
+    is_needed = bool(name) or not (overrides.cluster or overrides.cluster_fields.get("server"))
     chosen = _entry(named, "contexts", name, source)[1] if is_needed else {}
-    of_cluster, of_user = wish.cluster or chosen.get("cluster") or "", wish.user or chosen.get("user") or ""
+    of_cluster, of_user = overrides.cluster or chosen.get("cluster") or "", overrides.user or chosen.get("user") or ""
     folder, cluster = _entry(named, "clusters", str(of_cluster), source) if of_cluster or is_needed else (Path(), {})
     user_folder, user = _entry(named, "users", str(of_user), source) if of_user else (folder, {})
     server = str(cluster.get("server") or "")
-    if not server.startswith(("http://", "https://")) and not wish.of_cluster.get("server"):
+    if not server.startswith(("http://", "https://")) and not overrides.cluster_fields.get("server"):
         raise UsageError(f"{source}: cluster {of_cluster!r} has no usable server address")
     return ClientConfig(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from kubemachinery.client.errors import Busy, Conflict, KubeError, NotFound
+from kubemachinery.client.priority import NORMAL, QueuePriority
 from kubemachinery.client.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 Result: TypeAlias = float | None
 Reconcile: TypeAlias = Callable[[K], Awaitable[Result]]
 
-_LOUD_AFTER: Final = 5
+_WARN_AFTER_FAILURES: Final = 5
 
 
 class Controller(Generic[K]):
@@ -36,7 +37,7 @@ class Controller(Generic[K]):
         self._running: Counter[str] = Counter()
         self._held: dict[str, deque[K]] = {}
 
-    def limit(self, kind_of: Callable[[K], str], limits: Mapping[str, int]) -> None:
+    def limit_concurrency(self, kind_of: Callable[[K], str], limits: Mapping[str, int]) -> None:
         """Reconcile at most so many keys of a kind at once; a kind without a limit has what the workers can do.
 
         There are at least as many workers as all limits together need, so that no kind waits for another.
@@ -49,8 +50,8 @@ class Controller(Generic[K]):
     def workers(self) -> int:
         return self._workers
 
-    def add(self, key: K, *, patient: bool = False) -> None:
-        self.queue.add(key, patient=patient)
+    def add(self, key: K, *, priority: QueuePriority = NORMAL) -> None:
+        self.queue.add(key, priority=priority)
 
     async def run(self) -> None:
         """Work until cancelled; what is under way then is cancelled with it."""
@@ -62,7 +63,7 @@ class Controller(Generic[K]):
             self.queue.close()
 
     async def _work(self) -> None:
-        while (taken := await self.queue.take()) is not None:
+        while (taken := await self.queue.get()) is not None:
             key: K | None = taken
             kind = self._kind_of(taken)
             limit = self._limits.get(kind)
@@ -74,7 +75,7 @@ class Controller(Generic[K]):
             try:
                 while key is not None:
                     try:
-                        await self.once(key)
+                        await self.reconcile_once(key)
                     finally:
                         self.queue.done(key)
                     waiting = self._held.get(kind)
@@ -82,17 +83,17 @@ class Controller(Generic[K]):
             finally:
                 self._running[kind] -= 1
 
-    async def once(self, key: K) -> None:
+    async def reconcile_once(self, key: K) -> None:
         """One pass over one key. Whatever goes wrong is told here and tried again later."""
         try:
             wake = await self._reconcile(key)
         except Conflict as error:
             # Somebody wrote first. The watch brings what they wrote; until then there is nothing to do but wait.
             log.debug("%s %s: %s", self.name, key, error)
-            self.queue.retry(key)
+            self.queue.add_rate_limited(key)
         except NotFound as error:
             log.debug("%s %s: %s", self.name, key, error)
-            self.queue.retry(key)
+            self.queue.add_rate_limited(key)
         except Busy as error:
             self._failed(key, error, error.retry_after)
         except KubeError as error:
@@ -100,13 +101,13 @@ class Controller(Generic[K]):
         except Exception:
             # A promise was broken. The story goes to the log, and the other keys go on.
             log.exception("%s %s: reconciling failed", self.name, key)
-            self.queue.retry(key, 1.0)
+            self.queue.add_rate_limited(key, 1.0)
         else:
             self.queue.forget(key)
             if wake is not None:
                 self.queue.add_after(key, wake)
 
     def _failed(self, key: K, error: KubeError, at_least_seconds: float) -> None:
-        self.queue.retry(key, at_least_seconds)
-        loud = self.queue.failures(key) >= _LOUD_AFTER
+        self.queue.add_rate_limited(key, at_least_seconds)
+        loud = self.queue.num_requeues(key) >= _WARN_AFTER_FAILURES
         log.log(logging.WARNING if loud else logging.INFO, "%s %s: %s", self.name, key, error)

@@ -1,7 +1,7 @@
 """Who asks, and may they? A program behind an API server leaves both questions to it.
 
-    door = Door(client, front, clock)
-    refusal = await door.refusal(request, {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}})
+    authorizer = Door(client, front, clock)
+    refusal = await authorizer.denial(request, {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}})
 
 A caller is known by a token, which the API server is asked about; or it is the API server itself, which proves that
 with a certificate and says in headers for whom it asks. Everybody else is nobody in particular.
@@ -86,10 +86,10 @@ class RequestHeaderConfig:
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
     extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
     # For a port that only this machine can reach, behind an API server that has no certificate to prove itself with.
-    believes_anybody: bool = False
+    trusts_any_client: bool = False
 
     @classmethod
-    def of(cls, data: Mapping[str, str]) -> RequestHeaderConfig:
+    def from_config_map(cls, data: Mapping[str, str]) -> RequestHeaderConfig:
         """Read it from the ConfigMap in which API servers keep it."""
 
         def words(name: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
@@ -108,10 +108,10 @@ class RequestHeaderConfig:
             words("extra-headers-prefix", cls().extra_prefixes),
         )
 
-    def user(self, request: Request) -> UserInfo | None:
+    def user_of(self, request: Request) -> UserInfo | None:
         """For whom the API server asks; None where it is not the API server that asks."""
         name = next((value for header in self.user_headers for value in request.every(header) if value), "")
-        if not name or not (self.believes_anybody or self._is_proven(request)):
+        if not name or not (self.trusts_any_client or self._is_proven(request)):
             return None
         return UserInfo(
             name,
@@ -136,7 +136,7 @@ class RequestHeaderConfig:
 
 
 @dataclass
-class _Memory(Generic[V]):
+class _TtlCache(Generic[V]):
     """Answers for a while. When there are too many, all are asked for anew."""
 
     clock: Clock
@@ -157,20 +157,22 @@ class _Memory(Generic[V]):
 class DelegatedAuthorizer:
     """Lets a request pass, or says why not."""
 
-    def __init__(self, client: ApiClient, clock: Clock, front: RequestHeaderConfig | None = None) -> None:
+    def __init__(self, client: ApiClient, clock: Clock, request_header: RequestHeaderConfig | None = None) -> None:
         self.client = client
-        self.front = front or RequestHeaderConfig()
-        self._users: _Memory[UserInfo] = _Memory(clock)
-        self._strangers: _Memory[bool] = _Memory(clock, INVALID_TOKEN_CACHE_SECONDS)
-        self._rights: _Memory[bool] = _Memory(clock)
+        self.request_header = request_header or RequestHeaderConfig()
+        self._users: _TtlCache[UserInfo] = _TtlCache(clock)
+        self._invalid_tokens: _TtlCache[bool] = _TtlCache(clock, INVALID_TOKEN_CACHE_SECONDS)
+        self._decisions: _TtlCache[bool] = _TtlCache(clock)
 
-    async def refusal(self, request: Request, attributes: Tree) -> AccessDenial | None:
+    async def denial(self, request: Request, attributes: Tree) -> AccessDenial | None:
         """Why the request may not pass; `attributes` is what it wants, in the words of a SubjectAccessReview."""
         try:
-            user = self.front.user(request) or await self._by_token(request.headers.get("authorization", ""))
+            user = self.request_header.user_of(request) or await self._authenticate(
+                request.headers.get("authorization", "")
+            )
             if user is None:
                 return AccessDenial(401, "nobody is known by this token")
-            allowed = await self._may(user, attributes)
+            allowed = await self._is_allowed(user, attributes)
         except KubeError as error:
             log.warning("the API server could not be asked who may pass: %s", error)
             return AccessDenial(503, "the API server could not be asked; try again")
@@ -178,27 +180,27 @@ class DelegatedAuthorizer:
             request.identified()
         return None if allowed else AccessDenial(403, f"{user.name} may not do this")
 
-    async def _by_token(self, authorization: str) -> UserInfo | None:
+    async def _authenticate(self, authorization: str) -> UserInfo | None:
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return ANONYMOUS
         key = hashlib.sha256(token.encode()).digest()  # as short for a long token, and no secret
         known = self._users.find(key)
-        if known is not None or self._strangers.find(key):
+        if known is not None or self._invalid_tokens.find(key):
             return known
-        answer = await self._ask(TOKEN_REVIEW, {"token": token})
+        answer = await self._review_status(TOKEN_REVIEW, {"token": token})
         said = answer.get("user") or {}
         if not answer.get("authenticated") or not said.get("username"):
-            self._strangers.keep(key, True)
+            self._invalid_tokens.keep(key, True)
             return None
         extra = sorted((name, tuple(values)) for name, values in (said.get("extra") or {}).items())
         user = UserInfo(said["username"], said.get("uid", ""), tuple(said.get("groups") or ()), tuple(extra))
         return self._users.keep(key, user)
 
-    async def _may(self, user: UserInfo, attributes: Tree) -> bool:
+    async def _is_allowed(self, user: UserInfo, attributes: Tree) -> bool:
         key = (user, json.dumps(attributes, sort_keys=True))
-        known = self._rights.find(key)
+        known = self._decisions.find(key)
         if known is not None:
             return known
         spec = {
@@ -208,20 +210,20 @@ class DelegatedAuthorizer:
             "extra": {name: list(values) for name, values in user.extra},
             **attributes,
         }
-        return self._rights.keep(key, bool((await self._ask(SUBJECT_ACCESS_REVIEW, spec)).get("allowed")))
+        return self._decisions.keep(key, bool((await self._review_status(SUBJECT_ACCESS_REVIEW, spec)).get("allowed")))
 
-    async def _ask(self, kind: Kind, spec: Tree) -> Tree:
+    async def _review_status(self, kind: Kind, spec: Tree) -> Tree:
         review = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
         answer: Tree = (await self.client.create(kind, review)).get("status") or {}
         return answer
 
 
-def authorized(handler: Handler, door: DelegatedAuthorizer) -> Handler:
+def authorized(handler: Handler, authorizer: DelegatedAuthorizer) -> Handler:
     """The same handler for those who may `get` its paths."""
 
     async def answer(request: Request) -> Response:
         wanted = {"nonResourceAttributes": {"path": request.path, "verb": "get"}}
-        refusal = await door.refusal(request, wanted)
+        refusal = await authorizer.denial(request, wanted)
         if refusal is None:
             return await handler(request)
         return Response(refusal.code, refusal.message.encode() + b"\n", "text/plain; charset=utf-8")

@@ -52,7 +52,7 @@ class Discovery:
 
     async def _asked(self, kind: Kind) -> Kind:
         root = "/apis" if kind.group else "/api"
-        answer = await self._client.ask(ApiRequest("GET", f"{root}/{kind.api_version}"))
+        answer = await self._client.request(ApiRequest("GET", f"{root}/{kind.api_version}"))
         try:
             listed = _read(answer.body).resources
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -110,7 +110,7 @@ class EventRecorder:
     instance: str
     # Whether Events with different notes are different, as with the recorder of core/v1.
     compares_notes: bool = False
-    left_out: int = 0
+    dropped: int = 0
     _pace: RateLimiter = field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
     _line: asyncio.Queue[PendingEvent] = field(default_factory=asyncio.Queue)
     _important: deque[PendingEvent] = field(default_factory=deque)  # only while others wait in the line
@@ -118,18 +118,18 @@ class EventRecorder:
     _remembered: OrderedDict[tuple[object, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
-    def tell(self, note: PendingEvent) -> None:
+    def emit(self, note: PendingEvent) -> None:
         """Have it written soon."""
         waiting = self._line.qsize()
         if note.important and waiting:
             self._important.append(note)
             return
         if note.redundant and self._pace.left - waiting < _EVENTS_AT_ONCE / 2:
-            self.left_out += 1
+            self.dropped += 1
             return
         if waiting >= _LINE_MAX:
             self._line.get_nowait()
-            self.left_out += 1
+            self.dropped += 1
         self._line.put_nowait(note)
 
     @property
@@ -159,7 +159,7 @@ class EventRecorder:
             await self._write(note)
         except KubeError as error:
             # An Event is a courtesy: no decision depends on it, and no caller waits for it.
-            self.left_out += 1
+            self.dropped += 1
             log.debug("event %s on %s not written: %s", note.reason, note.regarding.name, error)
 
     async def _write(self, note: PendingEvent) -> None:

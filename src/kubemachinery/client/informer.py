@@ -20,6 +20,7 @@ import msgspec
 from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA_OF_ALL, ApiClient
 from kubemachinery.client.errors import Expired, KubeError
+from kubemachinery.client.priority import LOW, NORMAL, QueuePriority
 from kubemachinery.client.transport import Lines
 from kubemachinery.errors import ProgramError
 from kubemachinery.kinds import Kind
@@ -54,6 +55,11 @@ class InformerEvent(Generic[T]):
     new: T | None
     # Whether it is part of a first list rather than news.
     initial: bool = False
+
+    @property
+    def priority(self) -> QueuePriority:
+        """The priority of its key in a work queue: LOW for an initial list."""
+        return LOW if self.initial else NORMAL
 
 
 Handler: TypeAlias = Callable[[InformerEvent[T]], None]
@@ -96,46 +102,46 @@ class Informer(Generic[T]):
         self.kind = kind
         self._client = client
         self._decode = decode
-        self._chance = rng
+        self._rng = rng
         self._namespace = namespace
         self._labels, self._fields = labels, fields
-        self._held: dict[ObjectKey, _Held[T]] = {}
+        self._store: dict[ObjectKey, _Held[T]] = {}
         self._handlers: list[Handler[T]] = []
         self._indexes: dict[str, _Index[T]] = {}
         self._synced = asyncio.Event()
         self._revision = 0
-        self._moved = asyncio.Event()
+        self._advanced = asyncio.Event()
         self._streams_lists = True
-        self._poisoned: set[ObjectKey] = set()
+        self._undecodable: set[ObjectKey] = set()
         # Whether the server has this kind, as far as its last answer says.
         self.is_served = True
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        held = self._held.get(ObjectKey(namespace, name))
+        held = self._store.get(ObjectKey(namespace, name))
         return held.value if held is not None else None
 
     def __getitem__(self, key: ObjectKey) -> T:
-        return self._held[key].value
+        return self._store[key].value
 
     def __contains__(self, key: ObjectKey) -> bool:
-        return key in self._held
+        return key in self._store
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._store)
 
     def items(self) -> Iterator[tuple[ObjectKey, T]]:
         """Every object, by namespace and name."""
-        for key in sorted(self._held):
-            yield key, self._held[key].value
+        for key in sorted(self._store):
+            yield key, self._store[key].value
 
     def values(self) -> Iterator[T]:
         return (value for _, value in self.items())
 
     def revision_of(self, key: ObjectKey) -> int:
         """The revision of the object in the copy; 0 when it is not there."""
-        held = self._held.get(key)
+        held = self._store.get(key)
         return held.revision if held is not None else 0
 
     @property
@@ -147,69 +153,69 @@ class Informer(Generic[T]):
     def has_synced(self) -> bool:
         return self._synced.is_set()
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Return once the copy has been complete."""
         await self._synced.wait()
 
-    async def caught_up(self) -> None:
+    async def wait_until_current(self) -> None:
         """Return once all has been seen that was stored when this was asked: a watch may run behind."""
         listing = await self._client.list(
-            self.kind, self._namespace, labels=self._labels, fields=self._fields, answer=METADATA_OF_ALL
+            self.kind, self._namespace, labels=self._labels, fields=self._fields, accept=METADATA_OF_ALL
         )
         newest = max((int(_read_meta(item).metadata.resource_version) for item in listing.items), default=0)
         while self._revision < newest:
-            self._moved.clear()
-            await self._moved.wait()
+            self._advanced.clear()
+            await self._advanced.wait()
 
     # --- Wiring -------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, handler: Handler[T]) -> None:
+    def add_handler(self, handler: Handler[T]) -> None:
         """Have every change told, in order, on the loop; subscribers before `run` see everything."""
         self._handlers.append(handler)
 
-    def index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
+    def add_index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
         """Keep an index: which objects stand under a word that `keys` gives for them."""
         self._indexes[name] = _Index(keys)
 
-    def under(self, index: str, word: str) -> Iterator[tuple[ObjectKey, T]]:
+    def by_index(self, index: str, value: str) -> Iterator[tuple[ObjectKey, T]]:
         """The objects that stand under `word`, by namespace and name."""
-        for key in sorted(self._indexes[index].under.get(word, ())):
-            yield key, self._held[key].value
+        for key in sorted(self._indexes[index].by_value.get(value, ())):
+            yield key, self._store[key].value
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
-    async def run(self, troubled: Callable[[KubeError], Awaitable[None]] | None = None) -> None:
-        """Keep the copy up to date until cancelled. Trouble is logged, or else left to `troubled`, which may end it."""
+    async def run(self, on_error: Callable[[KubeError], Awaitable[None]] | None = None) -> None:
+        """Keep the copy up to date until cancelled. Trouble is logged, or else left to `on_error`, which may end it."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             began, failed = loop.time(), False
             try:
                 if self._revision and self.has_synced:
-                    await self._follow()
+                    await self._watch_changes()
                 else:
-                    await self._refill()
+                    await self._list_and_watch()
             except Expired:
                 log.info("%s: the history is gone, listing again", self.kind.name)
                 self._revision = 0
             except KubeError as error:
                 failed = True
                 self.is_served = not isinstance(error, errors.NotFound)
-                if troubled is not None:
-                    await troubled(error)
+                if on_error is not None:
+                    await on_error(error)
                 else:
                     log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, error)
             # A watch that ends is opened again at once, unless that is how the one before it ended, too.
             failures = failures + 1 if failed or loop.time() - began < _AT_ONCE_SECONDS else 0
             if failed or failures > 1:
                 pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
-                await asyncio.sleep(pause * self._chance.uniform(1.0, 1.5))
+                await asyncio.sleep(pause * self._rng.uniform(1.0, 1.5))
 
-    async def _refill(self) -> None:
+    async def _list_and_watch(self) -> None:
         """The whole state, and then its changes, on the same stream where the server streams lists."""
         if self._streams_lists:
             try:
                 async with self._watch(initial=True) as lines:
-                    await self._streamed(lines)
+                    await self._read_watch_list(lines)
                 return
             except errors.ApiError as error:
                 if error.code not in (400, 422):
@@ -218,16 +224,16 @@ class Informer(Generic[T]):
         listing = await self._client.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
         self._replace(listing.items, int(listing.revision or 0))
         if self._revision:
-            await self._follow()
+            await self._watch_changes()
 
-    async def _streamed(self, lines: Lines) -> None:
+    async def _read_watch_list(self, lines: Lines) -> None:
         fresh: list[msgspec.Raw] | None = []
         async for line in lines:
             event = _read_line(line)
             if event.type == "ERROR":
                 raise errors.from_status(msgspec.json.decode(event.object))
             if fresh is None:
-                self._take(event)
+                self._handle(event)
             elif event.type == "ADDED":
                 fresh.append(event.object)
             elif event.type == "BOOKMARK":
@@ -236,13 +242,13 @@ class Informer(Generic[T]):
                     self._replace(fresh, int(metadata.resource_version or 0))
                     fresh = None
 
-    async def _follow(self) -> None:
+    async def _watch_changes(self) -> None:
         async with self._watch(revision=str(self._revision)) as lines:
             async for line in lines:
                 event = _read_line(line)
                 if event.type == "ERROR":
                     raise errors.from_status(msgspec.json.decode(event.object))
-                self._take(event)
+                self._handle(event)
 
     def _watch(self, *, revision: str = "", initial: bool = False) -> AbstractAsyncContextManager[Lines]:
         return self._client.watch(
@@ -253,7 +259,7 @@ class Informer(Generic[T]):
             labels=self._labels,
             fields=self._fields,
             # Watches end after a while, at different times, so that servers can be drained.
-            seconds=self._chance.randint(300, 600),
+            seconds=self._rng.randint(300, 600),
         )
 
     # --- Changing -----------------------------------------------------------------------------------------------------
@@ -264,62 +270,62 @@ class Informer(Generic[T]):
             metadata = _read_meta(item).metadata
             key = ObjectKey(metadata.namespace, metadata.name)
             seen.add(key)
-            self._put(key, metadata, item, initial=not self.has_synced)
-        for key in sorted(self._held.keys() - seen):
+            self._upsert(key, metadata, item, initial=not self.has_synced)
+        for key in sorted(self._store.keys() - seen):
             # Something that was seen at a later revision than this list may have come after it.
-            if self._held[key].revision <= revision:
-                self._drop(key)
-        self._reach(revision)
+            if self._store[key].revision <= revision:
+                self._remove(key)
+        self._advance(revision)
         self._synced.set()
 
-    def _take(self, event: _Line) -> None:
+    def _handle(self, event: _Line) -> None:
         metadata = _read_meta(event.object).metadata
         key = ObjectKey(metadata.namespace, metadata.name)
         if event.type == "DELETED":
-            self._drop(key)
+            self._remove(key)
         elif event.type != "BOOKMARK":
-            self._put(key, metadata, event.object)
+            self._upsert(key, metadata, event.object)
         if metadata.resource_version:
-            self._reach(int(metadata.resource_version))
+            self._advance(int(metadata.resource_version))
 
-    def _reach(self, revision: int) -> None:
+    def _advance(self, revision: int) -> None:
         self._revision = max(self._revision, revision)
-        self._moved.set()
+        self._advanced.set()
 
-    def _put(self, key: ObjectKey, metadata: ObjectMeta, item: msgspec.Raw, *, initial: bool = False) -> None:
+    def _upsert(self, key: ObjectKey, metadata: ObjectMeta, item: msgspec.Raw, *, initial: bool = False) -> None:
         revision = int(metadata.resource_version or 0)
-        held = self._held.get(key)
+        held = self._store.get(key)
         if held is not None and held.uid == metadata.uid and revision <= held.revision:
             return
         try:
             value = self._decode(bytes(item))
         except (ValueError, TypeError) as error:
             # One object that cannot be read stops nobody else. It counts as absent until it can be.
-            if key not in self._poisoned:
+            if key not in self._undecodable:
                 log.warning("%s %s cannot be read and is left out: %s", self.kind.kind, key, error)
-            self._poisoned.add(key)
-            self._drop(key)
+            self._undecodable.add(key)
+            self._remove(key)
             return
-        self._poisoned.discard(key)
+        self._undecodable.discard(key)
         if held is not None and held.uid != metadata.uid:
             # Deleted and made again between two looks: two objects, so two changes.
-            self._drop(key)
+            self._remove(key)
             held = None
-        self._held[key] = _Held(revision, metadata.uid, value)
+        self._store[key] = _Held(revision, metadata.uid, value)
         old = held.value if held is not None else None
         for index in self._indexes.values():
             index.move(key, old, value)
-        self._tell(InformerEvent(key, old, value, initial))
+        self._notify(InformerEvent(key, old, value, initial))
 
-    def _drop(self, key: ObjectKey) -> None:
-        held = self._held.pop(key, None)
+    def _remove(self, key: ObjectKey) -> None:
+        held = self._store.pop(key, None)
         if held is None:
             return
         for index in self._indexes.values():
             index.move(key, held.value, None)
-        self._tell(InformerEvent(key, held.value, None))
+        self._notify(InformerEvent(key, held.value, None))
 
-    def _tell(self, change: InformerEvent[T]) -> None:
+    def _notify(self, change: InformerEvent[T]) -> None:
         for handler in self._handlers:
             handler(change)
 
@@ -327,17 +333,17 @@ class Informer(Generic[T]):
 class _Index(Generic[T]):
     def __init__(self, keys: Callable[[T], Iterable[str]]) -> None:
         self._keys = keys
-        self.under: dict[str, set[ObjectKey]] = {}
+        self.by_value: dict[str, set[ObjectKey]] = {}
 
     def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         before = set(self._keys(old)) if old is not None else set()
         after = set(self._keys(new)) if new is not None else set()
         for word in before - after:
-            self.under[word].discard(key)
-            if not self.under[word]:
-                del self.under[word]
+            self.by_value[word].discard(key)
+            if not self.by_value[word]:
+                del self.by_value[word]
         for word in after - before:
-            self.under.setdefault(word, set()).add(key)
+            self.by_value.setdefault(word, set()).add(key)
 
 
 def decoder(type_: type[Any]) -> Decode[Any]:
@@ -372,7 +378,7 @@ async def run_informers(
 async def _all_synced(informers: Sequence[Informer[Any]], timeout_seconds: float | None) -> None:
     try:
         async with asyncio.timeout(timeout_seconds):
-            await asyncio.gather(*(informer.synced() for informer in informers))
+            await asyncio.gather(*(informer.wait_for_sync() for informer in informers))
     except TimeoutError:
         missing = [informer for informer in informers if not informer.has_synced]
         late = [informer.kind.name for informer in missing if informer.is_served]
@@ -382,4 +388,4 @@ async def _all_synced(informers: Sequence[Informer[Any]], timeout_seconds: float
                 " (controller.cacheSyncTimeout)"
             ) from None
         log.warning("waiting for kinds that are not served: %s", ", ".join(each.kind.name for each in missing))
-        await asyncio.gather(*(informer.synced() for informer in missing))
+        await asyncio.gather(*(informer.wait_for_sync() for informer in missing))

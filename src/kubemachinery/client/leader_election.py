@@ -1,17 +1,19 @@
-"""One leader among several, by a Lease.
+"""Leader election: one leader among several candidates, by a Lease.
 
-The Lease is only ever written under its resourceVersion, so of two that try at once one loses. Followers measure how
-long the Lease has stood still by their own monotonic clock, never by the times written in it: clocks differ. A leader
-that cannot renew stops itself after `renew_seconds`, which is less than `lease_seconds`: before anybody else may start.
-`may_write` is the fence around what a leader writes; `transport` asks it when nothing is left but to send.
+The Lease is written only with its resourceVersion as a precondition, so of two concurrent writers one gets a conflict.
+Followers measure by their own monotonic clock how long the Lease has not changed, never by the times written in it:
+clocks differ. A leader that cannot renew stops after `renew_deadline_seconds`, which is less than
+`lease_duration_seconds`, so it has stopped before another candidate may start. `may_write` is the fence around the
+leader's writes; `transport` checks it immediately before sending.
 
-What was sent in time may still arrive late. So a leader signs what counts with its term, and whoever is asked about the
-write, by a webhook say, can tell with `is_over` that another leads by now.
+A request that was sent in time may still arrive late. Therefore the leader writes reservations under a field manager
+that contains its term, and a webhook that reviews the write can find out with `is_superseded` that another candidate
+leads by now.
 
-An election with a connection of its own renews the Lease from a thread of its own: requests that keep the event
-loop busy cannot make a healthy leader resign. The thread writes two fields, the time of the last renewal and whether
-the lease is lost. `may_write` reads both, so that the fence closes even while the event loop is busy. An event loop
-that stands still for `STALL_SECONDS` is not healthy: the thread stops renewing then, and another candidate takes over.
+With a connection of its own, the elector renews the Lease from a thread of its own: work on the event loop cannot make
+a healthy leader lose the Lease. The thread writes two fields, the time of the last renewal and whether the Lease is
+lost. `may_write` reads both, so the fence closes even while the event loop is busy. An event loop that does not run for
+`STALL_SECONDS` is not healthy: the thread then stops renewing, and another candidate takes over.
 """
 
 from __future__ import annotations
@@ -54,9 +56,9 @@ class LeaderElectionConfig:
 
     name: str
     namespace: str
-    lease_seconds: float = 15.0
-    renew_seconds: float = 10.0
-    retry_seconds: float = 2.0
+    lease_duration_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
 
 
 class LeaderElector:
@@ -110,14 +112,14 @@ class LeaderElector:
 
     def may_write(self) -> bool:
         """Whether this leader is still inside its lease by its own clock. Asked before every write that books."""
-        is_recent = self._loop_time() - self._renewed_at < self._terms.renew_seconds
+        is_recent = self._loop_time() - self._renewed_at < self._terms.renew_deadline_seconds
         return self.is_leader and not self._is_lost and is_recent
 
-    def signature(self) -> str:
+    def field_manager(self) -> str:
         """The name under which this leader writes, which tells its term."""
         return f"{_SIGNATURE}{self.term}"
 
-    def is_over(self, signature: str) -> bool:
+    def is_superseded(self, signature: str) -> bool:
         """Whether a leader who signs like this is out of office, as far as is known here: a leader knows it of itself,
         and whoever follows as of its last look at the Lease. Who signs otherwise is no leader."""
         term = signature.removeprefix(_SIGNATURE)
@@ -136,7 +138,7 @@ class LeaderElector:
                 log.debug("somebody else wrote the lease first")
             except KubeError as error:
                 log.warning("the lease %s cannot be taken yet: %s", self._terms.name, error)
-            await asyncio.sleep(self._terms.retry_seconds)
+            await asyncio.sleep(self._terms.retry_period_seconds)
 
     async def _try(self) -> dict[str, Any] | None:
         asked_at = self._loop_time()
@@ -150,7 +152,7 @@ class LeaderElector:
             seen = (holder, lease["metadata"]["resourceVersion"])
             if seen != self._seen:
                 self._seen, self._seen_at = seen, asked_at
-            duration = float(spec.get("leaseDurationSeconds") or self._terms.lease_seconds)
+            duration = float(spec.get("leaseDurationSeconds") or self._terms.lease_duration_seconds)
             if holder and holder != self._identity and asked_at - self._seen_at < duration:
                 return None
             taken = await self._client.replace(LEASES, self._taken(lease, new=holder != self._identity))
@@ -172,7 +174,7 @@ class LeaderElector:
         async def stir() -> None:
             while True:
                 self._stirred_at = self._loop_time()
-                await asyncio.sleep(min(self._terms.retry_seconds, STALL_SECONDS / 4))
+                await asyncio.sleep(min(self._terms.retry_period_seconds, STALL_SECONDS / 4))
 
         self._stirred_at = self._loop_time()
         stirring = asyncio.ensure_future(stir())
@@ -189,8 +191,8 @@ class LeaderElector:
     ) -> None:
         """Renew until that fails for too long, or the leader is not healthy."""
         while True:
-            await asyncio.sleep(self._terms.retry_seconds)
-            left = self._terms.renew_seconds - (self._loop_time() - self._renewed_at)
+            await asyncio.sleep(self._terms.retry_period_seconds)
+            left = self._terms.renew_deadline_seconds - (self._loop_time() - self._renewed_at)
             if left <= 0:
                 log.error("the lease could not be renewed in time: no longer leading")
                 return
@@ -237,7 +239,7 @@ class LeaderElector:
         spec = {
             **before,
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": max(int(self._terms.lease_seconds), 1),
+            "leaseDurationSeconds": max(int(self._terms.lease_duration_seconds), 1),
             "renewTime": now,
             "acquireTime": now if new else before.get("acquireTime", now),
             "leaseTransitions": terms + (1 if new else 0),

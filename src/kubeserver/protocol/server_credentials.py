@@ -46,7 +46,7 @@ def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Cr
     if not _is_good(server, now, hosts):
         _write(server, authority.issue("kube-apiserver", (), now, hosts=hosts))
     return Credentials(
-        ca=authority.identity.certificate,
+        ca=authority.key_pair.certificate,
         server=server,
         admin=_client(authority, directory / "admin.pem", authentication.ADMIN, now),
         viewer=_client(authority, directory / "view.pem", authentication.VIEWER, now),
@@ -78,7 +78,7 @@ def _authority(path: Path, now: datetime.datetime) -> CertificateAuthority:
         if found is not None:
             return found
     made = CertificateAuthority.make("embedded-ca", now)
-    _write(path, made.identity)
+    _write(path, made.key_pair)
     return made
 
 

@@ -84,7 +84,7 @@ class Found(NamedTuple):
 async def configuration_of(client: ApiClient) -> Found:
     """The Configuration that the manager runs with. Where it cannot be read, the default one with a notice."""
     try:
-        answer = await client.ask(ApiRequest("GET", CONFIGURATION_PATH))
+        answer = await client.request(ApiRequest("GET", CONFIGURATION_PATH))
         return Found(dict(msgspec.json.decode(answer.body)))
     except (errors.ApiError, msgspec.DecodeError):
         pass

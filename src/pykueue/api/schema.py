@@ -73,7 +73,7 @@ def _unwrap(annotation: Any) -> tuple[Any, Field]:
         bare, field = _unwrap(inner)
         for more in said:
             if isinstance(more, Field):
-                field = field.under(more)
+                field = field.refined_by(more)
         return bare, field
     if get_origin(annotation) in (Union, UnionType):
         choices = [choice for choice in get_args(annotation) if choice is not NoneType]

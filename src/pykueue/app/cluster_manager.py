@@ -106,8 +106,8 @@ class _Term:
     ) -> None:
         """Until the term is over."""
         settings, manager, in_pod = self._settings, self.manager, self._in_pod
-        sources = InformerSources(self._office, manager.informers.shaping, self._election.is_over)
-        fenced = self._office if self._candidate is None else self._office.fenced(self._candidate.may_write)
+        sources = InformerSources(self._office, manager.informers.shaping, self._election.is_superseded)
+        fenced = self._office if self._candidate is None else self._office.with_fence(self._candidate.may_write)
         anywhere = ports.EVERYWHERE if in_pod else ports.LOOPBACK[0]
         async with (
             ports.probes(settings, self._missing, in_pod),

@@ -60,9 +60,9 @@ def leader_election_config(settings: Settings) -> LeaderElectionConfig:
     return LeaderElectionConfig(
         name=chosen.resource_name,
         namespace=chosen.resource_namespace or settings.configuration.namespace or config.DEFAULT_NAMESPACE,
-        lease_seconds=_seconds(chosen.lease_duration, 15.0),
-        renew_seconds=_seconds(chosen.renew_deadline, 10.0),
-        retry_seconds=_seconds(chosen.retry_period, 2.0),
+        lease_duration_seconds=_seconds(chosen.lease_duration, 15.0),
+        renew_deadline_seconds=_seconds(chosen.renew_deadline, 10.0),
+        retry_period_seconds=_seconds(chosen.retry_period, 2.0),
     )
 
 

@@ -47,7 +47,7 @@ def objects(kind: str) -> Complete:
 
         async def work(client: ApiClient, target: ClientConfig) -> list[str]:
             where = (context.params.get("namespace") or target.namespace) if row.namespaced else ""
-            found = await client.list(row, where, answer=METADATA_OF_ALL)
+            found = await client.list(row, where, accept=METADATA_OF_ALL)
             return [msgspec.json.decode(item)["metadata"]["name"] for item in found.items]
 
         return Reach.of(context.params, patience=_PATIENCE).run(work)

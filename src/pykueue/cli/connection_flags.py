@@ -86,7 +86,7 @@ class Reach:
         """Where that is; else where `pykueue up` left word."""
         from kubemachinery.client import client_config
 
-        return client_config.find(os.environ, self.kubeconfig, wish=self._wish(), fallback=paths.kubeconfig())
+        return client_config.find(os.environ, self.kubeconfig, overrides=self._wish(), fallback=paths.kubeconfig())
 
     def _wish(self) -> ConfigOverrides:
         from kubemachinery.client import client_config
@@ -98,8 +98,8 @@ class Reach:
         timeout = self.flags.get("request-timeout")
         return client_config.ConfigOverrides(
             context=self.context,
-            of_cluster=said("cluster"),
-            of_user=said("user"),
+            cluster_fields=said("cluster"),
+            user_fields=said("user"),
             timeout_seconds=_timeout(timeout) if timeout is not None else None,
             **said("entry"),
         )

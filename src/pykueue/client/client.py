@@ -85,7 +85,10 @@ class AsyncClient:
         self._reaches_out = caller is None  # else the system is in this very process, and runs nothing
         if caller is None:
             target = client_config.find(
-                os.environ, kubeconfig, wish=client_config.ConfigOverrides(context=context), fallback=paths.kubeconfig()
+                os.environ,
+                kubeconfig,
+                overrides=client_config.ConfigOverrides(context=context),
+                fallback=paths.kubeconfig(),
             )
             namespace = namespace or target.namespace
             caller = Caller(client_config.connect(target, self._clock), random.Random())
@@ -191,7 +194,7 @@ class AsyncClient:
         copy = Informer(
             self.caller, job_service.WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace
         )
-        copy.subscribe(lambda change: news.put_nowait(_news(change)))
+        copy.add_handler(lambda change: news.put_nowait(_news(change)))
         kept_up = asyncio.create_task(copy.run(self._desk.outlast))
         kept_up.add_done_callback(lambda _: news.put_nowait(None))
         try:

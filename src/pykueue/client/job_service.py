@@ -58,7 +58,7 @@ class Desk:
 
     async def runs_processes(self) -> bool:
         """Whether pods of this server run on this very machine, whatever their image."""
-        answer = await self._outlast(lambda: self._client.ask(ApiRequest("GET", "/version")))
+        answer = await self._outlast(lambda: self._client.request(ApiRequest("GET", "/version")))
         return "+embedded." in str(msgspec.json.decode(answer.body).get("gitVersion", ""))
 
     async def runs_pods(self, now: Nanoseconds) -> bool:

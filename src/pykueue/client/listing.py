@@ -103,7 +103,7 @@ async def in_line(client: ApiClient, namespace: str, local_queue: str) -> list[T
     group, version = visibility.GROUP, visibility.VERSIONS[0]
     path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
     try:
-        answer = await client.ask(ApiRequest("GET", path))
+        answer = await client.request(ApiRequest("GET", path))
     except errors.ApiError:
         return []
     return msgspec.json.decode(answer.body).get("items") or []

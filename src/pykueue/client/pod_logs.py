@@ -101,7 +101,7 @@ class Reader:
         # A server goes by whole seconds, and tells once more what was said in this one.
         again = sum(count for each, count in self._lines.items() if each >= second)
         try:
-            async with self._client.lines(self._call(self._wish.follow if follow is None else follow)) as lines:
+            async with self._client.stream(self._call(self._wish.follow if follow is None else follow)) as lines:
                 self._was_read = True
                 async for line in lines:
                     if not (is_last or line.endswith(b"\n")):

@@ -27,7 +27,7 @@ class UsageSampler:
         self._clock = clock
         self._sampled_at: dict[str, Nanoseconds] = {}
         if world.usage_history is not None:
-            informers.workloads.subscribe(self._workload_seen)
+            informers.workloads.add_handler(self._workload_seen)
 
     def sample(
         self, local_queue: kueue.LocalQueue, *, is_active: bool

@@ -57,7 +57,7 @@ class Aggregated:
     async def renew(self) -> None:
         """Learn how the API server proves itself; it may change its authority while we run."""
         front = await self._told()
-        if front.authorities and front.authorities != self._door.front.authorities:
+        if front.authorities and front.authorities != self._door.request_header.authorities:
             try:
                 self._tls.load_verify_locations(cadata=front.authorities)
             except ssl.SSLError as error:
@@ -65,10 +65,10 @@ class Aggregated:
                 front = RequestHeaderConfig()
         if not front.authorities:
             # Only this machine can reach us beside a cluster, and what we show is no secret to who works on it.
-            front = replace(front, believes_anybody=self._beside)
+            front = replace(front, trusts_any_client=self._beside)
             who = "every program of this machine may read" if self._beside else "nobody can read"
             self._warn(f"the API server has no certificate to prove itself with: {who} who waits where")
-        self._door.front = front
+        self._door.request_header = front
 
     async def _told(self) -> RequestHeaderConfig:
         try:
@@ -78,7 +78,7 @@ class Aggregated:
                 raise
             self._warn(str(error))
             return RequestHeaderConfig()
-        return RequestHeaderConfig.of(unstructured.texts(unstructured.get(found, "data")))
+        return RequestHeaderConfig.from_config_map(unstructured.texts(unstructured.get(found, "data")))
 
     def _warn(self, sentence: str) -> None:
         """Once: it is found again at every look."""
@@ -114,7 +114,7 @@ class Aggregated:
 
     async def admit(self, request: Request, address: ResourcePath | None) -> None:
         """Let a request pass, or raise why not."""
-        refusal = await self._door.refusal(request, _wanted(request, address))
+        refusal = await self._door.denial(request, _wanted(request, address))
         if refusal is None:
             return
         if refusal.code == 403:

@@ -93,9 +93,9 @@ class Manager:
         election: LeaderElector | None = None,
     ) -> None:
         self.client = client
-        client = client.fenced(election.may_write if election is not None else None)
+        client = client.with_fence(election.may_write if election is not None else None)
         self.informers = Informers(client, rng, topology=options.policy.topology)
-        self.recorder = EventRecorder(client.patiently(), clock, instance)
+        self.recorder = EventRecorder(client.low_priority(), clock, instance)
         self.world = options.empty_world()
         measures = Measures(options.metrics, self.world, self.informers, clock, lambda: client.sent)
         self.metrics = measures.metrics
@@ -160,7 +160,7 @@ class Manager:
         made.on_loop.append(self.metrics.loop_found)
         self.informers.in_cohort_cycle = lambda: self.world.in_cohort_cycle(clock.now())
         for informer in self.informers.shaping:
-            informer.subscribe(made.seen)
+            informer.add_handler(made.seen)
         return made
 
     @asynccontextmanager
@@ -176,7 +176,7 @@ class Manager:
 
     async def take_over(self) -> None:
         """Lead after somebody else, who may have given away quota that no watch has shown here yet."""
-        await retry_transient(self.informers.workloads.caught_up)
+        await retry_transient(self.informers.workloads.wait_until_current)
         await self.lead()
 
     async def lead(self) -> None:

@@ -31,7 +31,7 @@ class ClockWatch:
             if abs(self._ahead_seconds() - ahead) > _ERROR_SECONDS:
                 ahead = self._ahead_seconds()
                 for loop in self._loops:
-                    loop.queue.hurry()
+                    loop.queue.flush_delayed()
                 self._wake()
 
     def _ahead_seconds(self) -> float:

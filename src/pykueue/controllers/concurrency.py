@@ -59,7 +59,7 @@ def limit(loops: Iterable[Controller[Any]], wanted: Mapping[str, int], jobs: Job
         kind_of = _kind_of(loop.name, jobs)
         kinds = {kind: limits[kind] for kind in _kinds(loop.name, jobs) if kind in limits}
         if kind_of is not None and kinds:
-            loop.limit(kind_of, kinds)
+            loop.limit_concurrency(kind_of, kinds)
 
 
 def _kinds(loop: str, jobs: JobKinds) -> frozenset[str]:

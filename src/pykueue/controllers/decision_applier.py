@@ -472,7 +472,7 @@ class DecisionApplier:
             asked = admission.requests(pending.shape)
             message = conditions.truncated(decision_messages.sentence(decision))
             changes = pending_status.wait(workload, decision.reason, message, asked, self._options, now, gated=gated)
-            await self._writer.workload(workload, changes, SCHEDULER, now, patient=True)
+            await self._writer.workload(workload, changes, SCHEDULER, now, low_priority=True)
 
     def block(self, decision: Decision) -> None:
         """Tell somebody that it waits for the pods of others."""

@@ -104,9 +104,9 @@ class DefaultLocalQueues:
         self._warned: dict[Place, tuple[str, str, str]] = {}  # of which LocalQueue, for which UIDs
         self._rivals: dict[frozenset[str], tuple[str, str]] = {}  # reported pairs of names: LocalQueue and UIDs
         self.loop: Controller[Place] = Controller("default-local-queues", self._reconcile, rng, workers=4)
-        cluster_queues.index(_MAKERS, lambda queue: (_ALL,) if wish.name(queue) else ())
-        cluster_queues.subscribe(self._cluster_queue_seen)
-        namespaces.subscribe(self._namespace_seen)
+        cluster_queues.add_index(_MAKERS, lambda queue: (_ALL,) if wish.name(queue) else ())
+        cluster_queues.add_handler(self._cluster_queue_seen)
+        namespaces.add_handler(self._namespace_seen)
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
@@ -121,10 +121,10 @@ class DefaultLocalQueues:
             return
         selector = self._selectors[change.key.name] = selectors.compile(new.spec.namespace_selector)
         if self._wish.has_rivals:
-            self.loop.add(Place(change.key.name, _EVERYWHERE), patient=change.initial)
+            self.loop.add(Place(change.key.name, _EVERYWHERE), priority=change.priority)
         for namespace in self._namespaces.values():
             if selector.matches(namespace.metadata.labels):
-                self.loop.add(Place(change.key.name, namespace.metadata.name), patient=change.initial)
+                self.loop.add(Place(change.key.name, namespace.metadata.name), priority=change.priority)
 
     def _asks_alike(self, old: kueue.ClusterQueue, new: kueue.ClusterQueue) -> bool:
         return (
@@ -140,9 +140,9 @@ class DefaultLocalQueues:
             return
         if old is not None and old.metadata.uid == new.metadata.uid and old.metadata.labels == new.metadata.labels:
             return
-        for key, _ in self._cluster_queues.under(_MAKERS, _ALL):
+        for key, _ in self._cluster_queues.by_index(_MAKERS, _ALL):
             if self._selectors[key.name].matches(new.metadata.labels):
-                self.loop.add(Place(key.name, change.key.name), patient=change.initial)
+                self.loop.add(Place(key.name, change.key.name), priority=change.priority)
 
     def _forget(self, is_gone: Callable[[Place], bool]) -> None:
         for place in [place for place in self._warned if is_gone(place)]:
@@ -176,7 +176,7 @@ class DefaultLocalQueues:
         selector = self._selectors.get(metadata.name)
         if selector is None or not name:
             return
-        for key, rival in list(self._cluster_queues.under(_MAKERS, _ALL)):
+        for key, rival in list(self._cluster_queues.by_index(_MAKERS, _ALL)):
             if key.name == metadata.name or self._wish.name(rival) != name or rival.metadata.deletion_timestamp:
                 continue
             pair = frozenset((metadata.name, key.name))

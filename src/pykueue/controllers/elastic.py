@@ -38,10 +38,10 @@ class ElasticController:
         self._executor = executor
         self._row = row
         self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.tree, rng, labels=labels.PODSET)
-        self.informer.index(_SLICES, ungating.word_of)
-        self.informer.subscribe(self._pod_seen)
-        informers.workloads.index(_SLICES, ungating.word_of_slice)
-        informers.workloads.subscribe(self._workload_seen)
+        self.informer.add_index(_SLICES, ungating.word_of)
+        self.informer.add_handler(self._pod_seen)
+        informers.workloads.add_index(_SLICES, ungating.word_of_slice)
+        informers.workloads.add_handler(self._workload_seen)
         self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, rng)
 
     def _pod_seen(self, change: InformerEvent[Tree]) -> None:
@@ -56,7 +56,7 @@ class ElasticController:
             self.loop.add(word)
 
     async def _reconcile(self, word: str) -> float | None:
-        slices = [self._writer.current(key) for key, _ in self._informers.workloads.under(_SLICES, word)]
-        pods = [pod for _, pod in self.informer.under(_SLICES, word)]
+        slices = [self._writer.current(key) for key, _ in self._informers.workloads.by_index(_SLICES, word)]
+        pods = [pod for _, pod in self.informer.by_index(_SLICES, word)]
         actions = ungating.released((each for each in slices if each is not None), pods)
         return await self._executor.apply(self._row, actions)

@@ -54,10 +54,10 @@ class InUseController:
             )
         self.loop: Controller[tuple[str, str]] = Controller("in-use", self._reconcile, rng)
         for kind, kept in self._kept.items():
-            kept.objects.subscribe(self._adder(kind))
-        informers.workloads.subscribe(self._workload_seen)
-        informers.cluster_queues.subscribe(self._cluster_queue_seen)
-        informers.flavors.subscribe(self._flavor_seen)
+            kept.objects.add_handler(self._adder(kind))
+        informers.workloads.add_handler(self._workload_seen)
+        informers.cluster_queues.add_handler(self._cluster_queue_seen)
+        informers.flavors.add_handler(self._flavor_seen)
 
     def _adder(self, kind: str) -> Callable[[InformerEvent[Any]], None]:
         return lambda change: self.loop.add((kind, change.key.name))
@@ -88,7 +88,7 @@ class InUseController:
         wanted = queues.finalizers(metadata, is_used=kept.is_used(name))
         if wanted != metadata.finalizers:
             patch = {"metadata": {"finalizers": list(wanted) or None, "resourceVersion": metadata.resource_version}}
-            await self._client.patch(kept.objects.kind, name, patch, answer=METADATA)
+            await self._client.patch(kept.objects.kind, name, patch, accept=METADATA)
 
 
 def flavors_of(cluster_queue: kueue.ClusterQueue) -> frozenset[str]:

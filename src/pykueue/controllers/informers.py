@@ -47,9 +47,9 @@ class Informers:
         self.pods = copy(kube.Pod)
         self.workloads = copy(kueue.Workload, _Alike())
 
-        self.local_queues.index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
-        self.workloads.index("queue", lambda workload: (queue_of(workload),))
-        self.workloads.index("clusterQueue", lambda workload: (states.cluster_queue(workload),))
+        self.local_queues.add_index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
+        self.workloads.add_index("queue", lambda workload: (queue_of(workload),))
+        self.workloads.add_index("clusterQueue", lambda workload: (states.cluster_queue(workload),))
 
         self._is_active: dict[str, bool] = {}
         self._facts: dict[str, ClusterQueueFacts] = {}
@@ -57,7 +57,7 @@ class Informers:
         # Which ClusterQueues have cohorts that run in a circle; only the memory sees whole trees.
         self.in_cohort_cycle: Callable[[], frozenset[str]] = frozenset
         for informer in (self.cluster_queues, self.cohorts, self.flavors, self.checks, self.topologies):
-            informer.subscribe(self._forget)
+            informer.add_handler(self._forget)
 
     @property
     def shaping(self) -> tuple[Informer[Any], ...]:
@@ -121,10 +121,10 @@ class Informers:
 
     def workloads_of(self, cluster_queue: str) -> Iterator[ObjectKey]:
         """Every Workload that a ClusterQueue concerns: those that wait for it, and those that have its quota."""
-        for key, _ in self.local_queues.under("clusterQueue", cluster_queue):
-            for workload, _ in self.workloads.under("queue", str(key)):
+        for key, _ in self.local_queues.by_index("clusterQueue", cluster_queue):
+            for workload, _ in self.workloads.by_index("queue", str(key)):
                 yield workload
-        for workload, _ in self.workloads.under("clusterQueue", cluster_queue):
+        for workload, _ in self.workloads.by_index("clusterQueue", cluster_queue):
             yield workload
 
     def _forget(self, change: InformerEvent[Any]) -> None:

@@ -57,8 +57,8 @@ class JobsController:
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, rng, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
             self._copies[row.kind.name] = self._copy(client, row, rng)
-        informers.workloads.index(triggers.OWNER, triggers.owner_words)
-        informers.workloads.subscribe(self._workload_seen)
+        informers.workloads.add_index(triggers.OWNER, triggers.owner_words)
+        informers.workloads.add_handler(self._workload_seen)
 
     @property
     def informers(self) -> tuple[Informer[Tree], ...]:
@@ -68,11 +68,11 @@ class JobsController:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
         selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
         informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector)
-        informer.index(_PARENT, triggers.parent_words)
-        informer.index(_NAMED, lambda tree: triggers.named_words(row, tree, self._options))
+        informer.add_index(_PARENT, triggers.parent_words)
+        informer.add_index(_NAMED, lambda tree: triggers.named_words(row, tree, self._options))
         if row.framework == pod.FRAMEWORK:
-            informer.index(_GROUP, lambda tree: _group_words(tree, self._options))
-        informer.subscribe(partial(self._job_seen, row))
+            informer.add_index(_GROUP, lambda tree: _group_words(tree, self._options))
+        informer.add_handler(partial(self._job_seen, row))
         return informer
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
@@ -95,15 +95,15 @@ class JobsController:
         yield from triggers.owners_of(workload, self._kinds)
         # Whoever has the name of a group keeps the group from having a Workload; it may, once they are gone.
         pods = self._copies.get(pod.KIND.name)
-        if pods is not None and any(pods.under(_GROUP, str(key))):
+        if pods is not None and any(pods.by_index(_GROUP, str(key))):
             yield JobKey(pod.FRAMEWORK, key.namespace, key.name, is_group=True)
         parents = triggers.owner_words(workload)
         for row in self._kinds.enabled(self._options.frameworks):
             copy = self._copies[row.kind.name]
-            for _, tree in copy.under(_NAMED, str(key)):
+            for _, tree in copy.by_index(_NAMED, str(key)):
                 yield triggers.key_of(row, tree, self._options)
             for parent in parents:
-                for _, tree in copy.under(_PARENT, parent):
+                for _, tree in copy.by_index(_PARENT, parent):
                     yield triggers.key_of(row, tree, self._options)
 
 
@@ -143,10 +143,10 @@ class _Sources:
 
     def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
         pods = self._copies.get("pods")
-        return tuple(tree for _, tree in pods.under(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
+        return tuple(tree for _, tree in pods.by_index(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        under = self._informers.workloads.under(triggers.OWNER, triggers.owner_word(kind, namespace, name))
+        under = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_word(kind, namespace, name))
         found = [workload for key, _ in under if (workload := self._writer.current(key)) is not None]
         return tuple(sorted(found, key=lambda workload: (states.created(workload), workload.metadata.uid)))
 

@@ -46,10 +46,10 @@ class Measures:
             workload=self._workload,
         )
         self._gauges = Gauges(self.metrics, sources, self._has_series)
-        informers.workloads.subscribe(self._workload_seen)
-        informers.cluster_queues.subscribe(self._cluster_queue_seen)
-        informers.local_queues.subscribe(self._local_queue_seen)
-        informers.cohorts.subscribe(self._cohort_seen)
+        informers.workloads.add_handler(self._workload_seen)
+        informers.cluster_queues.add_handler(self._cluster_queue_seen)
+        informers.local_queues.add_handler(self._local_queue_seen)
+        informers.cohorts.add_handler(self._cohort_seen)
 
     def job_action(self, row: JobIntegration, action: CreateWorkload | ReplaceObject, after: Tree) -> None:
         """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
@@ -84,7 +84,7 @@ class Measures:
         named = marks.get(labels.WORKLOAD) or marks.get(labels.POD_GROUP_NAME) or group
         if named:
             return self._informers.workloads.get(named, namespace)
-        owned = self._informers.workloads.under(triggers.OWNER, triggers.owner_word(pod.KIND, namespace, name))
+        owned = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_word(pod.KIND, namespace, name))
         return next((workload for _, workload in owned), None)
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:

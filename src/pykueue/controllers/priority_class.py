@@ -8,6 +8,7 @@ from typing import Final
 from kubemachinery.client.client import METADATA, ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
+from kubemachinery.client.priority import LOW
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD
@@ -22,14 +23,14 @@ class PriorityClassController:
         self._client = client
         self._informers = informers
         self.loop: Controller[ObjectKey] = Controller("priority-class", self._reconcile, rng, workers=4)
-        informers.workloads.index(_INDEX, lambda workload: (_class_of(workload),))
-        informers.workload_priority_classes.subscribe(self._seen)
+        informers.workloads.add_index(_INDEX, lambda workload: (_class_of(workload),))
+        informers.workload_priority_classes.add_handler(self._seen)
 
     def _seen(self, change: InformerEvent[kueue.WorkloadPriorityClass]) -> None:
         old, new = change.old, change.new
         if new is not None and (old is None or old.value != new.value):
-            for key, _ in self._informers.workloads.under(_INDEX, change.key.name):
-                self.loop.add(key, patient=True)
+            for key, _ in self._informers.workloads.by_index(_INDEX, change.key.name):
+                self.loop.add(key, priority=LOW)
 
     async def _reconcile(self, key: ObjectKey) -> None:
         workload = self._informers.workloads.get(key.name, key.namespace)
@@ -39,7 +40,7 @@ class PriorityClassController:
                 "metadata": {"resourceVersion": workload.metadata.resource_version},
                 "spec": {"priority": found.value},
             }
-            await self._client.patch(WORKLOAD, key.name, patch, key.namespace, answer=METADATA)
+            await self._client.patch(WORKLOAD, key.name, patch, key.namespace, accept=METADATA)
 
 
 def _class_of(workload: kueue.Workload) -> str:

@@ -59,7 +59,7 @@ class QueuesController:
     def __init__(
         self, client: ApiClient, informers: Informers, scheduler: Scheduler, clock: Clock, rng: random.Random
     ) -> None:
-        self._client = client.patiently()
+        self._client = client.low_priority()
         self._informers = informers
         self._scheduler = scheduler
         self._world = scheduler.world
@@ -68,12 +68,12 @@ class QueuesController:
         self._news: Counter[Which] = Counter()  # since the last look
         self._in_a_rush: set[Which] = set()
         self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=4)
-        informers.workloads.subscribe(self._workload_seen)
-        informers.cluster_queues.subscribe(self._cluster_queue_seen)
-        informers.local_queues.subscribe(self._local_queue_seen)
-        informers.cohorts.subscribe(self._cohort_seen)
+        informers.workloads.add_handler(self._workload_seen)
+        informers.cluster_queues.add_handler(self._cluster_queue_seen)
+        informers.local_queues.add_handler(self._local_queue_seen)
+        informers.cohorts.add_handler(self._cohort_seen)
         for informer in (informers.flavors, informers.checks, informers.topologies):
-            informer.subscribe(self._reference_seen)
+            informer.add_handler(self._reference_seen)
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class QueuesController:
         self._itself(Which(CLUSTER_QUEUE.kind, change.key), change)
         old, new = change.old, change.new
         if old is None or new is None or old.status.conditions != new.status.conditions:
-            for key, _ in self._informers.local_queues.under("clusterQueue", change.key.name):
+            for key, _ in self._informers.local_queues.by_index("clusterQueue", change.key.name):
                 self.loop.add(Which(LOCAL_QUEUE.kind, key))
         if old is None or new is None or old.spec != new.spec:
             self._shares()
@@ -183,7 +183,7 @@ class QueuesController:
             changed |= {name: codec.to_tree(status).get(name, 0) for name in _COUNTS}
         patch = {"metadata": {"resourceVersion": thing.metadata.resource_version}, "status": changed}
         metadata: meta.ObjectMeta = thing.metadata
-        await self._client.patch(kind, metadata.name, patch, metadata.namespace, subresource="status", answer=METADATA)
+        await self._client.patch(kind, metadata.name, patch, metadata.namespace, subresource="status", accept=METADATA)
 
     # --- Counting -----------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class Scheduler:
         self.on_loop: list[Callable[[str], None]] = []
         self._sweep_at = clock.now() + _SWEEP_SECONDS * SECOND
         self._wake = asyncio.Event()
-        workloads.subscribe(self._workload_seen)
+        workloads.add_handler(self._workload_seen)
 
     # --- What is seen -------------------------------------------------------------------------------------------------
 

@@ -79,10 +79,10 @@ class UngatingController:
         self._writer = writer
         self._issued: dict[str, int] = {}  # pod's UID -> the revision at which it passed the gate
         self.loop: Controller[ObjectKey] = Controller("topology-gate", self._reconcile, rng, workers=4)
-        informers.pods.index(_BY_WORKLOAD, _workload_words)
-        informers.pods.subscribe(self._pod_seen)
-        informers.workloads.index(_BY_SLICE_NAME, _slice_words)
-        informers.workloads.subscribe(self._workload_seen)
+        informers.pods.add_index(_BY_WORKLOAD, _workload_words)
+        informers.pods.add_handler(self._pod_seen)
+        informers.workloads.add_index(_BY_SLICE_NAME, _slice_words)
+        informers.workloads.add_handler(self._workload_seen)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         # The pods of a job are those of its own Workload; a variant of that has none.
@@ -98,7 +98,7 @@ class UngatingController:
         if change.new is None or topology_ranks.is_gated(pod):
             # A pod carries the name of the first slice for life; the slice that holds its place may be a later one.
             for word in _workload_words(pod):
-                for key, _ in self._informers.workloads.under(_BY_SLICE_NAME, word):
+                for key, _ in self._informers.workloads.by_index(_BY_SLICE_NAME, word):
                     self.loop.queue.add_after(key, _POD_DELAY_SECONDS)
 
     async def _reconcile(self, key: ObjectKey) -> float | None:
@@ -127,7 +127,7 @@ class UngatingController:
     def _pods(self, key: ObjectKey, workload: kueue.Workload, pod_set: str) -> Iterator[kube.Pod]:
         """The pods of a pod set that have not ended, by name."""
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
-        for _, pod in self._informers.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
+        for _, pod in self._informers.pods.by_index(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
             if pod.metadata.labels.get(labels.PODSET) == pod_set and pod.status.phase not in _ENDED:
                 yield pod
 
@@ -142,7 +142,7 @@ class UngatingController:
             "metadata": {"resourceVersion": pod.metadata.resource_version, "uid": pod.metadata.uid},
             "spec": {"schedulingGates": gates or None, "nodeSelector": dict(place)},
         }
-        answer = await self._client.patch(POD, pod.metadata.name, patch, pod.metadata.namespace, answer=METADATA)
+        answer = await self._client.patch(POD, pod.metadata.name, patch, pod.metadata.namespace, accept=METADATA)
         self._issued[pod.metadata.uid] = int(answer["metadata"]["resourceVersion"])
 
 
@@ -203,11 +203,11 @@ class NodeController:
         self._choices = choices
         self._clock = clock
         self.loop: Controller[str] = Controller("nodes", self._reconcile, rng)
-        informers.workloads.index(_BY_NODE, _hosts)
-        informers.pods.index(_BY_NODE, _nodes_of_pod)
-        informers.nodes.subscribe(self._node_seen)
-        informers.pods.subscribe(self._pod_seen)
-        informers.workloads.subscribe(self._workload_seen)
+        informers.workloads.add_index(_BY_NODE, _hosts)
+        informers.pods.add_index(_BY_NODE, _nodes_of_pod)
+        informers.nodes.add_handler(self._node_seen)
+        informers.pods.add_handler(self._pod_seen)
+        informers.workloads.add_handler(self._workload_seen)
 
     def _node_seen(self, change: InformerEvent[kube.Node]) -> None:
         old, new = change.old, change.new
@@ -236,9 +236,9 @@ class NodeController:
         if waits > 0:
             return waits / SECOND
         pinned: dict[ObjectKey, list[kube.Pod]] = {
-            key: [] for key, _ in self._informers.workloads.under(_BY_NODE, name)
+            key: [] for key, _ in self._informers.workloads.by_index(_BY_NODE, name)
         }
-        for _, pod in self._informers.pods.under(_BY_NODE, name):
+        for _, pod in self._informers.pods.by_index(_BY_NODE, name):
             if _is_pinned(pod):
                 pinned.setdefault(
                     ObjectKey(pod.metadata.namespace, pod.metadata.annotations[labels.WORKLOAD]), []
@@ -298,7 +298,7 @@ class NodeController:
 
     def _pods(self, key: ObjectKey, workload: kueue.Workload) -> Iterator[kube.Pod]:
         slice_name = workload.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME, key.name)
-        for _, pod in self._informers.pods.under(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
+        for _, pod in self._informers.pods.by_index(_BY_WORKLOAD, f"{key.namespace}/{slice_name}"):
             yield pod
 
     def _tolerations(self, workload: kueue.Workload, name: str) -> Iterator[list[kube.Toleration]]:
@@ -330,7 +330,7 @@ class NodeController:
             "status": {"phase": "Failed", "conditions": [*_conditions(pod), condition]},
         }
         await self._client.patch(
-            POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status", answer=METADATA
+            POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status", accept=METADATA
         )
         self._reporter.event(pod, EventType.NORMAL, "PodTerminatedByKueue", message, POD_TERMINATION)
 

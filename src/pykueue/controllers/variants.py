@@ -51,9 +51,9 @@ class VariantsController:
         self._clock = clock
         self._short_names = short_names
         self.loop: Controller[ObjectKey] = Controller("concurrent-admission", self._reconcile, rng, workers=4)
-        informers.workloads.index(_BY_PARENT, _parent_words)
-        informers.workloads.subscribe(self._workload_seen)
-        informers.cluster_queues.subscribe(self._cluster_queue_seen)
+        informers.workloads.add_index(_BY_PARENT, _parent_words)
+        informers.workloads.add_handler(self._workload_seen)
+        informers.cluster_queues.add_handler(self._cluster_queue_seen)
         scheduler.applier.on_settled.append(self._settled)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
@@ -92,7 +92,8 @@ class VariantsController:
             return None
         policy = FamilyPolicy.of(cluster_queue)
         found = (
-            self._writer.current(each) for each, _ in self._informers.workloads.under(_BY_PARENT, parent.metadata.uid)
+            self._writer.current(each)
+            for each, _ in self._informers.workloads.by_index(_BY_PARENT, parent.metadata.uid)
         )
         family = [each for each in found if each is not None]
         now = self._clock.now()

@@ -45,23 +45,23 @@ class WorkloadController:
         self._clock = clock
         self._chance = rng
         self.loop: Controller[ObjectKey] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
-        informers.workloads.subscribe(self._seen)
-        informers.local_queues.subscribe(self._local_queue_seen)
-        informers.cluster_queues.subscribe(self._cluster_queue_seen)
-        informers.checks.subscribe(self._check_seen)
-        informers.flavors.subscribe(self._flavor_seen)
+        informers.workloads.add_handler(self._seen)
+        informers.local_queues.add_handler(self._local_queue_seen)
+        informers.cluster_queues.add_handler(self._cluster_queue_seen)
+        informers.checks.add_handler(self._check_seen)
+        informers.flavors.add_handler(self._flavor_seen)
         scheduler.applier.on_settled.append(self.loop.add)
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is not None:
-            self.loop.add(change.key, patient=change.initial)
+            self.loop.add(change.key, priority=change.priority)
 
     def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or not _stops_alike(old, new):
-            self._add(key for key, _ in self._informers.workloads.under("queue", str(change.key)))
+            self._add(key for key, _ in self._informers.workloads.by_index("queue", str(change.key)))
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         old, new = change.old, change.new

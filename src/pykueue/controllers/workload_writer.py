@@ -55,14 +55,14 @@ class Writer:
     ) -> None:
         self._client = client
         self._election = election
-        self._patient = client.patiently()
+        self._low_priority_client = client.low_priority()
         self._workloads = workloads
         self._reporter = reporter
         self._turns: dict[ObjectKey, _Turn] = {}
         # What was written, and who was deleted for good (his UID): until the watch shows it.
         self._ahead: dict[ObjectKey, kueue.Workload] = {}
         self._gone: dict[ObjectKey, str] = {}
-        workloads.subscribe(self._seen)
+        workloads.add_handler(self._seen)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class Writer:
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def workload(
-        self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, *, patient: bool = False
+        self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, *, low_priority: bool = False
     ) -> int:
         """Write the changes; returns the revision they made, or that of `before` where nothing had to be written."""
         after = workload_changes.apply_to(before, changes, now)
@@ -117,7 +117,7 @@ class Writer:
         made = revision(before)
         if after.status != before.status:
             difference = {"status": _difference(before.status, after.status)}
-            made = await self._patch(before, difference, "status", patient=patient)
+            made = await self._patch(before, difference, "status", low_priority=low_priority)
         for each in workload_changes.on_object(changes):
             match each:
                 case DeactivateWorkload():
@@ -153,22 +153,22 @@ class Writer:
         return await self._patch(before, {"metadata": {"finalizers": kept or None}})
 
     async def _patch(
-        self, before: kueue.Workload, patch: dict[str, Any], subresource: str = "", *, patient: bool = False
+        self, before: kueue.Workload, patch: dict[str, Any], subresource: str = "", *, low_priority: bool = False
     ) -> int:
         metadata = before.metadata
         conditional = {
             **patch,
             "metadata": {**patch.get("metadata", {}), "resourceVersion": metadata.resource_version},
         }
-        client = self._patient if patient else self._client
+        client = self._low_priority_client if low_priority else self._client
         answer = await client.patch(
             WORKLOAD,
             metadata.name,
             conditional,
             metadata.namespace,
             subresource=subresource,
-            manager=self._election.signature() if self._election is not None and subresource else "",
-            answer=METADATA,
+            manager=self._election.field_manager() if self._election is not None and subresource else "",
+            accept=METADATA,
         )
         return int(answer["metadata"]["resourceVersion"])
 

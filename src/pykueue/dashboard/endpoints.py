@@ -141,7 +141,7 @@ class DashboardEndpoints:
         row = registry.ALL.of(kind)
         wanted = {"verb": verb, "group": row.group, "resource": row.plural, "namespace": namespace, "name": name}
         attributes = {"resourceAttributes": {key: value for key, value in wanted.items() if value}}
-        refusal = await self._door.refusal(request, attributes)
+        refusal = await self._door.denial(request, attributes)
         if refusal is not None and refusal.code != 403:
             raise _Refused(refusal.code, refusal.message)
         return refusal is None

@@ -66,10 +66,10 @@ class DashboardSummaries:
         self._refreshing = asyncio.Lock()
         self._explaining = asyncio.Lock()
         self._explanations: dict[tuple[str, bool], tuple[int, Tree]] = {}
-        sources.workloads.subscribe(self._workload_changed)
-        sources.local_queues.subscribe(self._local_queue_changed)
+        sources.workloads.add_handler(self._workload_changed)
+        sources.local_queues.add_handler(self._local_queue_changed)
         for informer in sources.shaping:
-            informer.subscribe(self._shape_changed)
+            informer.add_handler(self._shape_changed)
 
     @property
     def unread(self) -> int:
@@ -88,7 +88,7 @@ class DashboardSummaries:
             self.note(change.key)
 
     def _local_queue_changed(self, change: InformerEvent[kueue.LocalQueue]) -> None:
-        self._changed.update(key for key, _ in self._sources.workloads.under("queue", str(change.key)))
+        self._changed.update(key for key, _ in self._sources.workloads.by_index("queue", str(change.key)))
 
     def _shape_changed(self, change: InformerEvent[Any]) -> None:
         self._is_outdated = True

@@ -247,7 +247,7 @@ class JobReconciler:
                     name, namespace, uid = _identity(tree)
                     await self.client.delete(kind, name, namespace, uid=uid)
                 case EmitJobEvent():
-                    self.recorder.tell(_note(action, row))
+                    self.recorder.emit(_note(action, row))
                 case RequeueAfter(after_nanoseconds):
                     again = after_nanoseconds / SECOND
                 case RetryWithBackoff(why):
@@ -260,13 +260,13 @@ class JobReconciler:
         except ApiError as error:
             if error.code in _REFUSED:
                 why = f"The Workload of the job was refused: {error}"
-                self.recorder.tell(_note(EmitJobEvent(action.job, "ErrWorkloadCompose", why, warning=True), row))
+                self.recorder.emit(_note(EmitJobEvent(action.job, "ErrWorkloadCompose", why, warning=True), row))
             raise
 
     async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
         metadata = before.metadata
         conditional = unstructured.put(patch, ("metadata", "resourceVersion"), metadata.resource_version)
-        answer = await self.client.patch(kind, metadata.name, conditional, metadata.namespace, answer=METADATA)
+        answer = await self.client.patch(kind, metadata.name, conditional, metadata.namespace, accept=METADATA)
         return str(answer["metadata"]["resourceVersion"])
 
     async def _resize(self, before: kueue.Workload, counts: tuple[int, ...]) -> str:
@@ -277,7 +277,7 @@ class JobReconciler:
             if pod_set.count != count:
                 patch.append({"op": "replace", "path": f"/spec/podSets/{number}/count", "value": count})
         answer = await self.client.patch(
-            workloads.KIND, metadata.name, patch, metadata.namespace, content_type=JSON_PATCH, answer=METADATA
+            workloads.KIND, metadata.name, patch, metadata.namespace, content_type=JSON_PATCH, accept=METADATA
         )
         return str(answer["metadata"]["resourceVersion"])
 
@@ -291,7 +291,7 @@ class JobReconciler:
         if not self.options.strict_finalizers and _removes_pod_finalizer(kind, patch):
             # The UID keeps the patch from a new pod of the same name.
             conditional = unstructured.put(patch, ("metadata", "uid"), uid)
-        answer = await self.client.patch(kind, name, conditional, namespace, subresource=subresource, answer=METADATA)
+        answer = await self.client.patch(kind, name, conditional, namespace, subresource=subresource, accept=METADATA)
         written.revisions[uid] = str(answer["metadata"]["resourceVersion"])
         self._written[uid] = int(written.revisions[uid])
 

@@ -87,4 +87,4 @@ class Reporter:
         related: EventReference | None = None,
     ) -> None:
         note = PendingEvent(about, change.type, change.reason, change.note, controller, related=related)
-        self._recorder.tell(replace(note, redundant=redundant, important=change.important))
+        self._recorder.emit(replace(note, redundant=redundant, important=change.important))

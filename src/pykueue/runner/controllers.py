@@ -53,7 +53,7 @@ def _emit_event(to: EventRecorder, about: Tree, type_: str, reason: str, words: 
         _metadata(about, "uid"),
         _metadata(about, "resourceVersion"),
     )
-    to.tell(PendingEvent(reference, type_, reason, words, by))
+    to.emit(PendingEvent(reference, type_, reason, words, by))
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -83,15 +83,15 @@ class BatchJobController:
         # Up to which revision the copies must have come before a Job is looked at again: what was written is in them.
         self._awaited: dict[ObjectKey, tuple[int, int]] = {}
         self.loop: Controller[ObjectKey] = Controller("jobs", self._reconcile, rng, workers=8)
-        pods.index(_OF_JOB, _jobs_of)
-        jobs.subscribe(lambda change: self.loop.add(change.key, patient=change.initial))
-        pods.subscribe(self._pod_seen)
+        pods.add_index(_OF_JOB, _jobs_of)
+        jobs.add_handler(lambda change: self.loop.add(change.key, priority=change.priority))
+        pods.add_handler(self._pod_seen)
 
     def _pod_seen(self, change: InformerEvent[Tree]) -> None:
         for seen in (change.old, change.new):
             for owner in _jobs_of(seen) if seen is not None else ():
                 namespace, _, name = owner.partition("/")
-                self.loop.add(ObjectKey(namespace, name), patient=change.initial)
+                self.loop.add(ObjectKey(namespace, name), priority=change.priority)
 
     async def _reconcile(self, key: ObjectKey) -> Result:
         of_jobs, of_pods = self._awaited.get(key, (0, 0))
@@ -100,7 +100,7 @@ class BatchJobController:
         self._awaited.pop(key, None)
         tree = self._jobs.get(key.name, key.namespace)
         uid = _metadata(tree, "uid") if tree is not None else ""
-        found = [each for _, each in self._pods.under(_OF_JOB, str(key))]
+        found = [each for _, each in self._pods.by_index(_OF_JOB, str(key))]
         await self._release(key, [each for each in found if not _is_owned(each, uid)])
         if tree is None or not job.is_managed_here(tree):
             return None
@@ -218,8 +218,8 @@ class PodController:
         self._uids: dict[ObjectKey, str] = {}
         self._keys: dict[str, ObjectKey] = {}
         self.loop: Controller[ObjectKey] = Controller("pods", self._reconcile, rng, workers=8)
-        pods.subscribe(self._pod_seen)
-        nodes.subscribe(lambda _: self._requeue_unschedulable())
+        pods.add_handler(self._pod_seen)
+        nodes.add_handler(lambda _: self._requeue_unschedulable())
         executor.on_change = self._wake
 
     def _pod_seen(self, change: InformerEvent[Tree]) -> None:
@@ -230,7 +230,7 @@ class PodController:
                 self._requeue_unschedulable()
         elif node := unstructured.text(unstructured.get(tree, "spec", "nodeName")):
             self._allocations.take(_metadata(tree, "uid"), node, tree)
-        self.loop.add(change.key, patient=change.initial)
+        self.loop.add(change.key, priority=change.priority)
 
     def _wake(self, uid: str) -> None:
         if key := self._keys.get(uid):

@@ -64,8 +64,8 @@ def renewed(kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetim
     made = authority.issue(hosts[0], (), now, hosts=hosts)
     believed = [old for old in others if still_good(old, now, renew_days=0)]
     return CertificateBundle(
-        ca=b"".join([authority.identity.certificate, *believed]),
-        ca_key=authority.identity.key,
+        ca=b"".join([authority.key_pair.certificate, *believed]),
+        ca_key=authority.key_pair.key,
         certificate=made.certificate,
         key=made.key,
     )

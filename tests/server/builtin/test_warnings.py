@@ -99,7 +99,7 @@ def test_a_job_whose_pods_cannot_have_its_name_as_host_name() -> None:
 
 def test_a_certificate_needs_the_key_that_belongs_to_it() -> None:
     now = datetime.datetime.now(datetime.UTC)
-    one, other = (CertificateAuthority.make(name, now).identity for name in ("one", "other"))
+    one, other = (CertificateAuthority.make(name, now).key_pair for name in ("one", "other"))
 
     def secret(certificate: bytes, key: bytes) -> Tree:
         data = {"tls.crt": base64.b64encode(certificate).decode(), "tls.key": base64.b64encode(key).decode()}

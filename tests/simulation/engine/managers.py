@@ -14,7 +14,7 @@ from pykueue.controllers.assembly import Manager, ManagerOptions
 from pykueue.testing.virtual_loop import Process, VirtualClock
 from simulation.engine.faults import Stormy, Weather
 
-TERMS: Final = LeaderElectionConfig(name="pykueue", namespace="default", retry_seconds=4.0)
+TERMS: Final = LeaderElectionConfig(name="pykueue", namespace="default", retry_period_seconds=4.0)
 _COMES_BACK_SECONDS: Final = 1.0
 
 

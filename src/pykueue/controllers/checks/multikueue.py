@@ -39,8 +39,8 @@ class MultiKueueChecks:
         self._clock = clock
         self.checks_loop: Controller[str] = Controller("multikueue-checks", self._reconcile_check, rng)
         self.loop: Controller[ObjectKey] = Controller("multikueue", self._reconcile, rng)
-        informers.checks.subscribe(self._check_seen)
-        informers.workloads.subscribe(self._workload_seen)
+        informers.checks.add_handler(self._check_seen)
+        informers.workloads.add_handler(self._workload_seen)
 
     def _is_ours(self, check: kueue.AdmissionCheck | None) -> bool:
         return check is not None and check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
@@ -76,7 +76,7 @@ class MultiKueueChecks:
                 "metadata": {"resourceVersion": check.metadata.resource_version},
                 "status": {"conditions": [codec.to_tree(condition) for condition in wanted]},
             }
-            await self._client.patch(_CHECK, name, patch, subresource="status", answer=METADATA)
+            await self._client.patch(_CHECK, name, patch, subresource="status", accept=METADATA)
 
     async def _reconcile(self, key: ObjectKey) -> None:
         async with self._writer.turn(key):

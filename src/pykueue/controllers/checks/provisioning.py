@@ -67,16 +67,18 @@ class ProvisioningController:
         self.configs = _copy(client, _CONFIG, kueue.ProvisioningRequestConfig, rng)
         self._asking = Asking(client, lambda: {key.name: flavor for key, flavor in informers.flavors.items()})
         self._requests = _copy(client, REQUEST, ProvisioningRequest, rng)
-        self._requests.index(_OWNER, _owners)
+        self._requests.add_index(_OWNER, _owners)
         self._is_asked = asyncio.Event()  # some check is ours
         self._is_served: bool | None = None  # None: nobody has looked yet
         self.loop: Controller[ObjectKey] = Controller("provisioning", self._reconcile, rng, workers=_WORKERS)
         self.checks_loop: Controller[str] = Controller("provisioning-checks", self._reconcile_check, rng)
-        informers.workloads.index(_ASKS, lambda workload: (check.name for check in workload.status.admission_checks))
-        informers.workloads.subscribe(self._workload_seen)
-        informers.checks.subscribe(self._check_seen)
-        self.configs.subscribe(self._config_seen)
-        self._requests.subscribe(self._request_seen)
+        informers.workloads.add_index(
+            _ASKS, lambda workload: (check.name for check in workload.status.admission_checks)
+        )
+        informers.workloads.add_handler(self._workload_seen)
+        informers.checks.add_handler(self._check_seen)
+        self.configs.add_handler(self._config_seen)
+        self._requests.add_handler(self._request_seen)
 
     async def run(self) -> None:
         """Follow ProvisioningRequests, from the time on that they are asked for and served."""
@@ -87,12 +89,12 @@ class ProvisioningController:
             await asyncio.sleep(_UNTIL_SERVED_SECONDS)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._requests.run(), name=REQUEST.name)
-            await self._requests.synced()
+            await self._requests.wait_for_sync()
             self._everything_anew()
 
     async def _look_for_requests(self) -> bool:
         try:
-            await self._client.ask(ApiRequest("GET", REQUEST.path(), (("limit", "1"),)))
+            await self._client.request(ApiRequest("GET", REQUEST.path(), (("limit", "1"),)))
             found = True
         except NotFound:
             found = False
@@ -118,7 +120,7 @@ class ProvisioningController:
         if workload is None:
             return
         asks = any(self._is_ours(check.name) for check in workload.status.admission_checks)
-        if asks or any(True for _ in self._requests.under(_OWNER, workload.metadata.uid)):
+        if asks or any(True for _ in self._requests.by_index(_OWNER, workload.metadata.uid)):
             self.loop.add(change.key)
 
     def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
@@ -141,7 +143,7 @@ class ProvisioningController:
                 self.loop.add(ObjectKey(change.key.namespace, owner.name))
 
     def _add_workloads(self, check: str) -> None:
-        for key, _ in self._informers.workloads.under(_ASKS, check):
+        for key, _ in self._informers.workloads.by_index(_ASKS, check):
             self.loop.add(key)
 
     # --- Checks -------------------------------------------------------------------------------------------------------
@@ -185,7 +187,7 @@ class ProvisioningController:
                 "metadata": {"resourceVersion": check.metadata.resource_version},
                 "status": {"conditions": [codec.to_tree(condition) for condition in said]},
             }
-            await self._client.patch(_CHECK, name, patch, subresource="status", answer=METADATA)
+            await self._client.patch(_CHECK, name, patch, subresource="status", accept=METADATA)
 
     def _activity(self, check: str) -> tuple[ConditionStatus, AdmissionCheckActiveReason, str]:
         reasons = AdmissionCheckActiveReason
@@ -216,7 +218,7 @@ class ProvisioningController:
                 for check in workload.status.admission_checks
                 if self._is_ours(check.name)
             }
-            owned = (request for _, request in self._requests.under(_OWNER, workload.metadata.uid))
+            owned = (request for _, request in self._requests.by_index(_OWNER, workload.metadata.uid))
             requests = [request for request in owned if not self._asking.is_going(request)]
             now = self._clock.now()
             plan = provisioning.plan(workload, configs, requests, now, cleanup=self._cleanup)
