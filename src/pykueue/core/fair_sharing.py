@@ -1,7 +1,7 @@
-"""Shares and their comparison (fair sharing, §7.1 and §7.2).
+"""Dominant resource shares and their comparison (fair sharing, [FS1] to [FS6]).
 
-A node's share says how much it uses beyond its own quota, per thousand of what its parent could lend, for the resource
-where that is most, divided by its weight. Whoever has the smaller share is admitted first and preempted last.
+The share of a node is its usage beyond its own quota, per thousand of what its parent could lend, for the resource
+where that is most, divided by its weight. The node with the smaller share is admitted first and preempted last.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pykueue.core.cohort import QuotaNode
 
 @dataclass(frozen=True, slots=True)
 class DominantResourceShare:
-    """`rank` orders shares: a node of weight zero that borrows comes after everybody else, and among such nodes the one
-    that borrows less comes first ([FS6])."""
+    """A share. `rank` orders shares: a node of weight zero that borrows comes after every other, and among such nodes
+    the one that borrows less comes first ([FS6])."""
 
     rank: tuple[bool, float]
     borrowed: tuple[int, ...] = ()  # numbers of the flavor-resources used beyond quota
@@ -23,7 +23,8 @@ class DominantResourceShare:
 
     @property
     def is_borrowing(self) -> bool:
-        """[FS4] Using more than its quota counts, even of a resource that nobody can lend (a ratio of zero)."""
+        """Whether it uses more than its quota; so it does even of a resource that cannot be lent, whose ratio is zero
+        ([FS4])."""
         return bool(self.borrowed)
 
     @property
@@ -31,19 +32,19 @@ class DominantResourceShare:
         return self.rank[0]
 
 
-NOTHING = DominantResourceShare((False, 0.0))
+ZERO_SHARE = DominantResourceShare((False, 0.0))
 LESS_THAN_ANY = (False, -1.0)
 """Below the rank of every share."""
 
 
 def dominant_resource_share(node: QuotaNode) -> DominantResourceShare:
-    """The share of a node in its parent, on the usage as it stands. A root shares with nobody."""
+    """The share of a node in its parent, on the current usage. The share of a root is zero."""
     if node.parent is None:
-        return NOTHING
+        return ZERO_SHARE
     usage, subtree = node.usage, node.subtree
     borrowed = tuple(number for number in node.known if usage[number] > subtree[number])
     if not borrowed:
-        return NOTHING
+        return ZERO_SHARE
     over: dict[str, int] = {}
     pairs = node.tree.pairs
     for number in borrowed:

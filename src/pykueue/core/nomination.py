@@ -1,7 +1,7 @@
-"""What one head could get, looked at alone (§5.3): the best assignment, with the victims that make it possible.
+"""Nomination of one head alone ([CY10]): the best assignment, with the preemption targets that make it possible.
 
-Nothing is decided here. Every what-if is undone before an answer is given, and the Workload is not changed: where the
-next scan of its flavors continues is part of the assignment.
+Nothing is decided here. Every what-if is undone before the result is returned, and the Workload is not changed: where
+the next scan of its flavors continues is part of the assignment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykueue.core.workload import Reservation, ScanPosition, WorkloadInfo
 
 @dataclass(frozen=True, slots=True)
 class Nominator:
-    """The circumstances of one cycle."""
+    """Nominates the heads of one cycle."""
 
     snapshot: Snapshot
     policy: SchedulingPolicy
@@ -33,47 +33,48 @@ class Nominator:
         self,
         workload: WorkloadInfo,
         queue: Queue,
-        memory: ScanPosition | None,
+        scan_position: ScanPosition | None,
         pinned: Mapping[str, Mapping[str, str]] | None = None,
     ) -> tuple[Assignment, list[PreemptionTarget]]:
-        """§5.3 The best assignment, with the victims that make it possible. `memory` is where the last scan stopped."""
-        if memory is not None and self._is_outdated(memory, workload, queue):
-            memory = None
+        """The best assignment, with the targets that make it possible. `scan_position` is where the last scan of the
+        flavors stopped; `pinned` restricts the flavors ([CY6])."""
+        if scan_position is not None and self._is_outdated(scan_position, workload, queue):
+            scan_position = None
         replaced = self._replaced(workload, queue)
-        victims = _Victims(self, workload, queue)
+        search = _Targets(self, workload, queue)
         inputs = AssignmentInputs(
             snapshot=self.snapshot,
             policy=self.policy,
             workload=workload,
             queue=queue,
-            simulate=victims.simulate,
-            scan_position=memory,
+            simulate=search.simulate,
+            scan_position=scan_position,
             replaced=replaced,
             pinned=pinned,
         )
-        assignment, targets = self._assign(inputs, victims)
+        assignment, targets = self._assign(inputs, search)
         self._reserve_places(inputs, assignment, targets)
         return assignment, targets
 
-    def _assign(self, inputs: AssignmentInputs, victims: _Victims) -> tuple[Assignment, list[PreemptionTarget]]:
-        """Whole if possible, then partly, else whole without victims."""
+    def _assign(self, inputs: AssignmentInputs, search: _Targets) -> tuple[Assignment, list[PreemptionTarget]]:
+        """The full counts if they fit or find targets, then reduced counts, else the full counts without targets."""
         old = [PreemptionTarget(inputs.replaced, None)] if inputs.replaced is not None else []
         full = flavor_assigner.assign(inputs)
         if full.mode is FlavorAssignmentMode.FIT:
             return full, old
-        targets = victims.of(inputs, full)
+        targets = search.of(inputs, full)
         if targets:
             return full, old + targets
         if self.policy.partial_admission and any(p.can_shrink for p in inputs.workload.shape.pod_sets):
-            partial = self._assign_partly(inputs, victims)
+            partial = self._assign_reduced(inputs, search)
             if partial is not None:
                 return partial[0], old + partial[1]
         return full, []
 
-    def _assign_partly(
-        self, inputs: AssignmentInputs, victims: _Victims
+    def _assign_reduced(
+        self, inputs: AssignmentInputs, search: _Targets
     ) -> tuple[Assignment, list[PreemptionTarget]] | None:
-        """§4.10 The largest counts that fit or find victims, by bisection over how much is cut."""
+        """The largest counts that fit or find targets, by binary search over the number of pods left out ([FL27])."""
         pod_sets = inputs.workload.shape.pod_sets
         cuts = [p.spec_count - (p.spec_count if p.min_count is None else p.min_count) for p in pod_sets]
         deepest = sum(cuts)
@@ -85,24 +86,26 @@ class Nominator:
             step = (low + high) // 2
             counts = [p.spec_count - cut * step // deepest for p, cut in zip(pod_sets, cuts, strict=True)]
             assignment = flavor_assigner.assign(inputs, counts)
-            targets = victims.of(inputs, assignment)
+            targets = search.of(inputs, assignment)
             if assignment.mode is FlavorAssignmentMode.FIT or targets:
                 best, high = (assignment, targets), step
             else:
                 low = step + 1
         return best if low <= deepest else None
 
-    def _is_outdated(self, memory: ScanPosition, workload: WorkloadInfo, queue: Queue) -> bool:
-        """[FL23]"""
+    def _is_outdated(self, scan_position: ScanPosition, workload: WorkloadInfo, queue: Queue) -> bool:
+        """Whether the next scan starts at the first flavor again: the Workload is in another equivalence class, or the
+        position is older than the preceding turn of the ClusterQueue and quota may have been released since
+        ([FL23])."""
         if self.policy.preserve_scan_progress:
-            if memory.shape is not None and memory.shape is not workload.shape:
+            if scan_position.shape is not None and scan_position.shape is not workload.shape:
                 return True
-            if workload.turn - memory.turn <= 1:
+            if workload.turn - scan_position.turn <= 1:
                 return False
-        return queue.generation > memory.queue_generation
+        return queue.generation > scan_position.queue_generation
 
     def _replaced(self, workload: WorkloadInfo, queue: Queue) -> Reservation | None:
-        """[FL28] The elastic slice that the Workload takes over from, if it still holds quota in the same queue."""
+        """The elastic slice that the Workload replaces, if it still holds quota in the same ClusterQueue ([FL28])."""
         key = workload.details.replaces
         if not self.policy.elastic_slices or not key or key in self.snapshot.ended:
             return None
@@ -112,8 +115,8 @@ class Nominator:
     def _reserve_places(
         self, inputs: AssignmentInputs, assignment: Assignment, targets: Sequence[PreemptionTarget]
     ) -> None:
-        """§5.3(5) Where it would go once its victims are gone, or in an emptied cluster, so that nobody of lower rank
-        takes that room in the meantime."""
+        """Record where an entry that preempts would be placed: with its targets removed or, without targets, in an
+        emptied cluster. A later entry of the cycle then does not take that capacity ([CY10])."""
         workload, queue = inputs.workload, inputs.queue
         if not self.policy.topology or assignment.mode is not FlavorAssignmentMode.PREEMPT:
             return
@@ -133,9 +136,9 @@ class Nominator:
         topology_request.record_placements(assignment, outcome)
 
 
-class _Victims:
-    """Whom to evict for one head, while it is looked at. Most ask for one thing, and who would have to go was found
-    when its flavor was judged: then the question for the whole Workload is the same, and so is the answer."""
+class _Targets:
+    """The preemption targets for one head, with the results of earlier searches. Most Workloads request one resource,
+    so that the search for the whole Workload is the one that already graded its flavor."""
 
     def __init__(self, nominator: Nominator, workload: WorkloadInfo, queue: Queue) -> None:
         self._nominator = nominator
@@ -154,7 +157,8 @@ class _Victims:
         return self._find(assignment.contested, requests)
 
     def simulate(self, number: int, amount: int) -> tuple[PreemptionMode, int]:
-        """[FL15] What preemption could do for one flavor-resource alone, without topology."""
+        """What preemption could do for one flavor-resource alone, without topology: the mode, and the borrowing level
+        once the targets are removed ([FL15])."""
         snapshot, queue = self._nominator.snapshot, self._queue
         targets = self._find(frozenset((number,)), {number: amount})
         if not targets:
@@ -176,15 +180,22 @@ class _Victims:
     def _search(
         self, contested: frozenset[int], requests: Mapping[int, int], placements: Sequence[PlacementRequest] = ()
     ) -> TargetSearch:
-        asking = self._nominator
+        nominator = self._nominator
         return TargetSearch(
-            asking.snapshot, asking.policy, asking.now, self._workload, self._queue, contested, requests, placements
+            nominator.snapshot,
+            nominator.policy,
+            nominator.now,
+            self._workload,
+            self._queue,
+            contested,
+            requests,
+            placements,
         )
 
 
 def requested(workload: WorkloadInfo, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:
-    """What victims have to make room for: the Workload's own totals at the counts assigned, and its pods where the
-    queue counts pods (W1). Of an elastic slice only what it has more than the one it replaces."""
+    """The amounts that targets have to release: the Workload's totals at the counts assigned, and its pods where the
+    ClusterQueue counts pods (W1). For an elastic slice only what it has more than the one it replaces."""
     total: dict[int, int] = {}
     for choice in assignment.pod_sets:
         assigned = assigned_of(workload, choice.pod_set)

@@ -1,4 +1,4 @@
-"""Who comes first: resources in a request, Workloads in a queue, entries in a cycle. Every order is total."""
+"""Orders: of resources in a request, Workloads in a queue, entries in a cycle. Every order is total ([CY23])."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FNV_PRIME = 0x100000001B3
 
 @cache
 def visiting_order(resource: str) -> tuple[int, str]:
-    """§0.3 Resources are visited by the FNV-1a hash of their names. It decides only which of several failures is told
-    first, and it is Kueue's order."""
+    """The key by which resources are visited: the FNV-1a hash of their names, as in Kueue. The order decides only which
+    of several failures is reported first ([FL31])."""
     value = _FNV_OFFSET
     for byte in resource.encode():
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
@@ -34,12 +34,13 @@ def in_visiting_order(requests: Mapping[str, int]) -> Requests:
 
 
 def in_queue(workload: WorkloadInfo) -> tuple[int, int, str, str]:
-    """§2.2 keys 2 to 4: higher priority, earlier, smaller UID; the name only where even UIDs are equal."""
+    """The order of pending Workloads: higher priority, earlier queue-order time, smaller UID; the name only where even
+    UIDs are equal ([QU21], keys 3 to 5)."""
     return -workload.priority, workload.queue_time, workload.uid, workload.key
 
 
 class OrderedEntry(Protocol):
-    """What ordering needs to know of an entry of the cycle."""
+    """The properties of a cycle's entry that its order depends on."""
 
     @property
     def workload(self) -> WorkloadInfo: ...
@@ -56,7 +57,8 @@ E = TypeVar("E", bound=OrderedEntry)
 
 
 def classical_rank(entry: OrderedEntry, policy: SchedulingPolicy) -> Rank:
-    """§5.4 Second passes, then whoever borrows from less far away, then priority, then age."""
+    """The place of an entry without fair sharing: second passes first, then the lower borrowing level, higher priority,
+    earlier queue-order time ([CY11])."""
     workload = entry.workload
     return (
         workload.reservation is None,
@@ -70,9 +72,10 @@ def classical_rank(entry: OrderedEntry, policy: SchedulingPolicy) -> Rank:
 
 
 def tournament(entries: Sequence[E], policy: SchedulingPolicy, snapshot: Snapshot) -> Iterator[E]:
-    """§7.3 Fair sharing: before every pop the entries of a tree compete, bottom-up, on the usage as it is by then.
+    """The entries in the order of fair sharing: before each one is taken, the entries of its tree compete, bottom-up,
+    on the usage at that moment ([FS7] to [FS10]).
 
-    A queue enters with one entry; where a second pass and a head meet in one queue, the head does (W3).
+    A ClusterQueue takes part with one entry; of a second pass and a head, with the head (W3).
     """
     waiting = {entry.queue.name: entry for entry in entries}
     while waiting:
@@ -86,7 +89,7 @@ def tournament(entries: Sequence[E], policy: SchedulingPolicy, snapshot: Snapsho
 
 
 class _Round(Generic[E]):
-    """One round of the tournament, with every entry's shares on its way up."""
+    """One round of the tournament, with the shares of every entry at each cohort above it."""
 
     def __init__(self, waiting: Mapping[str, E], policy: SchedulingPolicy, snapshot: Snapshot) -> None:
         self.waiting = waiting
@@ -103,8 +106,8 @@ class _Round(Generic[E]):
         return winner
 
     def _measure(self, entry: E) -> None:
-        """[FS7] With the entry's usage added: the share of its queue counts at the parent, that of the parent at the
-        grandparent, and so on."""
+        """Compute the entry's shares with its usage added: the share of its ClusterQueue counts at the parent, that of
+        the parent at the grandparent, and so on ([FS7])."""
         mark = self.snapshot.mark()
         self.snapshot.assume(entry.queue, entry.quota_usage().items())
         node = entry.queue.node
@@ -114,7 +117,8 @@ class _Round(Generic[E]):
         self.snapshot.undo(mark)
 
     def _compete(self, cohort: QuotaNode) -> E | None:
-        """[FS8] One winner goes up; of equals the one listed first, child cohorts before queues."""
+        """The entry that wins below a cohort; of equals the one listed first, child cohorts before ClusterQueues
+        ([FS8])."""
         best: E | None = None
         contenders = (
             *(self._compete(child) for child in cohort.cohorts),
@@ -126,7 +130,8 @@ class _Round(Generic[E]):
         return best
 
     def _rank(self, entry: E, cohort: QuotaNode) -> tuple[bool, bool, tuple[bool, float], int, int]:
-        """[FS9]"""
+        """What entries are compared by at a cohort, smallest first: not borrowing, the share, priority, queue-order
+        time ([FS9])."""
         policy = self.policy
         share = self.shares[cohort.name, entry.queue.name]
         usage = entry.quota_usage()

@@ -1,6 +1,7 @@
-"""Whom to evict so that a Workload fits: §6 without fair sharing, §7 with it.
+"""Preemption targets: which reservations to evict so that a Workload fits (rules PR without fair sharing, rules FS with
+it).
 
-`find` is the one door. A search leaves the snapshot as it found it.
+`find` is the only entry point. A search leaves the snapshot as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["PreemptionTarget", "TargetSearch", "find"]
 
 
 def find(search: TargetSearch) -> list[PreemptionTarget]:
-    """The victims that make room for the Workload, none if no permitted set of victims does."""
+    """The targets whose eviction makes the Workload fit; empty if no permitted set of targets does."""
     if search.policy.is_fair:
         return fair.find(search)
     return classical.find(search)

@@ -1,9 +1,9 @@
-"""Victims without fair sharing (§6): by closeness to the quota first, then by priority.
+"""Preemption targets without fair sharing (rules PR): by closeness to the quota first, then by priority.
 
-Three groups of candidates. *Hierarchy* candidates hold quota that the preemptor is closer to in the tree than they are;
-they can be taken even if the preemptor then borrows. *Priority* candidates are in no worse a position; they can be
-taken while borrowing only where `borrowWithinCohort` says so, and otherwise only if the preemptor ends without
-borrowing. The third group is the preemptor's own queue.
+There are three groups of candidates. *Hierarchy* candidates hold quota that the preemptor is closer to in the tree than
+they are; they can be targets even if the preemptor then borrows. *Priority* candidates are in no worse a position; they
+can be targets while the preemptor borrows only where `borrowWithinCohort` allows it, and otherwise only if it ends
+without borrowing. The third group is the preemptor's own ClusterQueue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykueue.core.workload import Reservation
 
 
 class PreemptionVariant(Enum):
-    """§6.3 On what terms a candidate may be taken."""
+    """On what terms a candidate may become a target ([PR8])."""
 
     WITHIN_QUEUE = auto()
     RECLAIM = auto()
@@ -45,11 +45,12 @@ class Candidate(NamedTuple):
 
 
 def find(search: TargetSearch) -> list[PreemptionTarget]:
+    """The targets for the Workload; empty where no permitted set of targets makes it fit. The snapshot is restored."""
     own = [
         Candidate(reservation, PreemptionVariant.WITHIN_QUEUE, ())
         for reservation in search.candidates(search.queue, search.queue.spec.preemption.within_cluster_queue)
     ]
-    hierarchy, priority = _elsewhere(search)
+    hierarchy, priority = _candidates_of_others(search)
     if search.is_hopeless(candidate.reservation for candidate in chain(own, hierarchy, priority)):
         return []
     groups = [_in_order(search, group) for group in (hierarchy, priority, own)]
@@ -77,7 +78,7 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
 
 
 def _attempts(search: TargetSearch, *, has_hierarchy: bool, has_others: bool) -> tuple[bool, ...]:
-    """§6.5 Whether to try with borrowing allowed, without, or both, and in which order."""
+    """Whether to try with borrowing allowed, without, or both, and in which order ([PR10])."""
     preemption = search.queue.spec.preemption
     node = search.queue.node
     if not has_others:
@@ -91,7 +92,8 @@ def _attempts(search: TargetSearch, *, has_hierarchy: bool, has_others: bool) ->
 
 
 def _is_valid(search: TargetSearch, candidate: Candidate, *, borrowing: bool) -> bool:
-    """[PR5] Judged on the state as it is now: earlier victims may have brought a candidate's queue within its quota."""
+    """Whether the candidate may still be a target: those before it may have brought its ClusterQueue within its quota
+    ([PR5])."""
     if candidate.variant is PreemptionVariant.WITHIN_QUEUE:
         return True
     if borrowing and candidate.variant is PreemptionVariant.RECLAIM_WITHOUT_BORROWING:
@@ -99,10 +101,12 @@ def _is_valid(search: TargetSearch, candidate: Candidate, *, borrowing: bool) ->
     return all(quota.is_borrowing_any(node, search.contested) for node in candidate.between)
 
 
-def _elsewhere(search: TargetSearch) -> tuple[list[Candidate], list[Candidate]]:
-    """§6.2 Candidates of other queues, collected on the way from the preemptor's cohort up to the root.
+def _candidates_of_others(search: TargetSearch) -> tuple[list[Candidate], list[Candidate]]:
+    """The hierarchy and the priority candidates of other ClusterQueues, collected on the way from the preemptor's
+    cohort up to the root ([PR4]).
 
-    As soon as the request fits in some subtree on the way, everything collected above it is a hierarchy candidate.
+    As soon as the request fits in some subtree on the way, everything collected above it is a hierarchy candidate: that
+    quota belongs to the preemptor's side of the tree.
     """
     hierarchy: list[Candidate] = []
     priority: list[Candidate] = []
@@ -127,8 +131,8 @@ def _elsewhere(search: TargetSearch) -> tuple[list[Candidate], list[Candidate]]:
 
 
 def _over_quota(cohort: QuotaNode, visited: QuotaNode, contested: frozenset[int]) -> Iterator[tuple[QuotaNode, ...]]:
-    """[PR3] Queues under the cohort that exceed their quota, with everything between them and the cohort doing so too;
-    each as (queue, ..., child of the cohort). The part already visited is left out."""
+    """The ClusterQueues under the cohort that exceed their quota, as does every cohort between; each as (queue, ...,
+    child of the cohort). The part already visited is left out ([PR3])."""
     for child in quota.borrowing(cohort.cohorts, contested):
         if child is not visited:
             for path in _over_quota(child, visited, contested):

@@ -1,7 +1,8 @@
-"""Victims under fair sharing (§7.4 to §7.6): from whoever has the largest share, as long as that stays fair.
+"""Preemption targets under fair sharing ([FS11] to [FS19]): from the ClusterQueue with the largest share, as long as
+the result is fair.
 
-The preemptor's request is counted in its queue during the whole search, because the shares that are compared are those
-after its admission; only the question whether it fits takes it out for a moment.
+The preemptor's request is counted in its ClusterQueue during the whole search, because the shares that are compared are
+those after its admission. Only the test whether it fits takes it out for a moment: counted twice, nothing would fit.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pykueue.core.workload import Reservation
 
 
 def find(search: TargetSearch) -> list[PreemptionTarget]:
+    """The targets for the Workload; empty where no fair set of targets makes it fit. The snapshot is restored."""
     found = _candidates(search)
     if search.is_hopeless(found):
         return []
@@ -25,10 +27,11 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
     snapshot = search.snapshot
     mark = snapshot.mark()
     snapshot.assume(search.queue, search.requests.items())
-    targets = _Hunt(search).run(candidates)
+    targets = _Selection(search).run(candidates)
     if targets is None:
         snapshot.undo(mark)
         return []
+    # From here on as in the classical search: the request is not in the snapshot, and spare targets are given back.
     snapshot.withdraw(search.queue, search.requests.items())
     targets = search.fill_back(targets, borrowing=True)
     snapshot.undo(mark)
@@ -36,7 +39,8 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
 
 
 def _candidates(search: TargetSearch) -> list[Reservation]:
-    """[FS11] The own queue's, and those of every queue of the tree that borrows something contested."""
+    """The candidates of the own ClusterQueue, and of every ClusterQueue of the tree that borrows a contested
+    flavor-resource ([FS11])."""
     preemption = search.queue.spec.preemption
     found = search.candidates(search.queue, preemption.within_cluster_queue)
     if search.queue.node.parent is None or preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
@@ -47,13 +51,13 @@ def _candidates(search: TargetSearch) -> list[Reservation]:
     return found
 
 
-class _Hunt:
-    """One search, with the victims so far and the candidates that did not pass the first strategy."""
+class _Selection:
+    """One selection of targets: those found so far, and the candidates that did not pass the first strategy."""
 
     def __init__(self, search: TargetSearch) -> None:
         self.search = search
         self.targets: list[PreemptionTarget] = []
-        self.set_aside: list[Reservation] = []
+        self.retry_candidates: list[Reservation] = []
 
     def run(self, candidates: list[Reservation]) -> list[PreemptionTarget] | None:
         first, *more = self.search.policy.fair_sharing
@@ -62,13 +66,14 @@ class _Hunt:
         return None
 
     def _take(self, reservation: Reservation, reason: PreemptedReason) -> bool:
-        """Count the reservation as a victim; whether the Workload fits now."""
+        """Make the reservation a target; whether the Workload fits now."""
         self.search.snapshot.remove(reservation)
         self.targets.append(PreemptionTarget(reservation, reason))
         return self._fits()
 
     def _fits(self) -> bool:
-        """[FS17] The request is in the shares already, so it is taken out while the question is asked."""
+        """Whether the Workload fits. Its request is counted in the snapshot already, so it is withdrawn for the test
+        ([FS17])."""
         search = self.search
         mark = search.snapshot.mark()
         search.snapshot.withdraw(search.queue, search.requests.items())
@@ -77,13 +82,15 @@ class _Hunt:
         return fits
 
     def _first_pass(self, candidates: list[Reservation], strategy: FairSharingStrategy) -> bool:
+        """Select targets by the first strategy, queue by queue in the order of shares; whether the Workload fits."""
         search = self.search
         own = search.queue.node
-        # [FS14] Judged once, with the request counted: a queue within its nominal quota takes back what is its own.
+        # [FS14] Tested once, with the request counted: a ClusterQueue that stays within its nominal quota reclaims what
+        # is its own, whatever the shares are.
         is_entitled = search.policy.preempt_within_nominal and not quota.is_borrowing_any(own, search.contested)
-        ladder = _Ladder(search, candidates)
-        for node in ladder:
-            waiting = ladder.waiting[node.name]
+        order = _ClusterQueueOrder(search, candidates)
+        for node in order:
+            waiting = order.waiting[node.name]
             if node is own:
                 if self._take(waiting.pop(0), PreemptedReason.IN_CLUSTER_QUEUE):
                     return True
@@ -92,7 +99,9 @@ class _Hunt:
                 if self._take(waiting.pop(0), PreemptedReason.IN_COHORT_RECLAMATION):
                     return True
                 continue
-            mine, theirs = _rivals(own, node)
+            # [FS13] Shares are comparable only between children of one cohort, so the preemptor and the target are
+            # represented by their ancestors right below the lowest cohort that they have in common.
+            mine, theirs = _siblings_below_common_cohort(own, node)
             preemptor, before = fair_sharing.dominant_resource_share(mine), fair_sharing.dominant_resource_share(theirs)
             while waiting:
                 candidate = waiting.pop(0)
@@ -101,11 +110,11 @@ class _Hunt:
                 else:
                     passes = preemptor.rank <= self._share_without(candidate, node, theirs)
                 if not passes:
-                    self.set_aside.append(candidate)
+                    self.retry_candidates.append(candidate)
                     continue
                 if self._take(candidate, PreemptedReason.IN_COHORT_FAIR_SHARING):
                     return True
-                break  # shares have changed: perhaps another queue is next
+                break  # the shares have changed: another ClusterQueue may have the largest one now
         return False
 
     def _share_without(self, candidate: Reservation, node: QuotaNode, theirs: QuotaNode) -> tuple[bool, float]:
@@ -117,25 +126,28 @@ class _Hunt:
         return rank
 
     def _second_pass(self) -> bool:
-        """§7.6 One candidate at most of each queue, by the share before it goes."""
-        ladder = _Ladder(self.search, self.set_aside)
+        """Select among the candidates that the first strategy left, by the share before the target is removed: at most
+        one candidate of each ClusterQueue ([FS19])."""
+        order = _ClusterQueueOrder(self.search, self.retry_candidates)
         own = self.search.queue.node
-        for node in ladder:
-            candidate = ladder.waiting[node.name].pop(0)
-            mine, theirs = _rivals(own, node)
+        for node in order:
+            candidate = order.waiting[node.name].pop(0)
+            mine, theirs = _siblings_below_common_cohort(own, node)
             if fair_sharing.dominant_resource_share(mine).rank < fair_sharing.dominant_resource_share(
                 theirs
             ).rank and self._take(candidate, PreemptedReason.IN_COHORT_FAIR_SHARING):
                 return True
-            ladder.pruned.add(node)
+            order.pruned.add(node)
         return False
 
 
-class _Ladder:
-    """[FS12] Which queue to take from next: down from the root, always into the child with the largest share.
+class _ClusterQueueOrder:
+    """Which ClusterQueue to take a target from next: down from the root, always into the child with the largest share
+    ([FS12]).
 
-    A queue that no longer borrows, or that has no candidates left, is pruned for good; so is a cohort that no longer
-    borrows, unless the preemptor is below it: there may be unfairness among its children.
+    The order is found step by step, because every target changes shares. A ClusterQueue that no longer borrows, or that
+    has no candidates left, is pruned for good; so is a cohort that no longer borrows, unless the preemptor is below it:
+    the shares of its children may still be unfair.
     """
 
     def __init__(self, search: TargetSearch, candidates: list[Reservation]) -> None:
@@ -199,8 +211,8 @@ class _Ladder:
         return best, best_rank
 
 
-def _rivals(own: QuotaNode, target: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-    """The children, on either way down, of the lowest cohort that holds both queues."""
+def _siblings_below_common_cohort(own: QuotaNode, target: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
+    """Of the lowest cohort that holds both ClusterQueues, the child that leads to each of them ([FS13])."""
     shared = next(ancestor for ancestor in target.ancestors if ancestor in own.ancestors)
     return _child_towards(own, shared), _child_towards(target, shared)
 

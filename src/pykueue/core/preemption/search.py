@@ -1,4 +1,4 @@
-"""What a search for victims is asked, who may be a victim, and what "it fits now" means."""
+"""The search for preemption targets: its inputs, which reservations are candidates, and when the Workload fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pykueue.core.workload import Reservation, WorkloadInfo
 
 
 class PreemptionTarget(NamedTuple):
-    """A reservation that is to end, and on what grounds. An elastic slice that is taken over has none."""
+    """A reservation that has to end, and the reason of the preemption. An elastic slice that is replaced has none."""
 
     reservation: Reservation
     reason: PreemptedReason | None
@@ -26,7 +26,8 @@ class PreemptionTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TargetSearch:
-    """`contested` are the flavor-resources that are short; `requests` is everything the Workload needs."""
+    """The inputs of one search. `contested` are the flavor-resources that are short; `requests` is all the Workload
+    needs."""
 
     snapshot: Snapshot
     policy: SchedulingPolicy
@@ -36,10 +37,10 @@ class TargetSearch:
     contested: frozenset[int]
     requests: Mapping[int, int]
     placements: Sequence[PlacementRequest] = ()
-    placed: tuple[PlacedPods, ...] = ()  # places that are given already, and have to be free
+    placed: tuple[PlacedPods, ...] = ()  # placements that are given already, and have to be free
 
     def fits(self, *, borrowing: bool) -> bool:
-        """§6.6 Whether the Workload fits on the snapshot as it stands."""
+        """Whether the Workload fits on the snapshot as it is ([PR11])."""
         node = self.queue.node
         for number, amount in self.requests.items():
             if not borrowing and quota.borrows_with(node, number, amount):
@@ -51,14 +52,15 @@ class TargetSearch:
         return not self.placements or topology.place(self.snapshot.fleet, self.placements, explain=False).fits
 
     def candidates(self, queue: Queue, policy: PreemptionPolicy) -> list[Reservation]:
-        """[PR1], [PR2] The reservations of a queue that use something contested and that the policy allows to take."""
+        """The reservations of a ClusterQueue that use a contested flavor-resource and that the policy allows to preempt
+        ([PR1], [PR2])."""
         lowest = queue.lowest_priority
         if lowest is None or policy is PreemptionPolicy.NEVER:
             return []
         if policy is not PreemptionPolicy.ANY and lowest >= self.workload.priority + (
             policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
         ):
-            return []  # nobody is low enough, so nobody need be looked at
+            return []  # not even the lowest priority is low enough
         ended = self.snapshot.ended
         return [
             reservation
@@ -69,7 +71,8 @@ class TargetSearch:
         ]
 
     def is_hopeless(self, candidates: Iterable[Reservation]) -> bool:
-        """Whether not even all candidates together make enough room: a victim gives back no more than it uses."""
+        """Whether not even all candidates together release enough quota: a target releases no more than it uses. This
+        spares most searches that would find nothing."""
         lacking = {
             number: missing
             for number, amount in self.requests.items()
@@ -82,8 +85,8 @@ class TargetSearch:
         return any(missing > 0 for missing in lacking.values())
 
     def fill_back(self, targets: list[PreemptionTarget], *, borrowing: bool) -> list[PreemptionTarget]:
-        """[PR7] Spare, from the second-to-last victim backwards, whoever need not go after all; the snapshot ends up
-        with exactly the returned targets removed. The last one found is always needed."""
+        """Spare targets that turned out not to be needed, from the second-to-last one backwards; the snapshot ends up
+        with exactly the returned targets removed. The last one found is always needed ([PR7])."""
         kept = list(targets)
         for position in range(len(kept) - 2, -1, -1):
             self.snapshot.restore(kept[position].reservation)
@@ -95,9 +98,11 @@ class TargetSearch:
         return kept
 
     def ordered(self, candidates: Iterable[Reservation], *, by_local_usage: bool = True) -> list[Reservation]:
-        """§6.4 Already evicted first, other queues before the own, lower priority, later reservation, smaller UID.
+        """The candidates in the order in which they become targets: already evicted first, other ClusterQueues before
+        the own, lower priority, later reservation, smaller UID ([PR9]).
 
-        Where a queue goes by the usage of its LocalQueues, its Workloads are first compared by that, most used first.
+        In a ClusterQueue with usage-based admission, its Workloads are first compared by the usage of their
+        LocalQueues, most used first.
         """
         queues = self.snapshot.queues
         own = self.queue.name
@@ -131,7 +136,7 @@ class TargetSearch:
 
 
 def may_take(policy: PreemptionPolicy, workload: WorkloadInfo, candidate: Reservation) -> bool:
-    """[PR2] Whether the policy lets the Workload take the candidate's place."""
+    """Whether the preemption policy lets the Workload preempt the candidate ([PR2])."""
     if policy is PreemptionPolicy.ANY:
         return True
     if candidate.priority < workload.priority:
