@@ -32,7 +32,7 @@ def test_a_share_is_what_is_borrowed_per_thousand_of_what_can_be_lent_over_the_w
 
 
 def test_within_its_own_quota_a_queue_of_weight_zero_has_no_share() -> None:
-    assert fair_sharing.dominant_resource_share(queues(a=(4, 0.0, 4), b=(4, 1.0, 0))["a"]) == fair_sharing.NOTHING
+    assert fair_sharing.dominant_resource_share(queues(a=(4, 0.0, 4), b=(4, 1.0, 0))["a"]) == fair_sharing.ZERO_SHARE
 
 
 def test_beyond_it_a_queue_of_weight_zero_ranks_above_everybody_and_among_such_by_what_it_borrows() -> None:
@@ -59,4 +59,4 @@ def test_the_dominant_resource_is_the_one_with_the_largest_ratio() -> None:
     share = fair_sharing.dominant_resource_share(tree.queues["a"])
     assert share.dominant_resource == "memory"
     assert share.rank == (False, 250.0)
-    assert fair_sharing.dominant_resource_share(tree.root) == fair_sharing.NOTHING
+    assert fair_sharing.dominant_resource_share(tree.root) == fair_sharing.ZERO_SHARE

@@ -210,7 +210,7 @@ class QueuesController:
     def _share(self, node: QuotaNode | None) -> float | None:
         if not self._world.policy.is_fair:
             return None
-        share = fair_sharing.dominant_resource_share(node) if node is not None else fair_sharing.NOTHING
+        share = fair_sharing.dominant_resource_share(node) if node is not None else fair_sharing.ZERO_SHARE
         return math.inf if share.is_boundless else share.rank[1]
 
 

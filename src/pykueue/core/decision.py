@@ -1,13 +1,13 @@
-"""The answers as data: what a cycle decided for each Workload it looked at, and why.
+"""Decisions as data: what a cycle decided for each Workload it evaluated, and why.
 
-Events, conditions, metrics and `explain` read these values; nothing is reported from inside the brain.
+Conditions, Events, metrics and `explain` are made from these values; the scheduler itself reports nothing.
 
     Decision
-    ├── Admit       quota is reserved (and perhaps everything is ready); a second pass that worked is one too
-    ├── Preempt     victims are to be evicted, the Workload waits for their room
-    ├── Wait        no room, not now, or not at all; `reason` says which
-    ├── Retry       a second pass that did not work; the reservation stays
-    └── Evict       the Workload itself has to go (a lost node without replacement)
+    ├── Admit               quota is reserved, the Workload may be admitted at once; also a second pass that succeeded
+    ├── Preempt             targets are to be evicted; the Workload waits for their quota
+    ├── Wait                the Workload stays pending; `reason` is that of its QuotaReserved condition
+    ├── SecondPassFailed    a second pass failed; the reservation stays, and the pass is repeated
+    └── Evict               the Workload itself is to be evicted (a lost node without replacement)
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pykueue.core.topology import PlacedPods
 from pykueue.core.workload import AssignedPodSet, ScanPosition
 
 Rank: TypeAlias = tuple[bool, bool, int, int, int, str, str] | tuple[()]
-"""The place of an entry in a cycle without fair sharing. It means the same in every tree; empty: it has none."""
+"""The place of an entry in a cycle without fair sharing, comparable between trees; empty: it has none."""
 
 
 class Requeue(StrEnum):
-    """Why a head goes back to its queue; this decides where in it (§2.5)."""
+    """Why a head is requeued; the reason decides whether it stays active or becomes inadmissible ([QU22])."""
 
     GENERIC = ""
     NAMESPACE_MISMATCH = "NamespaceMismatch"
@@ -36,19 +36,19 @@ class Requeue(StrEnum):
     PENDING_PREEMPTION = "PendingPreemption"
     PENDING_MIGRATION = "PendingMigration"
     PREEMPTION_FAILED = "PreemptionFailed"
-    SET_ASIDE = "SetAside"  # ours: it cannot be judged, or what was decided cannot be written
+    SET_ASIDE = "SetAside"  # ours: its evaluation failed, or the decision cannot be written
 
 
 class Recomputation(StrEnum):
-    """What came of assigning an entry again whose targets an earlier entry of the cycle had taken."""
+    """The result of recomputing an entry whose targets an earlier entry of the cycle had taken."""
 
     NEW_TARGETS = "new_targets"  # other targets, and it fits with them
-    DEFERRED_FIT = "deferred_fit"  # it fits once the targets of the earlier entry are gone
+    DEFERRED_FIT = "deferred_fit"  # it fits once the targets of the earlier entry are evicted
     SKIPPED = "skipped"  # neither: it waits for another cycle
 
 
 class PreemptionMode(IntEnum):
-    """How well a flavor suits, worst to best (§4.4)."""
+    """What it takes to use a flavor, worst to best (Kueue: preemptionMode, [FL15])."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1
@@ -58,7 +58,7 @@ class PreemptionMode(IntEnum):
 
 
 class Cause(StrEnum):
-    """What stood in the way of a flavor."""
+    """What kept a flavor from being assigned."""
 
     NOT_NOMINATED = "pinned to another flavor in this cycle"
     OTHER_VARIANT = "not the flavor of this variant"
@@ -73,9 +73,9 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlavorFinding:
-    """One thing that stood in the way: of which flavor and resource, and by how much. `requested` includes `earlier`,
-    what pod sets before this one were given. `room` is below zero where the tree is in debt: that much has to come back
-    before any Workload gets quota."""
+    """One cause that kept a flavor from being assigned, with the figures. `requested` includes `earlier`, the usage of
+    pod sets before this one. `available` is below zero where the tree uses more than its quota: that much must be
+    released before any Workload gets quota."""
 
     cause: Cause
     flavor: str = ""
@@ -92,7 +92,7 @@ class FlavorFinding:
 
 @dataclass(frozen=True, slots=True)
 class FlavorAttempt:
-    """One flavor that was looked at for a group of pod sets, with its worst outcome over their resources."""
+    """One flavor that was tried for a group of pod sets, with the worst result over their resources."""
 
     flavor: str
     mode: PreemptionMode
@@ -103,7 +103,7 @@ class FlavorAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PodSetExplanation:
-    """What was tried for one pod set."""
+    """The flavors tried for one pod set, and what kept them from being assigned."""
 
     pod_set: str
     attempts: tuple[FlavorAttempt, ...] = ()
@@ -112,7 +112,7 @@ class PodSetExplanation:
 
 @dataclass(frozen=True, slots=True)
 class TargetWorkload:
-    """A reserving Workload that is to make room. One that is being evicted already is not evicted twice."""
+    """A Workload with a reservation that is to be evicted. One that is being evicted already is not evicted twice."""
 
     key: str
     cluster_queue: str
@@ -122,7 +122,7 @@ class TargetWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What every decision holds.
+    """The fields of every decision.
 
     `scan` is where the next scan of the Workload's flavors continues, for `state` to store. `rank` is its place in the
     scheduling order, comparable between the decisions of several trees; empty where the order gave it none. `failure`
@@ -143,10 +143,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admit(Decision):
-    """`is_admitted`: no check is left to wait for. `replaces` is the elastic slice that is over now.
+    """Quota is reserved. `is_admitted`: no admission check is outstanding. `replaces` is the elastic slice that ends
+    now.
 
-    `assumes` are victims that are to be preempted later, when the checks that asked to wait have passed (KEP-993).
-    Until they are gone the Workload does not start, and they and it count together, as the larger of the two.
+    `assumed_targets` are to be preempted later, when the checks that defer preemption have passed (KEP-993). Until they
+    have ended the Workload does not start, and they and it count together, as the larger of the two.
     """
 
     pod_sets: tuple[AssignedPodSet, ...]
@@ -162,7 +163,8 @@ class Admit(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt(Decision):
-    """`migrates` is a less favorable variant of the same Workload that is to give way."""
+    """Targets are to be evicted. `migrates` is a less favorable variant of the same Workload, which this one
+    replaces."""
 
     reason: QuotaReservedReason
     targets: tuple[TargetWorkload, ...] = ()
@@ -171,6 +173,8 @@ class Preempt(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Decision):
+    """The Workload stays pending. An empty `message`: the explanation has the reasons."""
+
     reason: QuotaReservedReason
     requeue: Requeue
     message: str = ""
@@ -178,10 +182,14 @@ class Wait(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondPassFailed(Decision):
+    """The second pass of a Workload with a reservation failed. `targets` are evicted for it, if there are any."""
+
     message: str = ""
     targets: tuple[TargetWorkload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evict(Decision):
+    """The Workload lost `nodes`, and there is no replacement for them."""
+
     nodes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The choices a cycle runs under, as one frozen value.
+"""The options that a cycle runs under, as one frozen value.
 
 A field that is a feature gate is filled by the gate's name (`GATES`); the others come from the Configuration. Nothing
 below this value reads gates or the Configuration: every place that depends on one of them reads its field here.
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 class FairSharingStrategy(StrEnum):
-    """When fair sharing lets one queue take from another (§7.6)."""
+    """When fair sharing allows to preempt a Workload of another ClusterQueue ([FS18])."""
 
     LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
     LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
@@ -21,7 +21,7 @@ class FairSharingStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UsageHistory:
-    """How the past use of a LocalQueue weighs on its place in line (admission fair sharing)."""
+    """How the past usage of a LocalQueue affects the order of its Workloads (admission fair sharing)."""
 
     half_life_seconds: float
     sampling_interval_seconds: float
@@ -30,15 +30,15 @@ class UsageHistory:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """Every fork of the brain, with the defaults of the release whose decisions we share."""
+    """Every option that decisions depend on, with the defaults of the Kueue release that they are compatible with."""
 
     fair_sharing: tuple[FairSharingStrategy, ...] = ()  # empty: fair sharing is off
     usage_history: UsageHistory | None = None
     ignore_undeclared: bool = False
     order_by_eviction: bool = True  # waitForPodsReady.requeuingStrategy.timestamp is Eviction
-    # Off, decisions are Kueue's to the letter, also where those look wrong: victims are sought without counting `pods`
-    # (W1, a livelock), two entries may share room that victims still hold (W2, over-booking), and a claim beyond the
-    # borrowing limit lowers usage (W16).
+    # Off, decisions equal Kueue's even where those look wrong: targets are searched without counting `pods` (W1, a
+    # livelock), two entries may get quota that targets still use (W2, overbooking), and a claim beyond the borrowing
+    # limit lowers usage (W16).
     departures: bool = True
 
     partial_admission: bool = True
@@ -64,14 +64,14 @@ class SchedulingPolicy:
     node_replacement_fail_fast: bool = True
     keep_pod_owned_placements: bool = True
     queue_exclusions: bool = False
-    refuse_claims: bool = True  # of pods on devices, which nobody counts here
+    refuse_claims: bool = True  # of pods on devices (DRA): their usage is not counted
 
     @property
     def is_fair(self) -> bool:
         return bool(self.fair_sharing)
 
     def with_gates(self, gates: Mapping[str, bool]) -> SchedulingPolicy:
-        """The same policy with every gate that it knows set as given."""
+        """The same policy with the given feature gates; gates that it has no field for are ignored."""
         chosen: dict[str, Any] = {field: gates[gate] for field, gate in GATES.items() if gate in gates}
         return replace(self, **chosen)
 

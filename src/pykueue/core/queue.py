@@ -1,7 +1,7 @@
-"""What the brain knows of a ClusterQueue, a Cohort and a ResourceFlavor: their specs as frozen values.
+"""ClusterQueues, Cohorts and ResourceFlavors as the scheduler sees them: their specs as frozen values.
 
-Names are Kueue's, amounts are integers (`core.amounts`), an absent limit is `UNLIMITED`: a limit that is not there and
-one that is never reached forbid the same things, so the arithmetic needs only one of them.
+Names are Kueue's, amounts are integers (`core.amounts`). An absent limit is `UNLIMITED`: no limit and a limit that is
+never reached have the same effect, so the arithmetic needs only one of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FlavorResource(NamedTuple):
-    """All quota arithmetic is per pair of a flavor and a resource."""
+    """A pair of a flavor and a resource; all quota arithmetic is per such pair."""
 
     flavor: str
     resource: str
@@ -42,6 +42,8 @@ class Quota(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPolicies:
+    """The preemption settings of a ClusterQueue."""
+
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
     reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
     borrow_within_cohort: bool = False
@@ -54,7 +56,8 @@ class PreemptionPolicies:
 
 @dataclass(frozen=True, slots=True)
 class Fungibility:
-    """Whether a flavor that borrows or preempts ends the search, and which of two such flavors is better."""
+    """The flavorFungibility of a ClusterQueue: whether a flavor that borrows or preempts ends the walk over the
+    flavors, and which of two such flavors is preferred."""
 
     stop_at_borrowing: bool = True  # whenCanBorrow is MayStopSearch
     stop_at_preempting: bool = False  # whenCanPreempt is MayStopSearch
@@ -63,7 +66,7 @@ class Fungibility:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceGroupInfo:
-    """Resources that are always given together, from one flavor of an ordered list; compared by identity."""
+    """Resources that are always assigned together, from one flavor of an ordered list. Compared by identity."""
 
     resources: frozenset[str]
     flavors: tuple[str, ...]
@@ -71,6 +74,8 @@ class ResourceGroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class CohortInfo:
+    """A Cohort: its parent, its own quota and its weight for fair sharing."""
+
     name: str
     parent: str = ""
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
@@ -79,7 +84,8 @@ class CohortInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueSpec:
-    """A ClusterQueue. While inactive (not `listed`), its quota and usage count, but it offers and loses nothing."""
+    """A ClusterQueue. While it is inactive (not `listed`), its quota and usage count in the tree, but it has no heads
+    and no preemption candidates."""
 
     name: str
     cohort: str = ""
@@ -110,7 +116,7 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlavorSpec:
-    """A ResourceFlavor, as far as a pod can tell whether it suits."""
+    """A ResourceFlavor: what decides whether a pod set is eligible for it."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,44 +1,42 @@
-"""Available, borrowed, lent: the arithmetic of the tree. Short functions, each with the sentence that makes it true.
+"""The arithmetic of the cohort tree: what is available, borrowed and lent (rules TR).
 
-`number` is a pair of flavor and resource in the tree's own numbering. Amounts saturate (`core.amounts`), so unlimited
-quota stays unlimited whatever is taken from it.
+`number` is the number of a flavor-resource in the tree. Amounts saturate (`core.amounts`), so unlimited quota stays
+unlimited whatever is subtracted from it.
 
-Usage is written through a log of what was there before. `undo` walks it back, so a cycle tries out what it likes and
-the tree is afterwards the very one it was.
+Usage is written through a log of the values before. `undo` restores them, so that a cycle can try out changes, and the
+tree is afterwards exactly as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from pykueue.core import amounts
-from pykueue.core.amounts import UNLIMITED
+from pykueue.core.amounts import UNLIMITED, Amount
 from pykueue.core.cohort import QuotaNode
-
-Usage: TypeAlias = tuple[tuple[int, int], ...]
-"""(number, amount) pairs: what a workload uses of its tree."""
+from pykueue.core.queue import FlavorResourceNumber, UsageByNumber, UsagePairs
 
 UndoLog: TypeAlias = list[tuple[list[int], int, int]]
 
 
 def undo(log: UndoLog, mark: int) -> None:
-    """Take back everything written since the log was `mark` long."""
+    """Undo everything written since the log was `mark` long."""
     while len(log) > mark:
         usage, number, before = log.pop()
         usage[number] = before
 
 
-def headroom(node: QuotaNode, number: int) -> int:
-    """What is left of the quota that a node keeps to itself."""
+def headroom(node: QuotaNode, number: FlavorResourceNumber) -> int:
+    """What is left of the quota that a node does not lend."""
     kept, used = node.guaranteed[number], node.usage[number]
     if kept <= used:
         return 0
     return amounts.subtract(kept, used)
 
 
-def add(node: QuotaNode, number: int, amount: int, log: UndoLog) -> None:
-    """[TR5] Usage fills a node's own room first; only what exceeds it shows at the parent."""
+def add(node: QuotaNode, number: FlavorResourceNumber, amount: Amount, log: UndoLog) -> None:
+    """Add usage: it fills a node's own guaranteed quota first; only what exceeds it counts at the parent ([TR5])."""
     at: QuotaNode | None = node
     while at is not None:
         room = headroom(at, number)
@@ -51,8 +49,8 @@ def add(node: QuotaNode, number: int, amount: int, log: UndoLog) -> None:
         at = at.parent
 
 
-def remove(node: QuotaNode, number: int, amount: int, log: UndoLog) -> None:
-    """[TR6] What was stored at the parent comes back first."""
+def remove(node: QuotaNode, number: FlavorResourceNumber, amount: Amount, log: UndoLog) -> None:
+    """Remove usage: what counted at the parent is released first ([TR6])."""
     at: QuotaNode | None = node
     while at is not None:
         usage, kept = at.usage, at.guaranteed[number]
@@ -65,18 +63,18 @@ def remove(node: QuotaNode, number: int, amount: int, log: UndoLog) -> None:
         at = at.parent
 
 
-def add_all(node: QuotaNode, usage: Iterable[tuple[int, int]], log: UndoLog) -> None:
+def add_all(node: QuotaNode, usage: UsagePairs, log: UndoLog) -> None:
     for number, amount in usage:
         add(node, number, amount, log)
 
 
-def remove_all(node: QuotaNode, usage: Iterable[tuple[int, int]], log: UndoLog) -> None:
+def remove_all(node: QuotaNode, usage: UsagePairs, log: UndoLog) -> None:
     for number, amount in usage:
         remove(node, number, amount, log)
 
 
-def balance(node: QuotaNode, number: int) -> int:
-    """[TR8] What the node may still use; negative where it, or a cohort above it, is in debt."""
+def balance(node: QuotaNode, number: FlavorResourceNumber) -> int:
+    """What the node may still use; negative where it, or a cohort above it, uses more than its quota ([TR8])."""
     root = node.root
     free = amounts.subtract(root.subtree[number], root.usage[number])
     for below in node.descent:
@@ -90,31 +88,32 @@ def balance(node: QuotaNode, number: int) -> int:
     return free
 
 
-def available(queue: QuotaNode, number: int) -> int:
-    """What a queue may still use: a debt is nobody's room."""
+def available(queue: QuotaNode, number: FlavorResourceNumber) -> int:
+    """What a ClusterQueue may still use, never below zero."""
     return max(0, balance(queue, number))
 
 
-def borrows_with(node: QuotaNode, number: int, amount: int) -> bool:
-    """[TR10] Whether a node would use more than the quota of its own subtree."""
+def borrows_with(node: QuotaNode, number: FlavorResourceNumber, amount: Amount) -> bool:
+    """Whether a node would use more than the quota of its own subtree ([TR10])."""
     return amounts.add(node.usage[number], amount) > node.subtree[number]
 
 
-def is_borrowing_any(node: QuotaNode, numbers: Iterable[int]) -> bool:
+def is_borrowing_any(node: QuotaNode, numbers: Iterable[FlavorResourceNumber]) -> bool:
     usage, subtree = node.usage, node.subtree
-    for number in numbers:  # noqa: SIM110 - asked for every queue of a tree, so the loop is written out
+    for number in numbers:  # noqa: SIM110 - runs for every queue of a tree; the loop is faster than `any`
         if usage[number] > subtree[number]:
             return True
     return False
 
 
-def borrowing(nodes: Iterable[QuotaNode], numbers: Iterable[int]) -> list[QuotaNode]:
-    """Those of the nodes that use more than their quota of any of the numbers."""
+def borrowing(nodes: Iterable[QuotaNode], numbers: Iterable[FlavorResourceNumber]) -> list[QuotaNode]:
+    """The nodes that use more than their quota of any of the flavor-resources."""
     return [node for node in nodes if is_borrowing_any(node, numbers)]
 
 
-def level(queue: QuotaNode, number: int, amount: int) -> tuple[int, bool]:
-    """[TR12] How high up the tree the quota for an amount must come from, and whether that is below the root."""
+def level(queue: QuotaNode, number: FlavorResourceNumber, amount: Amount) -> tuple[int, bool]:
+    """The borrowing level: how high up the tree the quota for an amount must come from, and whether that is below the
+    root ([TR12])."""
     if queue.parent is None or not borrows_with(queue, number, amount):
         return 0, queue.parent is not None
     rest = amounts.subtract(amount, headroom(queue, number))
@@ -125,10 +124,10 @@ def level(queue: QuotaNode, number: int, amount: int) -> tuple[int, bool]:
     return queue.root.height, False
 
 
-def fits_in_subtree(node: QuotaNode, requests: Mapping[int, int]) -> tuple[bool, dict[int, int]]:
-    """[PR4] Whether the requests fit in the node's own quota, and what of them reaches its parent."""
+def fits_in_subtree(node: QuotaNode, requests: UsageByNumber) -> tuple[bool, dict[FlavorResourceNumber, Amount]]:
+    """Whether the requests fit in the node's own quota, and what remains of them for its parent ([PR4])."""
     fits = True
-    rest: dict[int, int] = {}
+    rest: dict[FlavorResourceNumber, Amount] = {}
     for number, amount in requests.items():
         if borrows_with(node, number, amount):
             fits = False

@@ -1,7 +1,7 @@
-"""One consistent picture of queues, quotas, reservations and nodes, with reversible what-if.
+"""A consistent snapshot of ClusterQueues, quota, reservations and nodes, with what-ifs that can be undone.
 
-It is the live picture, not a copy: a cycle writes on it what it assumes, and takes all of it back at the end. `mark`
-and `undo` bracket every what-if, and nest.
+It is the live state, not a copy: a cycle writes what it assumes into it, and undoes all of it at the end. `mark` and
+`undo` enclose every what-if, and nest.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import NamedTuple
 from pykueue.core import quota
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.decision import FlavorFinding
-from pykueue.core.queue import FlavorSpec, QueueSpec, ResourceGroupInfo
+from pykueue.core.queue import FlavorResourceNumber, FlavorSpec, QueueSpec, ResourceGroupInfo, UsagePairs
 from pykueue.core.topology import Fleet, PlacedPods
 from pykueue.core.workload import PodSetResources, Reservation
 
 
 class GroupFlavor(NamedTuple):
-    """One flavor of a resource group, with the tree's number for each resource."""
+    """One flavor of a resource group, with the flavor-resource number of each resource."""
 
     flavor: str
-    numbers: Mapping[str, int]
+    numbers: Mapping[str, FlavorResourceNumber]
 
 
 class Queue:
-    """A ClusterQueue in its place in the tree, with the Workloads that hold its quota."""
+    """A ClusterQueue at its node of the cohort tree, with the reservations that hold its quota."""
 
     __slots__ = (
         "_priorities",
@@ -44,9 +44,9 @@ class Queue:
         self.name = spec.name
         self.spec = spec
         self.node = node
-        self.generation = generation  # [FL24] rises when room may have appeared in this queue
+        self.generation = generation  # rises when quota of this ClusterQueue may have been released ([FL24])
         self.reservations: dict[str, Reservation] = {}
-        self._priorities: dict[int, int] = {}  # how many reservations there are of each
+        self._priorities: dict[int, int] = {}  # priority -> number of reservations
         self.local_usage: Callable[[str], float] | None = None  # of a LocalQueue, in a usage-based queue
         tree = node.tree
         self.group_of: dict[str, ResourceGroupInfo] = {}
@@ -63,7 +63,8 @@ class Queue:
         return f"<queue {self.name}>"
 
     def add_reservation(self, reservation: Reservation) -> None:
-        """Write the usage of a reservation in the numbering of this queue's tree, and count it among its own."""
+        """List a reservation, with its usage by the flavor-resource numbers of this ClusterQueue's tree. The usage of
+        the tree is not changed: `Snapshot.assume` does that."""
         number = self.node.tree.number
         reservation.usage_by_number = tuple(
             (number(pair.flavor, pair.resource), reservation.counted(pair, amount))
@@ -81,7 +82,7 @@ class Queue:
 
     @property
     def lowest_priority(self) -> int | None:
-        """Of all reservations; None where there is none."""
+        """The lowest priority of all reservations; None without reservations."""
         return min(self._priorities, default=None)
 
 
@@ -91,11 +92,11 @@ class Mark(NamedTuple):
 
 
 class Snapshot:
-    """Everything a cycle looks at."""
+    """Everything that a cycle reads."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.queues: dict[str, Queue] = {}  # those that can be scheduled into
-        self.inactive: set[str] = set()  # the names of those that cannot, for now
+        self.queues: dict[str, Queue] = {}  # the active ClusterQueues
+        self.inactive: set[str] = set()  # the names of the inactive ones
         self.flavors: dict[str, FlavorSpec] = {}
         self.fleet = fleet
         self.eligibility_cache: dict[
@@ -122,32 +123,32 @@ class Snapshot:
         finally:
             self.ended = before
 
-    def assume(self, queue: Queue, usage: Iterable[tuple[int, int]], placed: tuple[PlacedPods, ...] = ()) -> None:
+    def assume(self, queue: Queue, usage: UsagePairs, placed: tuple[PlacedPods, ...] = ()) -> None:
         quota.add_all(queue.node, usage, self._log)
         if placed:
             self.fleet.assume(placed)
 
-    def withdraw(self, queue: Queue, usage: Iterable[tuple[int, int]], placed: tuple[PlacedPods, ...] = ()) -> None:
-        """Take back what was assumed, while other things assumed since then stay."""
+    def withdraw(self, queue: Queue, usage: UsagePairs, placed: tuple[PlacedPods, ...] = ()) -> None:
+        """Remove usage that was assumed, while usage assumed since then stays."""
         quota.remove_all(queue.node, usage, self._log)
         if placed:
             self.fleet.remove(placed)
 
     def remove(self, reservation: Reservation) -> None:
-        """As if the reservation had ended: its quota and its room on the nodes are free."""
+        """Remove the usage of a reservation, as if it had ended: its quota and its capacity on the nodes are free."""
         quota.remove_all(self.queues[reservation.cluster_queue].node, reservation.usage_by_number, self._log)
         if reservation.placed:
             self.fleet.remove(reservation.placed)
 
     def restore(self, reservation: Reservation) -> None:
-        """The opposite of `remove`, in whatever order."""
+        """Undo `remove`, in any order."""
         self.assume(self.queues[reservation.cluster_queue], reservation.usage_by_number, reservation.placed)
 
     def end(self, queue: Queue, reservation: Reservation) -> None:
-        """The reservation is over, and so is its usage of quota."""
+        """Remove the quota usage of a reservation that has ended, for good."""
         quota.remove_all(queue.node, reservation.usage_by_number, self._log)
         self.settle()
 
     def settle(self) -> None:
-        """Make what was written so far the truth: there is nothing to undo any more."""
+        """Make everything written so far permanent: it cannot be undone any more."""
         self._log.clear()

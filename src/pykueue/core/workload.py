@@ -1,8 +1,8 @@
-"""What the brain needs to know of a Workload.
+"""Workloads as the scheduler sees them.
 
-Thousands of waiting Workloads have few shapes, so what a shape asks for is one shared value (`Shape`), and a waiting
-`Workload` is little more than its place in line. A `Reservation` is a Workload that holds quota: what it uses, on which
-flavors, and what decides whether it can be a victim.
+Thousands of pending Workloads have few shapes, so what a shape requests is one shared value (`WorkloadShape`), and a
+pending `WorkloadInfo` is little more than its place in the queue. A `Reservation` is a Workload that holds quota: what
+it uses, on which flavors, and what decides whether it can be preempted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykueue.core.queue import FlavorResource
 from pykueue.core.topology import Figure, NodeTerms, PlacedPods, TopologyPlacement, TopologyRequest
 
 Requests: TypeAlias = tuple[tuple[str, int], ...]
-"""(resource, amount) pairs in the order in which flavors are searched for them (§0.3)."""
+"""(resource, amount) pairs in the order in which flavors are searched for them ([FL31])."""
 
 
 NO_TERMS = NodeTerms()
@@ -28,10 +28,10 @@ _FAILED: Final = frozenset({CheckState.RETRY, CheckState.REJECTED})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodSetResources:
-    """One pod set: what its pods ask for together, and what each asks of its node. Compared by identity.
+    """One pod set: what its pods request together, and what each requires of its node. Compared by identity.
 
-    `requests` is the total for `count` pods as quota sees it; `pod` is what one pod really uses on a node. `wish` is
-    None where the pod set does not ask for a topology.
+    `requests` is what quota is charged for `count` pods; `pod` is what one pod really uses on a node.
+    `topology_request` is None where the pod set does not request topology.
     """
 
     name: str
@@ -51,10 +51,11 @@ class PodSetResources:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class WorkloadShape:
-    """All that makes two Workloads alike to the brain, but for priority; compared by identity, so it is interned."""
+    """Everything that makes two Workloads equivalent for the scheduler, except priority and variant. Compared by
+    identity, so `state` interns it."""
 
     pod_sets: tuple[PodSetResources, ...]
-    problem: str = ""  # why no Workload of this shape can ever be admitted (§1.10, 3 and 4)
+    problem: str = ""  # why no Workload of this shape can ever be admitted ([AM22], steps 3 to 6)
 
     @property
     def requests_topology(self) -> bool:
@@ -63,7 +64,7 @@ class WorkloadShape:
 
 @dataclass(frozen=True, slots=True)
 class AssignedPodSet:
-    """What a reservation records of one pod set."""
+    """What a reservation records for one pod set."""
 
     name: str
     count: int
@@ -81,8 +82,8 @@ class AssignedPodSet:
 class Reservation:
     """A Workload that holds quota in a ClusterQueue: usage, and what makes it a candidate for preemption.
 
-    `numbers` and `uses` are the usage in the numbering of the tree that the queue is in; `seat` writes them whenever
-    the tree is new.
+    `usage_by_number` and `used_numbers` are the usage by the flavor-resource numbers of the ClusterQueue's tree;
+    `Queue.add_reservation` writes them whenever the tree is new.
     """
 
     __slots__ = (
@@ -124,7 +125,7 @@ class Reservation:
         parent_uid: str = "",
         variant_flavor: str = "",
         shape: WorkloadShape | None = None,
-        assumed_victims: Mapping[str, PreemptedReason] | None = None,
+        assumed_targets: Mapping[str, PreemptedReason] | None = None,
     ) -> None:
         self.key = key
         self.uid = uid
@@ -139,10 +140,12 @@ class Reservation:
         self.placed = placed
         self.parent_uid = parent_uid
         self.variant_flavor = variant_flavor
-        self.shape = shape  # what its pods ask for; None: not known
-        self.assumed_targets = assumed_victims or {}  # who is to go later for it, and on what grounds
+        self.shape = shape  # what its pods request; None: not known
+        self.assumed_targets = (
+            assumed_targets or {}
+        )  # key -> reason: targets to be evicted once checks passed (KEP-993)
         self.usage = _usage(pod_sets)
-        # By successor: what counts as usage of the one that is to take its place.
+        # By preemptor: the part of its usage that counts as usage of the preemptor that waits for it (KEP-993).
         self.hidden: dict[str, Mapping[FlavorResource, int]] = {}
         self.usage_by_number: tuple[tuple[int, int], ...] = ()
         self.used_numbers: frozenset[int] = frozenset()
@@ -158,11 +161,11 @@ class Reservation:
         return next((assigned for assigned in self.pod_sets if assigned.name == name), None)
 
     def is_like(self, other: Reservation) -> bool:
-        """Whether nothing that a decision looks at tells them apart."""
+        """Whether they are equal in everything that a decision depends on."""
         return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
     def counted(self, pair: FlavorResource, amount: int) -> int:
-        """Of so much usage, what counts as its own."""
+        """The part of its usage that counts as its own, not as that of a waiting preemptor."""
         return amount - sum(hidden.get(pair, 0) for hidden in self.hidden.values())
 
 
@@ -174,7 +177,7 @@ _COMPARED: Final = tuple(
 
 
 def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, int], ...]:
-    """[AM18] What is recorded, summed by flavor; a resource without a recorded flavor uses no quota."""
+    """The recorded usage summed by flavor-resource; a resource without a recorded flavor uses no quota ([AM18])."""
     total: dict[FlavorResource, int] = {}
     for pod_set in pod_sets:
         for resource, flavor in pod_set.flavors.items():
@@ -188,20 +191,21 @@ def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, 
 
 @dataclass(frozen=True, slots=True)
 class ScanPosition:
-    """Where the search for flavors stopped in the last attempt, so that the next one goes on behind it (§4.8)."""
+    """Where the walk over the flavors stopped in the last attempt, so that the next one continues behind it. Kueue
+    calls it LastAssignment ([FL20])."""
 
     stopped_at: tuple[Mapping[str, int], ...]  # per pod set: resource -> index in its flavor list, -1 at the end
     queue_generation: int
-    turn: int  # of the queue, when the attempt was made
+    turn: int  # the turn of the ClusterQueue in which the attempt was made ([QU8])
     shape: WorkloadShape | None  # None: shapes are not compared
 
     @property
     def has_untried_flavors(self) -> bool:
-        """[FL22]"""
+        """Whether some flavor list was not walked to its end ([FL22])."""
         return any(index != -1 for by_resource in self.stopped_at for index in by_resource.values())
 
     def next_index(self, pod_set: int, resource: str) -> int:
-        """[FL21]"""
+        """The index of the first flavor to try: one behind the recorded one, 0 where nothing is recorded ([FL21])."""
         if pod_set >= len(self.stopped_at):
             return 0
         return self.stopped_at[pod_set].get(resource, -1) + 1
@@ -209,7 +213,7 @@ class ScanPosition:
 
 @dataclass(frozen=True, slots=True)
 class CheckInfo:
-    """An admission check that a Workload lists, and how far it is."""
+    """An admission check that a Workload lists, with its state."""
 
     name: str
     state: str  # a `CheckState`
@@ -218,10 +222,10 @@ class CheckInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDetails:
-    """What few Workloads have; the others share `NO_DETAILS`."""
+    """Properties that few Workloads have; all others share `NO_DETAILS`, which keeps pending ones small."""
 
     checks: tuple[CheckInfo, ...] = ()
-    replaces: str = ""  # the key of the elastic slice that this one takes over from
+    replaces: str = ""  # the key of the elastic slice that this one replaces
     has_closed_gate: bool = False
     allowed_flavors: frozenset[str] | None = None  # of a variant (ConcurrentAdmission)
     parent_uid: str = ""
@@ -229,7 +233,7 @@ class WorkloadDetails:
     unhealthy_nodes: tuple[str, ...] = ()
     is_owned_by_pod: bool = False
     is_elastic: bool = False
-    terms: Mapping[str, NodeTerms] = field(default_factory=dict)  # per pod set, with what Ready checks added
+    terms: Mapping[str, NodeTerms] = field(default_factory=dict)  # per pod set, with the additions of Ready checks
 
     @property
     def has_failed_checks(self) -> bool:
@@ -244,7 +248,9 @@ NO_DETAILS = WorkloadDetails()
 
 
 class WorkloadInfo:
-    """A Workload that asks to be decided: a waiting one, or one with a reservation that needs a second pass."""
+    """A Workload for the scheduler to decide: a pending one, or one with a reservation that needs a second pass.
+
+    `state` owns it and is the only one to change it; the scheduling cycle reads it."""
 
     __slots__ = (
         "back_off_until",
@@ -298,8 +304,8 @@ class WorkloadInfo:
         self.details = details
         self.reservation = reservation
         self.scan_position: ScanPosition | None = None
-        self.set_aside = False  # something is wrong with it that no change elsewhere can mend
-        self.turn = 0  # how many heads its queue had offered when it was last taken as one
+        self.set_aside = False  # its evaluation failed: no change elsewhere can make it admissible
+        self.turn = 0  # the turn of its ClusterQueue when it was last a head ([QU8])
 
     def __repr__(self) -> str:
         return f"<workload {self.key} for {self.cluster_queue}>"
@@ -310,18 +316,19 @@ class WorkloadInfo:
 
     @property
     def equivalence_class(self) -> tuple[WorkloadShape, int, frozenset[str] | None]:
-        """[QU12] Its equivalence class within a queue: Workloads of one kind get one verdict."""
+        """Its equivalence class: Workloads of one class in one ClusterQueue get the same result, so one evaluation
+        serves them all (Kueue: SchedulingEquivalenceHash, [QU12])."""
         return self.shape, self.priority, self.details.allowed_flavors
 
     @property
     def resumes_at(self) -> tuple[tuple[tuple[str, int], ...], ...]:
-        """Where the next attempt goes on in the lists of flavors; empty where it starts from the first."""
+        """Where the next attempt continues in the lists of flavors; empty where it starts from the first."""
         if self.scan_position is None or not self.scan_position.has_untried_flavors:
             return ()
         return tuple(tuple(sorted(by_resource.items())) for by_resource in self.scan_position.stopped_at)
 
     def differs_from(self, other: WorkloadInfo) -> bool:
-        """Whether what decides about it has changed, other than by a decision: its spec, priority, checks, back-off."""
+        """Whether something that its evaluation depends on has changed: its spec, priority, checks or backoff."""
         return (
             self.generation != other.generation
             or self.priority != other.priority
@@ -331,5 +338,5 @@ class WorkloadInfo:
         )
 
     def may_compete(self, now: Nanoseconds) -> bool:
-        """[QU16] Whether its back-off is over."""
+        """Whether it may become a head: its backoff is over, and its evaluation has not failed ([QU16])."""
         return not self.held_back and not self.set_aside and (self.back_off_until is None or self.back_off_until <= now)

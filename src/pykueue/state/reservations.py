@@ -69,7 +69,7 @@ class Reservations:
             parent_uid=workload.details.parent_uid,
             variant_flavor=workload.details.variant_flavor,
             shape=workload.shape,
-            assumed_victims={victim.key: victim.reason for victim in decision.assumed_targets},
+            assumed_targets={victim.key: victim.reason for victim in decision.assumed_targets},
         )
         self._reserve(reservation)
         self._invalidate(self._hide_victims(reservation))
