@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kubemachinery import jsonpath
 from kubemachinery.serving import discovery
 from kubemachinery.serving.discovery import version_rank
-from kubeserver.protocol import jsonpath
 from kubeserver.registry import tables, unsupported
 from kubeserver.registry.strategy import Column
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, config_map, widget

@@ -21,10 +21,10 @@ from started import held_port
 from waiting import PATIENCE_SECONDS, until
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(params=["pykueue", "kubeserver"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     done = subprocess.run(
-        [sys.executable, "-m", "pykueue", "testenv", "path", "--folder", str(tmp_path / "assets")],
+        [sys.executable, "-m", request.param, "testenv", "path", "--folder", str(tmp_path / "assets")],
         capture_output=True,
         text=True,
         check=True,

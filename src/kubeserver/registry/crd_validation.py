@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kubemachinery import meta, structural
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.protocol.jsonpath import PathError, compile_path
+from kubemachinery.jsonpath import PathError, compile_path
 from kubeserver.registry import scale, unsupported
 from kubeserver.registry.strategy import Tree
 

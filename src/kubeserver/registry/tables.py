@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from kubemachinery.jsonpath import PathError, Walk, compile_path
 from kubemachinery.meta import SECOND, TimeError, parse_time
-from kubeserver.protocol.jsonpath import PathError, Walk, compile_path
 from kubeserver.registry.strategy import Column, Resource, Tree
 
 # How many values the paths of all columns may visit for one row: some milliseconds' worth.

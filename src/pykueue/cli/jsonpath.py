@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
+from kubemachinery import jsonpath
 from kubemachinery.errors import UsageError
-from kubeserver.protocol import jsonpath
-from kubeserver.protocol.jsonpath import PathError
+from kubemachinery.jsonpath import PathError
 from pykueue.cli.gotemplate import verbs
 from pykueue.cli.gotemplate.quoting import unquoted
 
