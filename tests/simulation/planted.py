@@ -1,6 +1,6 @@
-"""Bugs to plant: each a small change of the product that somebody could make by mistake, and what it breaks.
+"""Bugs to plant: each a small change of the product that could be made by mistake, and what it breaks.
 
-They measure the tester: a law that no planted bug breaks guards nothing. A row says how the bug reads, how it is
+They measure the tester: a law that no planted bug breaks guards nothing. A row has the name of the bug, how it is
 planted, and under which laws (see `checkers`) it may show. Each is searched for from its own first seed.
 """
 
@@ -51,7 +51,7 @@ class Bug:
     name: str
     plant: Plant
     laws: tuple[str, ...]
-    # The stories that it is sought in: from which seed, how many, of what kind and in what weather.
+    # The runs that search for it: first seed, count, traits and fault rates.
     first_seed: int = 0
     within: int = 12
     traits: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ def _forgets_reservations_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(scheduler.Scheduler, "_workload_seen", forgetful)
 
 
-def _wakes_nobody_when_quota_is_given_back(patch: pytest.MonkeyPatch) -> None:
+def _requeues_nothing_when_quota_is_released(patch: pytest.MonkeyPatch) -> None:
     end = Reservations.end
 
     def quiet(self: Reservations, key: str) -> None:
@@ -145,14 +145,14 @@ def _keeps_ghosts_after_a_new_list(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leaves_checks_as_they_were(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checks, "reset", lambda said, now: said)
+    patch.setattr(checks, "reset", lambda conditions, now: conditions)
 
 
 def _does_not_wait_for_checks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(states, "are_checks_ready", lambda workload: True)
 
 
-def _starts_whoever_has_quota(patch: pytest.MonkeyPatch) -> None:
+def _starts_every_job_with_quota(patch: pytest.MonkeyPatch) -> None:
     def eager(case: Any) -> Any:
         return reconcile._started(case) if case.job.is_suspended() and states.is_reserved(case.workload) else None
 
@@ -192,7 +192,7 @@ def _leads_on_without_a_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderElector, "may_write", lambda self: True)
 
 
-def _gives_up_when_nobody_answers(patch: pytest.MonkeyPatch) -> None:
+def _gives_up_without_a_response(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Controller, "_failed", lambda self, key, error, seconds: self.queue.forget(key))
 
 
@@ -212,7 +212,7 @@ def _keeps_finalizers(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without(*names: str) -> Plant:
-    """Rules of a Workload's life that somebody has taken out."""
+    """Lifecycle rules that are removed."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(step, "RULES", tuple(rule for rule in step.RULES if rule.__name__ not in names))
@@ -241,7 +241,7 @@ def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
 def _makes_default_queues_with_the_gate_off(patch: pytest.MonkeyPatch) -> None:
     choices = options.manager_options
     patch.setattr(options, "manager_options", lambda settings: replace(choices(settings), default_local_queues=True))
-    # Stories share what they made of a configuration; these must not.
+    # Runs share the options of a configuration; these must not.
     patch.setattr(simulation_run, "_configured", simulation_run._configured.__wrapped__)
 
 
@@ -434,23 +434,23 @@ BUGS = (
     Bug("frees quota when an answer is lost", _frees_on_a_lost_answer, ("S1",), traits=("rush", "fair sharing"), weather=_LOST, first_seed=2),
     Bug("frees a reservation that was written", _believes_old_news(WriteStage.WRITTEN), ("S1", "S3", "promise"), traits=("rush",), weather=_JUMPY, first_seed=3),
     Bug("writes without the revision it decided on", _writes_without_a_revision, ("S1", "S3", "S4"), weather=_JUMPY),
-    Bug("wakes nobody when quota is given back", _wakes_nobody_when_quota_is_given_back, ("L1", "L2")),
+    Bug("requeues no Workload when quota is released", _requeues_nothing_when_quota_is_released, ("L1", "L2")),
     Bug("forgets who waits for a time", _without("backoff"), ("L1",), traits=("pods ready",), first_seed=1),
     Bug("misses what happened while a watch was broken", _misses_what_happened_while_a_watch_was_broken, ("L1", "S8"), weather={"watch dropped": 0.1}),
     Bug("keeps ghosts after a new list", _keeps_ghosts_after_a_new_list, ("L1", "S8", "L6"), traits=("meddling",), weather={"history gone": 0.3, "watch late": 0.8}),
     Bug("leaves checks as they were at an eviction", _leaves_checks_as_they_were, ("S3",), traits=("checks",), first_seed=1),
     Bug("does not wait for checks", _does_not_wait_for_checks, ("S3",), traits=("checks",)),
-    Bug("starts whoever has quota", _starts_whoever_has_quota, ("S7",), traits=("jobs", "checks")),
+    Bug("starts every job with quota", _starts_every_job_with_quota, ("S7",), traits=("jobs", "checks")),
     Bug("never gives back what an evicted job had", _never_gives_back_what_an_evicted_job_had, ("L3",), traits=("jobs",), first_seed=1),
     Bug("overlooks the Workload of a job", _overlooks_the_workload_of_a_job, ("S9",), traits=("jobs",)),
     Bug("leads on without a lease", _leads_on_without_a_lease, ("S1", "S3", "L6"), traits=("two managers", "rush"), weather={"pause": 0.2}),
-    Bug("gives up when nobody answers", _gives_up_when_nobody_answers, ("S7", "S8", "L1", "L2", "L3", "L5", "L6"), traits=("jobs",), weather={"cut off": 0.1}, first_seed=4),
+    Bug("gives up without a response", _gives_up_without_a_response, ("S7", "S8", "L1", "L2", "L3", "L5", "L6"), traits=("jobs",), weather={"cut off": 0.1}, first_seed=4),
     Bug("ignores back-off", _ignores_back_off, ("S4",), traits=("pods ready",), first_seed=1),
     Bug("opens what was finished", _opens_what_was_finished, ("S3", "promise"), first_seed=2),
     Bug("keeps finalizers", _keeps_finalizers, ("L5",), traits=("jobs",)),
-    Bug("lets everybody run as long as he likes", _without("execution_time"), ("limit",), traits=("limited time",), first_seed=1),
+    Bug("ignores the maximum execution time", _without("execution_time"), ("limit",), traits=("limited time",), first_seed=1),
     Bug("waits for pods for ever", _without("pods_ready"), ("limit",), traits=("pods ready",), first_seed=1),
-    Bug("does not hear a check that says no", _without("rejected", "retry"), ("L1", "check"), traits=("checks",), first_seed=1),
+    Bug("ignores checks in Retry and Rejected", _without("rejected", "retry"), ("L1", "check"), traits=("checks",), first_seed=1),
     Bug("forgets what is on nodes", _forgets_what_is_on_nodes, ("S1",), traits=("topology", "rush"), first_seed=1),
     Bug("makes default queues with the gate off", _makes_default_queues_with_the_gate_off, ("7610",), traits=("default queues",), first_seed=2),
     Bug("charges what a queue leaves out", _charges_what_a_queue_leaves_out, ("L1",), traits=("excluded resources",), first_seed=1),

@@ -15,4 +15,4 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
         report = simulation_run.run(seed, bug.weather, bug.traits)
         if {violation.law for violation in report.violations} & set(bug.laws):
             return
-    pytest.fail(f"{bug.within} stories, and nobody noticed")
+    pytest.fail(f"{bug.within} runs without a violation")

@@ -7,12 +7,12 @@ stored is judged afterwards by `checkers`, which share no code with the product.
     loop.py      asyncio without waiting; processes that stand still
     server.py    the embedded server on that clock, and every revision it stored
     faults.py    what can go wrong between a manager and its server, and with the whole
-    traits.py    what kind of story it is: features, gates, configuration
+    traits.py    the features, gates and configuration of a run
     worlds.py    cohorts, queues and work, drawn from the seed
-    deeds.py     what people do to them meanwhile, drawn as well
-    people.py    those people
+    user_actions.py  what users do meanwhile, drawn as well
+    users.py     the users
     owners.py    the controllers around the manager
     managers.py  a manager as a process
     checkers.py  what must hold of any stored history
-    story.py     one seed from beginning to end
+    simulation_run.py  one seed from beginning to end
 """

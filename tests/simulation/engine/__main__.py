@@ -1,5 +1,5 @@
-"""`python -m simulation.engine --seeds 0-499 --jobs 2`: many stories; `--replay SEED`: one of them, told.
-With `--kill-at every`, each story is told once for every write of its manager, which is killed there."""
+"""`python -m simulation.engine --seeds 0-499 --jobs 2`: many runs; `--replay SEED`: one of them, printed.
+With `--kill-at every`, each run is repeated for every write of its manager, which is killed there."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SHOWN = 5
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation.engine", description=__doc__)
-    parser.add_argument("--seeds", default="0-99", metavar="FIRST-LAST", help="which stories to run")
+    parser.add_argument("--seeds", default="0-99", metavar="FIRST-LAST", help="the seeds to run")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes share them")
-    parser.add_argument("--replay", type=int, metavar="SEED", help="run one story and print it")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print it")
     parser.add_argument("--kill-at", default="", metavar="WRITE", help="which write: 17, 17+ (just after it) or every")
     chosen = parser.parse_args(arguments)
     if chosen.kill_at not in ("", "every") and not chosen.kill_at.removesuffix("+").isdigit():
@@ -68,20 +68,20 @@ def _soak(reports: Iterator[simulation_run.Report], expected: int | None = None)
         longest_wait_seconds = max(longest_wait_seconds, report.longest_wait_seconds)
         if report.violations:
             failed += 1
-            _say(f"seed {report.seed}: {len(report.violations)} violations; {report.replay}")
+            _print(f"seed {report.seed}: {len(report.violations)} violations; {report.replay}")
             for violation in report.violations[:_SHOWN]:
-                _say(f"    {violation}")
+                _print(f"    {violation}")
         rate = done / (time.perf_counter() - began) * 60
-        _progress(f"{done} of {expected or 'some'} stories, {failed} of them wrong, {rate:.0f} a minute")
-    _say(f"{done} stories, {failed} of them wrong, {revisions} revisions, {rate:.0f} a minute")
-    print(f"passed by others though there was room: nobody for longer than {longest_wait_seconds:.1f} seconds")
+        _progress(f"{done} of {expected or 'some'} runs, {failed} with violations, {rate:.0f} a minute")
+    _print(f"{done} runs, {failed} with violations, {revisions} revisions, {rate:.0f} a minute")
+    print(f"longest time for which a Workload that fits was overtaken: {longest_wait_seconds:.1f} seconds")
     for name in (*TRAITS, *faults.FAULTS, *faults.TROUBLES):
         print(f"    {fired[name]:7} x {name}")
     return 1 if failed else 0
 
 
 def _reports(seeds: Iterable[int], jobs: int) -> Iterator[simulation_run.Report]:
-    """In the order of the seeds, whoever is faster."""
+    """In the order of the seeds, not of completion."""
     if jobs == 1:
         yield from map(simulation_run.run, seeds)
     else:
@@ -96,7 +96,7 @@ def _killed(seeds: range, jobs: int) -> Iterator[simulation_run.Report]:
 
 
 def _killed_at_every_write(seed: int) -> list[simulation_run.Report]:
-    """The trace is told by `--replay`; here it would only fill the memory."""
+    """The trace is printed by `--replay`; here it would only use memory."""
     found = []
     for report in simulation_run.killed_at_every_write(seed):
         report.trace = []
@@ -109,7 +109,7 @@ def _progress(line: str) -> None:
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     _progress("")
     print(line, flush=True)
 

@@ -1,4 +1,4 @@
-"""The rest of a cluster, played: nodes that run pods, whoever makes pods anew, and an autoscaler."""
+"""The rest of a cluster, simulated: kubelets, controllers that replace pods, and an autoscaler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from kubemachinery.client.errors import KubeError
 from simulation.engine import setup
-from simulation.engine.owners import Part, Played, Stage, said_by
+from simulation.engine.owners import Part, Played, Stage, true_conditions
 from simulation.engine.revisions import Stored, Tree
 from simulation.engine.server import History
 from simulation.engine.setup import Plan
@@ -39,7 +39,7 @@ class Kubelet(Played):
         if stored.resource != "nodes":
             return
         tree = msgspec.json.decode(stored.body)
-        if stored.op == "DELETED" or not said_by(tree).get("Ready") or tree["spec"].get("taints"):
+        if stored.op == "DELETED" or not true_conditions(tree).get("Ready") or tree["spec"].get("taints"):
             self._ill.add(stored.name)
         else:
             self._ill.discard(stored.name)
@@ -58,7 +58,7 @@ class Kubelet(Played):
             yield ("bind",)
         elif spec["nodeName"] in self._ill:
             yield ("fail",)
-        elif not said_by(tree).get("Ready"):
+        elif not true_conditions(tree).get("Ready"):
             yield ("ready",)
         else:
             yield ("run",)
@@ -108,7 +108,7 @@ class Kubelet(Played):
 
 
 class Crews:
-    """Make pods anew that went before they were done, as a ReplicaSet would; under new names."""
+    """Replace pods that were deleted before they finished, as a ReplicaSet does, under new names."""
 
     def __init__(self, stage: Stage, history: History, wants: Collection[str]) -> None:
         self._stage = stage
@@ -151,7 +151,7 @@ class Crews:
             number = plan.count + self._made[name]
             with contextlib.suppress(KubeError):
                 await self._stage.client.create(kind_of("Pod"), setup.pod(plan, number))
-                self._stage.tell(f"pod {plan.name}-{number} takes the place of another")
+                self._stage.log_line(f"pod {plan.name}-{number} takes the place of another")
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -161,16 +161,16 @@ class Crews:
 
 
 class Autoscaler(Played):
-    """Provides the nodes that ProvisioningRequests ask for, or says that it cannot, or takes them away again."""
+    """Provides the nodes of ProvisioningRequests, or reports a failure, or revokes them."""
 
     resource = "provisioningrequests.autoscaling.x-k8s.io"
     kind = "ProvisioningRequest"
 
     def wanted(self, tree: Tree) -> Iterator[Part]:
-        said = said_by(tree)
-        if said.get("Failed") or said.get("CapacityRevoked") or said.get("BookingExpired"):
+        conditions = true_conditions(tree)
+        if conditions.get("Failed") or conditions.get("CapacityRevoked") or conditions.get("BookingExpired"):
             return
-        yield ("think again",) if said.get("Provisioned") else ("answer",)
+        yield ("think again",) if conditions.get("Provisioned") else ("answer",)
 
     async def wait(self, plan: Plan, part: Part) -> None:
         await asyncio.sleep(self.stage.rng.uniform(0.0, 3.0 if part == ("answer",) else 20.0))
@@ -184,12 +184,12 @@ class Autoscaler(Played):
             word = rng.choice(("BookingExpired", "CapacityRevoked"))
         elif not self.stage.is_calm:
             word = rng.choices(("Provisioned", "Failed"), (80, 20))[0]
-        self.stage.tell(f"request {tree['metadata']['name']}: {word}")
-        said = {
+        self.stage.log_line(f"request {tree['metadata']['name']}: {word}")
+        conditions = {
             "type": word,
             "status": "True",
             "reason": "Played",
             "message": "played",
             "lastTransitionTime": self.stage.now(),
         }
-        return {"conditions": [*tree.get("status", {}).get("conditions", ()), said]}
+        return {"conditions": [*tree.get("status", {}).get("conditions", ()), conditions]}

@@ -1,7 +1,7 @@
 """What can go wrong between a manager and its server, drawn from a seed.
 
-A fault is a row of `FAULTS` with its usual rate; a seed draws which of them happen in its story and how often. Each has
-a counter: a story in which a fault never fired has shown nothing about it.
+A fault is a row of `FAULTS` with its usual rate; a seed draws which of them happen in its run and how often. Each has
+a counter: a run in which a fault never fired has shown nothing about it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubemachinery.client import errors
 from kubemachinery.client.errors import KubeError, Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 
-# name -> how likely it is in a story that has it: per request, or per line of a watch
+# name -> how likely it is in a run that has it: per request, or per line of a watch
 FAULTS: Final = {
     "lost answer": 0.08,  # carried out, and the connection breaks
     "gave up": 0.05,  # carried out, and answered 504
@@ -43,7 +43,7 @@ FAULTS: Final = {
 # The same for what strikes the whole system, per second.
 _FIRST: Final = {
     "crash": 0.05,  # a manager is gone between two instructions, and comes back
-    "history gone": 0.05,  # a compaction: watches that are behind are told 410
+    "history gone": 0.05,  # a compaction: watches that are behind get 410
     "pause": 0.04,  # a manager stands still for up to half a minute, and goes on as if nothing had happened
     "clock set": 0.05,  # the clock of a manager jumps by up to a minute, either way
     "server killed": 0.03,  # with everything that was not answered yet
@@ -52,12 +52,12 @@ _FIRST: Final = {
 }
 # These came later, and are drawn from a chance of their own, as in `traits`.
 _LATER: Final = {
-    "cut off": 0.04,  # a manager reaches nobody for up to half a minute, and does not notice at once
+    "cut off": 0.04,  # a manager has no connection for up to half a minute, and does not notice at once
     "hour slow": 0.04,  # the clock of a manager is an hour slow for some seconds
-    "hour fast": 0.04,  # or fast: whatever it dates so takes an hour to come true, which the story waits for
+    "hour fast": 0.04,  # or fast: a time it writes is an hour ahead, and the run waits for it
     "disk full": 0.03,  # the server can keep nothing for some seconds, and does not know of what came last
 }
-_LATER_SHARES: Final = {"cut off": 0.3, "hour slow": 0.1, "hour fast": 0.01, "disk full": 0.1}  # of the stories
+_LATER_SHARES: Final = {"cut off": 0.3, "hour slow": 0.1, "hour fast": 0.01, "disk full": 0.1}  # of the runs
 TROUBLES: Final = {**_FIRST, **_LATER}
 _EVENTS: Final = "/apis/events.k8s.io/"
 _INITIAL_END: Final = b"k8s.io/initial-events-end"
@@ -74,7 +74,7 @@ class Refused(Unanswered):
 class Kill:
     """A manager is killed at one of its writes: just before it arrives, or just after it was carried out."""
 
-    write: int  # counted over all managers of the story, from 1; Events and leases do not count
+    write: int  # counted over all managers of the run, from 1; Events and leases do not count
     is_after: bool = False
 
     def __str__(self) -> str:
@@ -88,10 +88,10 @@ class Kill:
 
 @dataclass(slots=True)
 class Weather:
-    """Which faults happen in a story, how often, and how often they did."""
+    """Which faults happen in a run, how often, and how often they did."""
 
     rng: random.Random
-    # How long a change takes to reach whoever watches, on a fine day.
+    # How long a change takes to reach a watch without faults.
     lag_seconds: float = 0.0
     rates: dict[str, float] = field(default_factory=dict)
     fired: Counter[str] = field(default_factory=Counter)
@@ -102,7 +102,7 @@ class Weather:
 
     @classmethod
     def drawn(cls, rng: random.Random, later: random.Random) -> Weather:
-        """A few faults in every story, rather than all in each: some hide others."""
+        """A few faults in every run, rather than all in each: some hide others."""
         usual = {**FAULTS, **_FIRST}
         names = rng.sample(list(usual), rng.randint(0, 9))
         rates = {name: usual[name] * rng.choice((0.5, 1.0, 2.0)) for name in sorted(names)}
@@ -143,7 +143,7 @@ class Stormy:
     """A transport in bad weather. `crash` cuts it for good.
 
     Events are a third of all writes and nothing depends on them: without `keeps_events` they are taken and forgotten,
-    and a minute holds that many more stories.
+    and a minute holds that many more runs.
     """
 
     def __init__(self, inner: Transport, weather: Weather, *, keeps_events: bool = True) -> None:
@@ -162,7 +162,7 @@ class Stormy:
         self._has_crashed = True
 
     def cut_off(self) -> None:
-        """From now on nothing gets through, either way, and nobody says so."""
+        """Drop everything from now on, in both directions, without an error."""
         self._connected.clear()
 
     def reconnect(self) -> None:
@@ -183,7 +183,7 @@ class Stormy:
         return answer
 
     async def _carried(self, call: ApiRequest) -> ApiResponse | KubeError:
-        """The way of a request to the server and back. It ends well for itself, though nobody may wait for it."""
+        """Send a request and return its response. It completes even when its caller no longer waits."""
         weather = self._weather
         await self._pass("slow")
         if self._has_crashed:
@@ -191,7 +191,7 @@ class Stormy:
         if not self._connected.is_set():
             return await self._lost(call)
         for name, code, reason, seconds in _REFUSALS:
-            # A read cannot conflict, and a POST that conflicts says something else: that it is there already.
+            # A read cannot conflict, and a POST that conflicts has another reason: AlreadyExists.
             if (name != "conflict" or call.method in ("PUT", "PATCH")) and weather.strikes(name):
                 return _status(code, reason, seconds)
         if weather.strikes("never arrived"):
@@ -216,7 +216,7 @@ class Stormy:
         return answer
 
     async def _lost(self, call: ApiRequest) -> KubeError:
-        """Neither the request nor an answer comes through: whoever waits gives up after a while."""
+        """Neither the request nor a response arrives: the caller times out."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(call.timeout_seconds):
                 await self._connected.wait()
@@ -298,7 +298,7 @@ class Stormy:
                 while not arrived.empty():
                     more = arrived.get_nowait()
                     if more is None:
-                        return  # what was held back is told by the next watch
+                        return  # the next watch delivers what was held back
                     lines.append(more)
             for each in _coalesced(lines):
                 self._alive()
@@ -333,7 +333,7 @@ _read_line: Final = msgspec.json.Decoder(_Line).decode
 
 
 def _coalesced(lines: list[bytes]) -> list[bytes]:
-    """The lines without states of an object that a later state of it follows, as a busy server may tell them."""
+    """The lines without states of an object that a later state of it follows, as a busy server may send them."""
     kept: list[bytes] = []
     later: set[tuple[str, str]] = set()
     for line in reversed(lines):

@@ -2,21 +2,21 @@
 
     S7     no job and no pod runs whose Workload is not admitted
     S8     the queues' own figures are those of the history
-    L1     whoever could be admitted is; everybody else has been told why not
+    L1     every Workload that could be admitted is; every other has a reason
     L2     a new manager admits nothing new
-    L3     nobody is evicted and still holds quota
-    L4     a manager that takes over decides within seconds, and knows what one knows that reads everything anew
+    L3     no evicted Workload holds quota
+    L4     a manager that takes over decides within seconds, and its state equals one built from a fresh list
     L5     what was deleted is gone
     L6     a new manager writes nothing
-    nodes  nobody who is admitted is placed on a node that is lost; no autoscaler is asked for nodes that nobody needs
-    flavor jobs that run have what their flavors say of nodes; those that do not have what they came with
+    nodes  no admitted Workload is placed on a lost node; no ProvisioningRequest is left that no Workload needs
+    flavor running jobs have the node selectors of their flavors; stopped ones have their original ones
     done   what pods had that are done and that no other will follow is given back
-    kept   nothing is kept longer than the operator said
+    kept   nothing is retained longer than configured
     slice  of the slices of an elastic job one has quota, and it is as large as the job
-    limit  nobody runs longer than he may, or without his pods
-    check  nobody has quota whom a check has sent away (KEP-993)
+    limit  no Workload runs longer than its limit, or without its pods
+    check  no Workload with a check in Retry or Rejected holds quota (KEP-993)
     7610   every namespace that a ClusterQueue selects has its default LocalQueue, with the gate alone
-    3589   jobs that name no queue are managed where the operator said so, and nowhere else
+    3589   jobs that name no queue are managed in the selected namespaces only
 
 `name` is the rest that is looked at: `healed`, `restarted` or `ended`.
 """
@@ -28,163 +28,183 @@ from typing import Final
 
 from simulation.engine.quota_tree import Cell, QuotaTree, milli
 from simulation.engine.revisions import Stored, Tree
-from simulation.engine.stored_state import LEASE_SECONDS, Life, Picture, is_well
+from simulation.engine.stored_state import LEASE_SECONDS, StoredState, StoredWorkload, is_well
 
-Found = Iterator[tuple[str, str]]  # about whom, and what
-Law = Callable[[Picture, str], Found]
+Found = Iterator[tuple[str, str]]  # object, violation
+Law = Callable[[StoredState, str], Found]
 
 
-def _waiting(picture: Picture) -> dict[str, list[Life]]:
+def _waiting(store: StoredState) -> dict[str, list[StoredWorkload]]:
     """Those who wait, by ClusterQueue; not those whose way there is closed."""
-    found: dict[str, list[Life]] = {}
-    for life in picture.lives.values():
-        if life.waits and (queue := picture.queue_of(life)) is not None:
-            found.setdefault(queue, []).append(life)
+    found: dict[str, list[StoredWorkload]] = {}
+    for workload in store.workloads.values():
+        if workload.waits and (queue := store.queue_of(workload)) is not None:
+            found.setdefault(queue, []).append(workload)
     return found
 
 
 # --- L1 ---------------------------------------------------------------------------------------------------------------
 
 
-def told_why(picture: Picture, name: str) -> Found:
-    """What was said to one counts for all who ask for the same. In a strict queue only the first is looked at."""
-    for queue, lives in _waiting(picture).items():
-        told = [life for life in lives if life.shape() in picture.told.get(life.local_queue, ())]
-        silent = sorted(life.name for life in lives if life not in told)
-        if silent and (not told or not _is_strict(picture.trees[-1], queue)):
-            yield queue, f"{silent} wait and have not been told why"
+def told_why(store: StoredState, name: str) -> Found:
+    """The reason of one Workload holds for its equivalence class. In a strict queue only the head has one."""
+    for queue, workloads in _waiting(store).items():
+        reported = [
+            workload for workload in workloads if workload.shape() in store.reported.get(workload.local_queue, ())
+        ]
+        silent = sorted(workload.name for workload in workloads if workload not in reported)
+        if silent and (not reported or not _is_strict(store.trees[-1], queue)):
+            yield queue, f"{silent} are pending without a reason"
 
 
-def admitted_if_possible(picture: Picture, name: str) -> Found:
-    waiting, tree = _waiting(picture), picture.trees[-1]
+def admitted_if_possible(store: StoredState, name: str) -> Found:
+    waiting, tree = _waiting(store), store.trees[-1]
     strict = [queue for queue in waiting if _is_strict(tree, queue)]
-    for queue, lives in waiting.items():
+    for queue, workloads in waiting.items():
         if any(other != queue and tree.root(other) == tree.root(queue) for other in strict):
-            continue  # the head of a strict queue may keep room for itself that nobody else gets
-        fitting = [life for life in lives if picture.fits(life, queue) and not life.is_strange]
-        if queue in strict and len(fitting) < len(lives):
-            continue  # whoever is first may be one that does not fit
-        if fitting and _is_blocked(picture):
+            continue  # the head of a strict queue may block quota that no other Workload gets
+        fitting = [workload for workload in workloads if store.fits(workload, queue) and not workload.is_strange]
+        if queue in strict and len(fitting) < len(workloads):
+            continue  # the first one may not fit
+        if fitting and _is_blocked(store):
             continue
-        for life in fitting:
-            why = life.conditions.get("QuotaReserved", {}).get("message", "")
-            yield life.name, f"fits into {queue} and waits: {why}"
+        for workload in fitting:
+            why = workload.conditions.get("QuotaReserved", {}).get("message", "")
+            yield workload.name, f"fits into {queue} and waits: {why}"
 
 
 def _is_strict(tree: QuotaTree, queue: str) -> bool:
     return bool(tree.specs[queue].get("queueingStrategy") == "StrictFIFO")
 
 
-def _is_blocked(picture: Picture) -> bool:
-    """Nobody is let in before the pods of everybody else are ready."""
-    blocks = picture.configuration.get("waitForPodsReady", {}).get("blockAdmission")
-    return bool(blocks) and any(life.holds and not life.says("PodsReady") for life in picture.lives.values())
+def _is_blocked(store: StoredState) -> bool:
+    """No Workload is admitted before the pods of all others are ready."""
+    blocks = store.configuration.get("waitForPodsReady", {}).get("blockAdmission")
+    return bool(blocks) and any(
+        workload.holds and not workload.has_condition("PodsReady") for workload in store.workloads.values()
+    )
 
 
-def comes_to_its_end(picture: Picture, name: str) -> Found:
+def comes_to_its_end(store: StoredState, name: str) -> Found:
     if name == "ended":
-        for life in picture.lives.values():
-            if life.holds and not life.says("Evicted") and not picture.waits_for_room_on_nodes(life):
-                yield life.name, "has quota and never came to its end"
+        for workload in store.workloads.values():
+            if workload.holds and not workload.has_condition("Evicted") and not store.waits_for_room_on_nodes(workload):
+                yield workload.name, "has quota and never came to its end"
 
 
-def checks_were_asked(picture: Picture, name: str) -> Found:
-    """Checks say Ready by now: who has quota is admitted."""
-    for life in picture.lives.values():
-        if life.says("Admitted") or not life.holds or picture.queue_of(life) is None:
+def checks_were_asked(store: StoredState, name: str) -> Found:
+    """All checks are Ready by now: every Workload with quota is admitted."""
+    for workload in store.workloads.values():
+        if workload.has_condition("Admitted") or not workload.holds or store.queue_of(workload) is None:
             continue
-        if not picture.waits_for_room_on_nodes(life):
-            yield life.name, f"has quota and is not admitted, its checks are {life.checks}"
+        if not store.waits_for_room_on_nodes(workload):
+            yield workload.name, f"has quota and is not admitted, its checks are {workload.checks}"
 
 
-def time_is_kept(picture: Picture, name: str) -> Found:
+def time_is_kept(store: StoredState, name: str) -> Found:
     """The limits of these worlds are shorter than any rest: who runs into one does not run any more."""
-    watches_pods = "waitForPodsReady" in picture.configuration
-    for life in picture.lives.values():
-        if not life.holds or life.says("Evicted"):
+    watches_pods = "waitForPodsReady" in store.configuration
+    for workload in store.workloads.values():
+        if not workload.holds or workload.has_condition("Evicted"):
             continue
-        if life.says("Admitted") and "maximumExecutionTimeSeconds" in life.spec:
-            yield life.name, f"runs longer than {life.spec['maximumExecutionTimeSeconds']} seconds"
-        if life.says("Admitted") and watches_pods and not life.says("PodsReady"):
-            yield life.name, "its pods are not ready, and it was not evicted"
+        if workload.has_condition("Admitted") and "maximumExecutionTimeSeconds" in workload.spec:
+            yield workload.name, f"runs longer than {workload.spec['maximumExecutionTimeSeconds']} seconds"
+        if workload.has_condition("Admitted") and watches_pods and not workload.has_condition("PodsReady"):
+            yield workload.name, "its pods are not ready, and it was not evicted"
 
 
-def checks_are_heard(picture: Picture, name: str) -> Found:
-    for life in picture.lives.values():
-        if life.holds and {"Retry", "Rejected"} & set(life.checks.values()):
-            yield life.name, f"has quota although its checks are {life.checks}"
+def checks_are_heard(store: StoredState, name: str) -> Found:
+    for workload in store.workloads.values():
+        if workload.holds and {"Retry", "Rejected"} & set(workload.checks.values()):
+            yield workload.name, f"has quota although its checks are {workload.checks}"
 
 
 # --- Others -----------------------------------------------------------------------------------------------------------
 
 
-def evictions_end(picture: Picture, name: str) -> Found:
-    for life in picture.lives.values():
-        if life.says("QuotaReserved") and life.says("Evicted") and not life.says("Finished"):
-            yield life.name, "is evicted and still holds quota"
+def evictions_end(store: StoredState, name: str) -> Found:
+    for workload in store.workloads.values():
+        if (
+            workload.has_condition("QuotaReserved")
+            and workload.has_condition("Evicted")
+            and not workload.has_condition("Finished")
+        ):
+            yield workload.name, "is evicted and still holds quota"
 
 
 # The lease apart, which has to run out first.
 DECIDED_SECONDS: Final = 5.0
 
 
-def decides_soon(picture: Picture, name: str) -> Found:
-    """Somebody comes when nobody has led for a while yet."""
-    elects = picture.configuration["leaderElection"]["leaderElect"]
+def decides_soon(store: StoredState, name: str) -> Found:
+    """A Workload is created after a time without a leader."""
+    elects = store.configuration["leaderElection"]["leaderElect"]
     bound = DECIDED_SECONDS + (LEASE_SECONDS if elects else 0.0)
-    for life in picture.lives.values():
-        if name == "ended" and life.name == "probe" and not _is_blocked(picture):
-            seconds = picture.told_at.get(life.uid, picture.seconds) - picture.came_at[life.uid]
+    for workload in store.workloads.values():
+        if name == "ended" and workload.name == "probe" and not _is_blocked(store):
+            seconds = store.told_at.get(workload.uid, store.seconds) - store.came_at[workload.uid]
             if seconds > bound:
-                yield life.name, f"was decided on after {seconds:.1f} seconds"
+                yield workload.name, f"was decided on after {seconds:.1f} seconds"
 
 
-def deleted_is_gone(picture: Picture, name: str) -> Found:
-    in_use = {(life.reservation or {}).get("clusterQueue") for life in picture.lives.values() if life.holds}
-    for life in picture.lives.values():
-        if life.is_going:
-            yield life.name, "was deleted and is still there"
-    for kind, known in picture.objects.items():
+def deleted_is_gone(store: StoredState, name: str) -> Found:
+    in_use = {
+        (workload.reservation or {}).get("clusterQueue") for workload in store.workloads.values() if workload.holds
+    }
+    for workload in store.workloads.values():
+        if workload.is_going:
+            yield workload.name, "was deleted and is still there"
+    for kind, known in store.objects.items():
         for key, tree in known.items():
             if "deletionTimestamp" in tree["metadata"] and tree["metadata"]["name"] not in in_use:
-                yield f"{kind} {key}", "was deleted, nobody uses it, and it is still there"
+                yield f"{kind} {key}", "was deleted, is not in use, and still exists"
 
 
-def jobs_run_admitted(picture: Picture, name: str) -> Found:
-    admitted = {owner for life in picture.lives.values() if life.says("Admitted") for owner in life.owners}
-    for key, job in picture.objects["jobs.batch"].items():
+def jobs_run_admitted(store: StoredState, name: str) -> Found:
+    admitted = {
+        owner
+        for workload in store.workloads.values()
+        if workload.has_condition("Admitted")
+        for owner in workload.owners
+    }
+    for key, job in store.objects["jobs.batch"].items():
         runs = not job["spec"].get("suspend") and not _is_over(job)
-        if runs and _is_managed(picture, job) and job["metadata"]["uid"] not in admitted:
+        if runs and _is_managed(store, job) and job["metadata"]["uid"] not in admitted:
             yield key, "runs though its Workload is not admitted"
-    for key, pod in picture.objects["pods"].items():
+    for key, pod in store.objects["pods"].items():
         runs = "nodeName" in pod["spec"] and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         if runs and pod["metadata"]["uid"] not in admitted:
             yield key, "runs though its Workload is not admitted"
 
 
-def nobody_is_on_lost_nodes(picture: Picture, name: str) -> Found:
-    for life in picture.lives.values():
-        if life.says("Admitted") and life.holds and not life.says("Evicted"):
-            hosts = {host: picture.objects["nodes"].get(f"/{host}") for host in life.hosts()}
+def nobody_is_on_lost_nodes(store: StoredState, name: str) -> Found:
+    for workload in store.workloads.values():
+        if workload.has_condition("Admitted") and workload.holds and not workload.has_condition("Evicted"):
+            hosts = {host: store.objects["nodes"].get(f"/{host}") for host in workload.hosts()}
             lost = sorted(host for host, node in hosts.items() if node is None or not is_well(node))
             if lost:
-                yield life.name, f"is placed on {lost}, which are lost"
+                yield workload.name, f"is placed on {lost}, which are lost"
 
 
-def jobs_know_their_flavors(picture: Picture, name: str) -> Found:
-    owned = {owner: life for life in picture.lives.values() if life.says("Admitted") for owner in life.owners}
-    for key, job in picture.objects["jobs.batch"].items():
-        pods, came = job["spec"]["template"]["spec"], picture.submitted[job["metadata"]["uid"]]
-        life = owned.get(job["metadata"]["uid"])
+def jobs_know_their_flavors(store: StoredState, name: str) -> Found:
+    owned = {
+        owner: workload
+        for workload in store.workloads.values()
+        if workload.has_condition("Admitted")
+        for owner in workload.owners
+    }
+    for key, job in store.objects["jobs.batch"].items():
+        pods, came = job["spec"]["template"]["spec"], store.submitted[job["metadata"]["uid"]]
+        workload = owned.get(job["metadata"]["uid"])
         if _is_over(job) or "deletionTimestamp" in job["metadata"]:
             continue
         if job["spec"].get("suspend"):
             if _about_nodes(pods) != _about_nodes(came):
                 yield key, f"does not run, and its pods ask for {_about_nodes(pods)}, not {_about_nodes(came)}"
-        elif life is not None and life.reservation is not None:
+        elif workload is not None and workload.reservation is not None:
             labels, tolerations = _about_nodes(pods)
-            for given in life.reservation["podSetAssignments"]:
-                for flavor in map(picture.flavor, sorted(given["flavors"].values())):
+            for given in workload.reservation["podSetAssignments"]:
+                for flavor in map(store.flavor, sorted(given["flavors"].values())):
                     if not flavor.get("nodeLabels", {}).items() <= labels.items():
                         yield key, f"runs with {labels}, not with {flavor['nodeLabels']}"
                     if any(each not in tolerations for each in flavor.get("tolerations", ())):
@@ -195,66 +215,77 @@ def _about_nodes(pods: Tree) -> tuple[Tree, list[Tree]]:
     return pods.get("nodeSelector", {}), pods.get("tolerations", [])
 
 
-def requests_are_needed(picture: Picture, name: str) -> Found:
-    """Whoever lost his quota without being evicted, in a queue that was stopped, keeps his nodes for later."""
-    needing = {life.uid for life in picture.lives.values() if not life.is_over and not life.says("Evicted")}
-    for key, request in picture.objects["provisioningrequests.autoscaling.x-k8s.io"].items():
+def requests_are_needed(store: StoredState, name: str) -> Found:
+    """A Workload that lost its quota without an eviction, in a stopped queue, keeps its ProvisioningRequest."""
+    needing = {
+        workload.uid
+        for workload in store.workloads.values()
+        if not workload.is_over and not workload.has_condition("Evicted")
+    }
+    for key, request in store.objects["provisioningrequests.autoscaling.x-k8s.io"].items():
         if not any(each["uid"] in needing for each in request["metadata"].get("ownerReferences", ())):
-            yield key, "asks for nodes that nobody needs any more"
+            yield key, "requests nodes that no Workload needs any more"
 
 
-def slices_agree(picture: Picture, name: str) -> Found:
-    for life in picture.lives.values():
-        old = picture.lives.get(life.replaces)
-        if life.holds and old is not None and old.holds:
-            yield life.name, f"has quota, and so has {old.name}, whose place it has taken"
-    for key, job in picture.objects["jobs.batch"].items():
+def slices_agree(store: StoredState, name: str) -> Found:
+    for workload in store.workloads.values():
+        old = store.workloads.get(workload.replaces)
+        if workload.holds and old is not None and old.holds:
+            yield workload.name, f"has quota, and so has {old.name}, whose place it has taken"
+    for key, job in store.objects["jobs.batch"].items():
         if "kueue.x-k8s.io/elastic-job" not in job["metadata"].get("annotations", {}) or _is_over(job):
             continue
-        own = [life for life in picture.lives.values() if job["metadata"]["uid"] in life.owners and not life.is_over]
-        sizes = [sum(each["count"] for each in life.spec["podSets"]) for life in own]
+        own = [
+            workload
+            for workload in store.workloads.values()
+            if job["metadata"]["uid"] in workload.owners and not workload.is_over
+        ]
+        sizes = [sum(each["count"] for each in workload.spec["podSets"]) for workload in own]
         asked = min(job["spec"]["parallelism"], job["spec"]["completions"])
         if own and asked not in sizes:
             yield key, f"asks for {asked} pods, its Workloads for {sizes}"
 
 
-def done_is_given_back(picture: Picture, name: str) -> Found:
+def done_is_given_back(store: StoredState, name: str) -> Found:
     """A Job that has fewer pods left than it could run at once needs no more than these."""
-    for life in picture.lives.values():
-        for job in picture.objects["jobs.batch"].values():
-            if job["metadata"]["uid"] not in life.owners or not life.holds or _is_over(job):
+    for workload in store.workloads.values():
+        for job in store.objects["jobs.batch"].values():
+            if job["metadata"]["uid"] not in workload.owners or not workload.holds or _is_over(job):
                 continue
             asked, done = job["spec"]["parallelism"], job.get("status", {}).get("succeeded", 0)
             least = max(0, asked - (job["spec"]["completions"] - done)) if done else 0
-            if not least <= life.done("main") <= done:
-                yield life.name, f"gives back {life.done('main')} pods, {done} are done, {least} of them for good"
+            if not least <= workload.done("main") <= done:
+                yield (
+                    workload.name,
+                    f"gives back {workload.done('main')} pods, {done} are done, {least} of them for good",
+                )
 
 
-def nothing_is_kept_too_long(picture: Picture, name: str) -> Found:
+def nothing_is_kept_too_long(store: StoredState, name: str) -> Found:
     """All that is done at rest has been so for longer than these configurations allow."""
-    if "objectRetentionPolicies" not in picture.configuration:
+    if "objectRetentionPolicies" not in store.configuration:
         return
-    for life in picture.lives.values():
-        if life.is_over:
-            yield life.name, "is finished, and still there"
-        elif life.owners and not life.is_active and life.reason("Evicted").startswith("DeactivatedDueTo"):
-            yield life.name, "was given up, and its job is still there"
+    for workload in store.workloads.values():
+        if workload.is_over:
+            yield workload.name, "is finished, and still there"
+        elif workload.owners and not workload.is_active and workload.reason("Evicted").startswith("DeactivatedDueTo"):
+            yield workload.name, "was given up, and its job is still there"
 
 
-def figures_are_right(picture: Picture, name: str) -> Found:
-    waiting = _waiting(picture)
-    for key, queue in picture.objects["clusterqueues"].items():
+def figures_are_right(store: StoredState, name: str) -> Found:
+    waiting = _waiting(store)
+    for key, queue in store.objects["clusterqueues"].items():
         queue_name, status = key.removeprefix("/"), queue.get("status", {})
         own = [
-            life
-            for life in picture.lives.values()
-            if life.holds and (life.reservation or {}).get("clusterQueue") == queue_name
+            workload
+            for workload in store.workloads.values()
+            if workload.holds and (workload.reservation or {}).get("clusterQueue") == queue_name
         ]
         figures = {
             "reservingWorkloads": len(own),
-            "admittedWorkloads": sum(life.says("Admitted") for life in own),
+            "admittedWorkloads": sum(workload.has_condition("Admitted") for workload in own),
         }
-        if any(picture.queue_of(life) == queue_name for life in waiting.get(queue_name, ())):
+        if any(store.queue_of(workload) == queue_name for workload in waiting.get(queue_name, ())):
             figures["pendingWorkloads"] = len(waiting[queue_name])
         for figure, expected in figures.items():
             if status.get(figure, 0) != expected:
@@ -262,7 +293,7 @@ def figures_are_right(picture: Picture, name: str) -> Found:
         for flavor in status.get("flavorsReservation", ()):
             for each in flavor["resources"]:
                 cell, shown = Cell(flavor["name"], each["name"]), milli(each.get("total", 0))
-                used = picture.reserved[queue_name, cell]
+                used = store.reserved[queue_name, cell]
                 if shown != used:
                     yield queue_name, f"shows {shown}m {cell.resource} of {cell.flavor}, not {used}m"
 
@@ -270,59 +301,59 @@ def figures_are_right(picture: Picture, name: str) -> Found:
 # --- Proposals --------------------------------------------------------------------------------------------------------
 
 
-def default_queues_are_there(picture: Picture, name: str) -> Found:
-    is_on = picture.gates.get("DefaultLocalQueue", False)
-    local_queues = picture.objects["localqueues"]
+def default_queues_are_there(store: StoredState, name: str) -> Found:
+    is_on = store.gates.get("DefaultLocalQueue", False)
+    local_queues = store.objects["localqueues"]
     for key, tree in local_queues.items():
         if not is_on and "kueue.x-k8s.io/auto-generated" in tree["metadata"].get("labels", {}):
             yield key, "was made though the gate is off"
-    for key, queue in picture.objects["clusterqueues"].items():
+    for key, queue in store.objects["clusterqueues"].items():
         wanted = queue["spec"].get("defaultLocalQueue", {}).get("name")
         if is_on and wanted and "deletionTimestamp" not in queue["metadata"]:
-            chosen = [place for place in picture.specs("namespaces") if picture.takes(queue, place)]
+            chosen = [place for place in store.specs("namespaces") if store.takes(queue, place)]
             missing = [place for place in chosen if f"{place}/{wanted}" not in local_queues]
             if missing:
                 yield key, f"has no LocalQueue {wanted} in {missing}"
 
 
-def unnamed_jobs_are_managed(picture: Picture, name: str) -> Found:
-    owned = {owner for life in picture.lives.values() for owner in life.owners}
-    for key, job in picture.objects["jobs.batch"].items():
+def unnamed_jobs_are_managed(store: StoredState, name: str) -> Found:
+    owned = {owner for workload in store.workloads.values() for owner in workload.owners}
+    for key, job in store.objects["jobs.batch"].items():
         if _is_over(job) or "deletionTimestamp" in job["metadata"]:
             continue
         has_workload = job["metadata"]["uid"] in owned
         if not has_workload and _prebuilt(job):
             continue
-        if has_workload != _is_managed(picture, job):
+        if has_workload != _is_managed(store, job):
             yield key, "has a Workload and should have none" if has_workload else "is managed and has no Workload"
 
 
 def _prebuilt(job: Tree) -> str:
-    """The Workload that people make for it."""
+    """The prebuilt Workload of a job."""
     found: str = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/prebuilt-workload-name", "")
     return found
 
 
-def prebuilt_is_taken(picture: Picture, name: str) -> Found:
-    for key, job in picture.objects["jobs.batch"].items():
-        if not _prebuilt(job) or _is_over(job) or not _is_managed(picture, job):
+def prebuilt_is_taken(store: StoredState, name: str) -> Found:
+    for key, job in store.objects["jobs.batch"].items():
+        if not _prebuilt(job) or _is_over(job) or not _is_managed(store, job):
             continue
-        life = picture.lives.get(f"{job['metadata']['namespace']}/{_prebuilt(job)}")
-        if life is not None and not life.owners:
-            yield key, f"{life.name} was made for it, and it has not taken it"
+        workload = store.workloads.get(f"{job['metadata']['namespace']}/{_prebuilt(job)}")
+        if workload is not None and not workload.owners:
+            yield key, f"{workload.name} was made for it, and it has not taken it"
 
 
-def _is_managed(picture: Picture, job: Tree) -> bool:
-    selector = picture.configuration.get("managedJobsNamespaceSelector")
+def _is_managed(store: StoredState, job: Tree) -> bool:
+    selector = store.configuration.get("managedJobsNamespaceSelector")
     selected = selector is None or job["metadata"]["namespace"] in selector["matchExpressions"][0]["values"]
     if "kueue.x-k8s.io/queue-name" in job["metadata"].get("labels", {}):
-        return selected or not picture.gates.get("ManagedJobsNamespaceSelectorAlwaysRespected", False)
-    return selected and bool(picture.configuration.get("manageJobsWithoutQueueName", False))
+        return selected or not store.gates.get("ManagedJobsNamespaceSelectorAlwaysRespected", False)
+    return selected and bool(store.configuration.get("manageJobsWithoutQueueName", False))
 
 
 def _is_over(job: Tree) -> bool:
-    said = job.get("status", {}).get("conditions", ())
-    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in said)
+    conditions = job.get("status", {}).get("conditions", ())
+    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
 
 
 AT_REST: Final[tuple[tuple[str, Law], ...]] = (
@@ -352,16 +383,16 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
 # --- After a restart --------------------------------------------------------------------------------------------------
 
 
-def restart_changes(before: Life | None, after: Life | None) -> Iterator[tuple[str, str]]:
-    """A Workload is written though all was at rest. Why it waits may be said in other words by another manager; that
+def restart_changes(before: StoredWorkload | None, after: StoredWorkload | None) -> Iterator[tuple[str, str]]:
+    """A Workload is written though all was at rest. The message of its pending reason may differ between managers; that
     it waits, and for what, may not change."""
     if after is None or before is None or before.words() != after.words():
         admits = after is not None and after.holds and not (before is not None and before.holds)
         yield ("L2" if admits else "L6"), "a new manager changes it though all was at rest"
 
 
-def restart_writes(picture: Picture, stored: Stored) -> Iterator[tuple[str, str]]:
+def restart_writes(store: StoredState, stored: Stored) -> Iterator[tuple[str, str]]:
     """Something else is. Usage that is sampled over time is the only thing that may be."""
-    if stored.resource.startswith("localqueues.") and "admissionFairSharing" in picture.configuration:
+    if stored.resource.startswith("localqueues.") and "admissionFairSharing" in store.configuration:
         return
     yield "L6", f"a new manager writes {stored.op} {stored.resource} though all was at rest"

@@ -19,7 +19,7 @@ _COMES_BACK_SECONDS: Final = 1.0
 
 
 class Member:
-    """One of the managers of a story: the same name through all its lives."""
+    """One of the managers of a run, with the same name after every restart."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Member:
         self._living = self._process.start(self._live())
 
     async def _live(self) -> None:
-        """One manager after another: who has lost its lease ends, and somebody starts it again."""
+        """One manager after another: one that loses its lease ends, and is started again."""
         while True:
             self._lives += 1
             client, identity = ApiClient(self.transport, self._chance), f"{self.name}-{self._lives}"
@@ -70,7 +70,7 @@ class Member:
             await asyncio.sleep(_COMES_BACK_SECONDS)
 
     async def differences(self) -> list[str]:
-        """What its memory says otherwise than one that is built anew."""
+        """The differences between its state and one built from a fresh list."""
         return (await self._manager.auditor.look() or []) if self._manager is not None else []
 
     @property

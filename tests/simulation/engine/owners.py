@@ -1,7 +1,7 @@
-"""The controllers around the manager, played: the owners of bare Workloads, Kubernetes' own Job controller, and the
+"""The controllers around the manager, simulated: the owners of bare Workloads, Kubernetes' own Job controller, and the
 controller of the admission checks. Those of a cluster's nodes and pods are in `cluster`.
 
-Each looks at what is stored, does its part after a while, and writes on the revision that it saw; when somebody was
+Each looks at what is stored, does its part after a while, and writes with the resourceVersion that it read; when another write was
 faster it looks again. A part that is no longer wanted is dropped.
 """
 
@@ -35,7 +35,7 @@ _STRANGER: Final = Plan("", 0.0, "", "", 1, 1, 0, 3.0, 0.0, is_long=False)
 
 
 class Stage:
-    """What all played controllers share: the client, the time, and what is stored."""
+    """What all simulated controllers share: the client, the time, and what is stored."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Stage:
         client: ApiClient,
         clock: Clock,
         rng: random.Random,
-        tell: Callable[[str], None],
+        log_line: Callable[[str], None],
         *,
         watches_pods: bool,
     ) -> None:
@@ -51,10 +51,10 @@ class Stage:
         self.client = client
         self.clock = clock
         self.rng = rng
-        self.tell = tell
+        self.log_line = log_line
         self.watches_pods = watches_pods
         self.long_may_end = asyncio.Event()
-        self.is_calm = False  # from now on checks say Ready and mean it
+        self.is_calm = False  # from now on checks turn Ready and stay Ready
 
     def plan(self, name: str) -> Plan:
         """By the name of an object; those of pods end with a number."""
@@ -95,7 +95,7 @@ class Played:
         self.stage = stage
         self._latest: dict[str, Tree] = {}
         self._parts: dict[tuple[str, Part], asyncio.Task[None]] = {}
-        self._refused: set[tuple[str, Part]] = set()  # parts that somebody chose not to play
+        self._refused: set[tuple[str, Part]] = set()  # parts that were drawn not to run
         history.listeners.append(self._stored)
 
     def wanted(self, tree: Tree) -> Iterator[Part]:
@@ -167,7 +167,7 @@ class Played:
             except Conflict:
                 await asyncio.sleep(_AGAIN_SECONDS)
             except KubeError as error:
-                self.stage.tell(f"{self.kind} {key}: {part}: {error}")
+                self.stage.log_line(f"{self.kind} {key}: {part}: {error}")
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def close(self) -> None:
@@ -178,7 +178,7 @@ class Played:
 
 
 class Owners(Played):
-    """Whoever owns a bare Workload: runs it while admitted, stops it when evicted and then gives the quota back.
+    """The owner of a bare Workload: runs it while admitted, stops it when evicted and then releases the quota.
 
     One that was made for a Job does not run as long as that does not come, and is given up in the end.
     """
@@ -187,16 +187,16 @@ class Owners(Played):
     kind = "Workload"
 
     def wanted(self, tree: Tree) -> Iterator[Part]:
-        said = said_by(tree)
-        if "ownerReferences" in tree["metadata"] or said.get("Finished") or not said.get("QuotaReserved"):
+        conditions = true_conditions(tree)
+        if "ownerReferences" in tree["metadata"] or conditions.get("Finished") or not conditions.get("QuotaReserved"):
             return
-        if said.get("Evicted"):
+        if conditions.get("Evicted"):
             yield ("stop",)
-        elif said.get("Admitted") and setup.MADE in tree["metadata"].get("labels", {}):
+        elif conditions.get("Admitted") and setup.MADE in tree["metadata"].get("labels", {}):
             yield ("give up",)
-        elif said.get("Admitted"):
+        elif conditions.get("Admitted"):
             yield ("run",)
-            if self.stage.watches_pods and not said.get("PodsReady"):
+            if self.stage.watches_pods and not conditions.get("PodsReady"):
                 yield ("ready",)
 
     async def wait(self, plan: Plan, part: Part) -> None:
@@ -225,18 +225,18 @@ class Owners(Played):
         evicted = conditions_of(tree)["Evicted"]
         reason, message = evicted["reason"], evicted["message"]
         comes_back = "True" if reason in _COMES_BACK else "False"
-        said = self._with(
+        conditions = self._with(
             tree,
             ("Requeued", comes_back, reason, message),
             ("QuotaReserved", "False", "PendingEvaluation", message),
             ("Admitted", "False", "NoReservation", "The workload has no reservation"),
             *([("PodsReady", "False", "WaitForStart", "Not started")] if "PodsReady" in conditions_of(tree) else []),
         )
-        return {"conditions": said, "admission": None}
+        return {"conditions": conditions, "admission": None}
 
-    def _with(self, tree: Tree, *said: tuple[str, str, str, str]) -> list[Tree]:
+    def _with(self, tree: Tree, *conditions: tuple[str, str, str, str]) -> list[Tree]:
         found = dict(conditions_of(tree))
-        for type_, status, reason, message in said:
+        for type_, status, reason, message in conditions:
             before = found.get(type_)
             moved = before is None or before["status"] != status
             found[type_] = {
@@ -334,14 +334,14 @@ def _pods(job: Tree) -> int:
 
 
 class CheckController(Played):
-    """Answers the admission checks of whoever has quota: soon or late, once or twice, and not always the same."""
+    """Sets the admission checks of Workloads with quota: soon or late, once or twice, with changing states."""
 
     resource = "workloads.kueue.x-k8s.io"
     kind = "Workload"
 
     def wanted(self, tree: Tree) -> Iterator[Part]:
-        said = said_by(tree)
-        if said.get("Finished") or said.get("Evicted") or not said.get("QuotaReserved"):
+        conditions = true_conditions(tree)
+        if conditions.get("Finished") or conditions.get("Evicted") or not conditions.get("QuotaReserved"):
             return
         answered = {each["type"] for each in _answers(tree) if each["status"] != "Unknown"}
         for check in tree["status"].get("admissionChecks", ()):
@@ -374,7 +374,7 @@ class CheckController(Played):
             return None
         elif what == "think again":
             state = rng.choice(("Retry", "Retry", "Rejected"))
-        self.stage.tell(f"{name} of {tree['metadata']['name']}: {what}: {state}")
+        self.stage.log_line(f"{name} of {tree['metadata']['name']}: {what}: {state}")
         if rng.random() < 0.5:
             return self._as_condition(tree, name, state)
         return self._as_state(tree, name, state)
@@ -401,7 +401,7 @@ class CheckController(Played):
         return {"admissionChecksConditions": [*others, answer]}
 
 
-# The two forms of an answer say the same.
+# The two forms of a check state are equivalent.
 _CONDITIONS: Final = {
     "Ready": ("True", "Ready"),
     "Retry": ("False", "Retry"),
@@ -419,5 +419,5 @@ def conditions_of(tree: Tree) -> dict[str, Tree]:
     return {each["type"]: each for each in tree.get("status", {}).get("conditions", ())}
 
 
-def said_by(tree: Tree) -> dict[str, bool]:
+def true_conditions(tree: Tree) -> dict[str, bool]:
     return {type_: each["status"] == "True" for type_, each in conditions_of(tree).items()}

@@ -61,12 +61,12 @@ class QuotaTree:
                     for flavor in group["flavors"]:
                         for resource in flavor["resources"]:
                             tree.quotas[place, Cell(flavor["name"], resource["name"])] = _quota(resource)
-        tree._open_circles()
+        tree._open_cycles()
         for child, parent in tree.parents.items():
             tree.children.setdefault(parent, []).append(child)
         return tree
 
-    def _open_circles(self) -> None:
+    def _open_cycles(self) -> None:
         for start in self.parents:
             passed, place = {start}, start
             while place in self.parents and (place := self.parents[place]) not in passed:
@@ -119,7 +119,7 @@ class QuotaTree:
         return ""
 
     def available(self, queue: str, cell: Cell, usage: Usage) -> int:
-        """How much more a queue could use now, without anybody giving way."""
+        """How much more a queue could use now, without preemption."""
         room = 0
         path = list(self.path(Place("queue", queue)))
         for place in reversed(path):

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 
 Tree: TypeAlias = dict[str, Any]
 
-# What is written all the time and says nothing about queues.
+# Kinds that are written all the time and are irrelevant for queueing.
 CHATTER: Final = ("events", "events.events.k8s.io", "leases.coordination.k8s.io")
-# The annotation by which people say that a write was theirs.
+# The annotation that marks a write of a user.
 BY_HAND: Final = "example.com/by-hand"
 
 
@@ -28,7 +28,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment of the story, as a place in its history."""
+    """A moment of the run, as a position in its history."""
 
     name: str
     index: int

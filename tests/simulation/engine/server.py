@@ -1,7 +1,7 @@
 """The embedded server as a simulation runs it: on one thread, with everything it ever stored kept.
 
-It may be killed and come back with what its journal holds: the history itself, or SQLite in a folder. Whoever waited
-for an answer then never gets one. Its disk may be full for a while. Its webhooks may be down, or may not be there yet.
+It may be killed and come back with what its journal holds: the history itself, or SQLite in a folder. A request in
+flight then gets no response. Its disk may be full for a while. Its webhooks may be down, or may not be there yet.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pykueue.testing.virtual_loop import BEGINNING
 from simulation.engine.revisions import Stored, Tree
 
 
-class Door(Enum):
-    """How the webhooks stand."""
+class WebhookState(Enum):
+    """The state of the webhooks."""
 
     OPEN = auto()
-    DOWN = auto()  # nobody answers, so the server refuses what they would look at
-    MISSING = auto()  # nobody has registered them, so jobs pass unseen
+    DOWN = auto()  # no response, so the server refuses the objects they review
+    MISSING = auto()  # not registered, so jobs are not reviewed
 
 
 class History:
@@ -61,11 +61,11 @@ class History:
                 seconds, record.revision, key.resource, key.namespace, key.name, record.op.name, record.body
             )
             self.stored.append(stored)
-            for told in self.listeners:
-                told(stored)
+            for reported in self.listeners:
+                reported(stored)
 
     def digest(self) -> str:
-        """The same story, the same words."""
+        """Equal for equal runs."""
         found = hashlib.sha256()
         for each in self.stored:
             found.update(f"{each.revision} {each.op} {each.resource} {each.namespace}/{each.name}\n".encode())
@@ -75,20 +75,20 @@ class History:
 
 @dataclass(slots=True)
 class Disk:
-    """Where journals are. When it is full, some of what is said to have failed is there all the same."""
+    """Where journals are. When it is full, some writes that failed are stored nevertheless."""
 
     rng: random.Random
     is_full: bool = False
 
 
 class _Tapped(MemoryJournal):
-    """A journal as one life of the server sees it: what is kept is told to the history; after its death, nothing is."""
+    """The journal of one server process: what is stored is added to the history; after its end, nothing is."""
 
     def __init__(self, inner: Journal, history: History, disk: Disk) -> None:
         self._inner = inner
         self._history = history
         self._disk = disk
-        self._unsure: Sequence[Record] = ()  # kept, and nobody knows
+        self._unsure: Sequence[Record] = ()  # stored without acknowledgement
         self.is_dead = False
 
     def commit(self, records: Sequence[Record]) -> None:
@@ -125,7 +125,7 @@ class _Tapped(MemoryJournal):
 
 
 class Server:
-    """The server of one story."""
+    """The server of one run."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Server:
         self._clock = clock
         self._chance = rng
         self._folder = folder
-        self.webhooks = Door.OPEN
+        self.webhooks = WebhookState.OPEN
         self.disk = disk
         self.history = History(loaded)
         # What a restart found different from what had been acknowledged.
@@ -210,30 +210,34 @@ class Server:
         await self.embedded.start()
 
     async def compact(self) -> None:
-        """Forget the past, so that whoever watches from there is told 410."""
+        """Compact the history, so that watches from before get 410."""
         await self.embedded.objects.compact(self.embedded.objects.revision)
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
     async def send(self, call: ApiRequest) -> ApiResponse:
-        life = self._journal
+        workload = self._journal
         answer = await self._transport().send(call)
-        if life.is_dead:
+        if workload.is_dead:
             raise Unanswered("the server was killed")
         if self.disk.is_full:
-            self._judge(call, answer)
+            self._check_response(call, answer)
         return answer
 
-    def _judge(self, call: ApiRequest, answer: ApiResponse) -> None:
-        """Without room on the disk, reading goes on, and what cannot be kept is refused in a way that invites to come
+    def _check_response(self, call: ApiRequest, answer: ApiResponse) -> None:
+        """With a full disk, reads continue, and writes are refused in a way that lets clients
         again, never acknowledged."""
         about = f"{call.method} {call.path}"
-        if answer.status >= 500 and (call.method == "GET" or answer.status != 503) and self.webhooks is Door.OPEN:
+        if (
+            answer.status >= 500
+            and (call.method == "GET" or answer.status != 503)
+            and self.webhooks is WebhookState.OPEN
+        ):
             self.wrong.append(f"{about} is answered {answer.status}")
         if call.method != "GET" and answer.status < 300:
-            said = msgspec.json.decode(answer.body).get("metadata", {}).get("resourceVersion", "0")
-            if int(said) > self.history.revision:
-                self.wrong.append(f"{about} is acknowledged as revision {said}, which nobody keeps")
+            conditions = msgspec.json.decode(answer.body).get("metadata", {}).get("resourceVersion", "0")
+            if int(conditions) > self.history.revision:
+                self.wrong.append(f"{about} is acknowledged as revision {conditions}, which is not stored")
 
     @asynccontextmanager
     async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
@@ -250,9 +254,9 @@ class Server:
 
     def _disturbed(self, hook: Hook) -> Hook:
         def is_absent() -> bool:
-            if self.webhooks is Door.DOWN:
-                raise refused_by(hook.name, 500, "InternalError", "nobody answers")
-            return self.webhooks is Door.MISSING and hook.group == "batch"
+            if self.webhooks is WebhookState.DOWN:
+                raise refused_by(hook.name, 500, "InternalError", "no response")
+            return self.webhooks is WebhookState.MISSING and hook.group == "batch"
 
         def mutate(review: Review) -> Tree | None:
             assert hook.mutate is not None

@@ -1,6 +1,6 @@
-"""Worlds drawn from a seed: flavors, a tree of cohorts, queues and work. What people do to them is in `deeds`.
+"""Objects drawn from a seed: flavors, a tree of cohorts, queues and jobs. `user_actions` draws what users change.
 
-A world is plain data. Amounts are whole CPUs, so that anybody can check them by hand.
+A world is plain data. Amounts are whole CPUs, so that they are easy to check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMESPACE: Final = "default"
 TEAMS: Final = ("ours", "theirs")
 CHAOS_SECONDS: Final = 40.0
 CHURN_SECONDS: Final = 140.0
-# Nobody else asks for what this queue has: whoever comes is decided on at once.
+# No other Workload requests the quota of this queue: a new one is decided at once.
 PROBE: Final = "probe"
 CHECK_CONTROLLER: Final = "simulated.example.com/check"
 NODES_CHECK: Final = "nodes"  # the check that asks an autoscaler
@@ -33,16 +33,16 @@ ZONE: Final = "example.com/zone"
 _ZONES: Final = {"flavor-0": "a", "flavor-1": "b"}
 TAINT: Final = {"key": "example.com/spot", "value": "yes", "effect": "NoSchedule"}
 _STANDS: Final = {"key": "example.com/spot", "operator": "Exists"}
-MADE: Final = "example.com/made"  # the label of a Workload that people made for a Job
+MADE: Final = "example.com/made"  # the label of a Workload that a user created for a Job
 _ADDED: Final = {
     "imagePullPolicy": "IfNotPresent",
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
 }
-PLAN: Final = "example.com/plan"  # the label that says which plan a pod belongs to
+PLAN: Final = "example.com/plan"  # the label with the plan of a pod
 ELASTIC_PODS: Final = 4  # the most that an elastic Job asks for
 NODES: Final = 4
-_STORES: Final = ("store-0", "store-1")  # flavors that only memory is of
+_STORES: Final = ("store-0", "store-1")  # flavors with memory quota only
 NODE_CPUS: Final = 4
 
 
@@ -59,7 +59,7 @@ class Plan:
     priority: int
     seconds: float
     stop_seconds: float
-    # Runs until the story lets it end: so that there is something to wait for when people ask who waits.
+    # Runs until the end of the run, so that Workloads are pending when liveness is checked.
     is_long: bool
     kind: str = "Workload"  # or Job, or Pod: several of these are a group
     # How long its pods take to come up; None: they never do.
@@ -72,7 +72,7 @@ class Plan:
     beside: tuple[int, Tree] | None = None
     zone: str = ""  # the only one that it will run in
     stands_taints: bool = False
-    prebuilt: str = ""  # the Workload that somebody is to make for it
+    prebuilt: str = ""  # the prebuilt Workload that a user creates for it
     topology: str = ""  # required, preferred or unconstrained
     is_elastic: bool = False
     is_piecemeal: bool = False  # its pods are done one after the other
@@ -117,7 +117,7 @@ def _probe_quota() -> Tree:
 
 
 def probe() -> Tree:
-    """A Workload by which to see how soon somebody decides."""
+    """A Workload that measures how soon a manager decides."""
     return _workload(Plan(PROBE, 0.0, NAMESPACE, PROBE, 1, 1, 0, 1.0, 0.0, is_long=False))
 
 
@@ -373,8 +373,8 @@ def _of_pods(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[
             stop_seconds=round(rng.uniform(0.0, 3.0), 3),
             is_long=rng.random() < 0.2,
             kind="Pod",
-            # A pod of its own that never came up would be made anew for ever; a group is given up after a while, unless
-            # it is then deleted, and made anew as well.
+            # A pod of its own that never came up would be replaced forever; a group is given up after a while, unless
+            # it is then deleted, and created again as well.
             ready_seconds=_ready(rng) if "pods ready" in traits and count > 1 and "retention" not in traits else 0.0,
             topology=_topology(rng, traits),
             **_particular(rng, traits),
@@ -441,7 +441,7 @@ def _unnamed(rng: random.Random) -> Iterator[Plan]:
 
 
 def _hopeless(rng: random.Random, traits: Traits, queues: list[str]) -> Plan:
-    """A Job that asks for more than there is, so that nobody but people would ever start it."""
+    """A Job that asks for more than there is, so that only a user would ever start it."""
     return Plan(
         name="hopeless",
         at=round(rng.uniform(0.0, CHAOS_SECONDS * 0.8), 3),
@@ -500,14 +500,14 @@ def _pods(resources: Tree) -> Tree:
 
 
 def manifests(plan: Plan) -> list[Tree]:
-    """What people submit: one object, or the pods of a group."""
+    """What users submit: one object, or the pods of a group."""
     if plan.kind == "Pod":
         return [pod(plan, number) for number in range(plan.count)]
     return [_job(plan) if plan.kind == "Job" else _workload(plan)]
 
 
 def made_for(plan: Plan, *, is_wrong: bool) -> Tree:
-    """The Workload of a Job, made by hand. It has to say what a server adds to the Job."""
+    """The Workload of a Job, created by a user. It must contain the defaults that a server adds to the Job."""
     found = _workload(replace(plan, name=plan.prebuilt, kind="Workload", cpu=plan.cpu + is_wrong))
     found["metadata"]["labels"] = {MADE: plan.name}
     for container in found["spec"]["podSets"][0]["template"]["spec"]["containers"]:

@@ -1,10 +1,10 @@
-"""One seed from beginning to end: a world is built, chaos, healing, quiet; a restart that must change nothing; the end.
+"""One seed from beginning to end: setup, chaos, healing, quiescence; a restart that must change nothing; the end.
 
-chaos          people submit, stop, change and delete; faults strike; managers crash, stand still and come back
-healing        faults stop. Long-running work goes on, so somebody waits; everything must come to rest
+chaos          users submit, stop, change and delete; faults are injected; managers crash, pause and restart
+healing        faults stop. Long-running jobs continue, so Workloads are pending; all writes must cease
 restart        new managers on the same store: they must admit nothing, and write nothing
-taking over    new managers once more, and somebody comes: they must decide soon
-the end        long-running work may end: now everything that fits its queue must have had its turn
+taking over    new managers once more, and a new Workload: they must decide soon
+the end        long-running jobs may finish: now every Workload that fits its queue must have run
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from simulation.engine.faults import TROUBLES, Kill, Weather
 from simulation.engine.managers import Member
 from simulation.engine.owners import CheckController, JobController, Owners, Stage
 from simulation.engine.revisions import CHATTER, Mark, Stored, Violation
-from simulation.engine.server import Disk, Door, Server
+from simulation.engine.server import Disk, Server, WebhookState
 from simulation.engine.stored_state import LEASE_SECONDS
-from simulation.engine.users import People
+from simulation.engine.users import Users
 
 # Longer than any pause that the product makes between two tries, a lease included.
 QUIET_SECONDS: Final = 70.0
@@ -51,20 +51,20 @@ LONGEST_SECONDS: Final = 900.0
 _HOUR_SECONDS: Final = 3600.0
 _PARTS: Final = ("traits", "later traits", "world", "weather", "later weather", "server", "disk", "people", "owners")
 _PLAYERS: Final = (Owners, JobController, CheckController, Kubelet, Autoscaler)
-# Losing a lease and having no room are told as errors; here they are part of the story. Who says so, and how it begins.
+# A lost lease and a full disk are logged as errors; here they are expected. Logger and prefix of the message.
 _EXPECTED: Final = {"kubemachinery.client.leader_election": "", "kubeserver.storage.objects": "a commit failed, "}
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     violations: list[Violation] = field(default_factory=list)
     traits: frozenset[str] = frozenset()
     faults: Counter[str] = field(default_factory=Counter)
-    seen: Counter[str] = field(default_factory=Counter)  # what happened in it, so that nobody tests nothing
-    longest_wait_seconds: float = 0.0  # of somebody whom others passed though there was room for him
+    seen: Counter[str] = field(default_factory=Counter)  # what happened, so that a run without events is noticed
+    longest_wait_seconds: float = 0.0  # for which a Workload that fits was overtaken
     revisions: int = 0
     writes: int = 0  # of the managers
     kill: Kill | None = None
@@ -83,22 +83,22 @@ def run(
     also: Collection[str] = (),
     kill: Kill | None = None,
 ) -> Report:
-    """The story of a seed. The same seed tells the same story.
+    """Run a seed. The same seed gives the same run.
 
-    `weather` and `also` are for faults and traits of one's own choice. A story with a `kill` has no other faults.
+    `weather` and `also` are for faults and traits of one's own choice. A run with a `kill` has no other faults.
     """
     report = Report(seed, kill=kill)
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with _errors_told(report), contextlib.suppress(Stuck), asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            story = Story(seed, report, VirtualClock(runner.get_loop()), {} if kill else weather, also)
+        with _errors_recorded(report), contextlib.suppress(Stuck), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            simulation = SimulationRun(seed, report, VirtualClock(runner.get_loop()), {} if kill else weather, also)
             try:
-                runner.run(story.tell())
+                runner.run(simulation.execute())
             except Stuck as error:
                 runner.get_loop().set_exception_handler(lambda loop, context: None)
                 report.violations.append(Violation("L6", 0, "", f"time stands still: {error}"))
-            story.judge()
+            simulation.check_history()
     finally:
         if collecting:
             gc.enable()
@@ -106,7 +106,7 @@ def run(
 
 
 def killed_at_every_write(seed: int, step: int = 1, first: int = 1) -> Iterator[Report]:
-    """The story of a seed in fine weather, again and again: each time its manager is killed at another of its writes,
+    """Run a seed without faults, repeatedly: each time its manager is killed at another of its writes,
     once just before it and once just after."""
     writes = run(seed, {}).writes
     for write in range(first, writes + 1, step):
@@ -118,7 +118,7 @@ class _Over(Exception):
     """Something is so wrong that nothing else can be asked any more."""
 
 
-class Story:
+class SimulationRun:
     def __init__(
         self,
         seed: int,
@@ -136,7 +136,7 @@ class Story:
         self.traits = report.traits = drawn | frozenset(also)
         self.configuration = traits.configuration(self.traits, self._chances["traits"])
         self.world = setup.draw(self._chances["world"], self.traits)
-        self.deeds = user_actions.draw(self._chances["world"], self.traits, self.world)
+        self.actions = user_actions.draw(self._chances["world"], self.traits, self.world)
         self.weather = Weather.drawn(self._chances["weather"], self._chances["later weather"])
         if rates is not None:
             self.weather.rates = dict(rates)
@@ -148,17 +148,17 @@ class Story:
         self._under_way: set[asyncio.Task[None]] = set()
         self._restarting = asyncio.Lock()
 
-    # --- Telling ------------------------------------------------------------------------------------------------------
+    # --- Phases -------------------------------------------------------------------------------------------------------
 
-    async def tell(self) -> None:
+    async def execute(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="pykueue-")) if "disk" in self.traits else None
         try:
-            await self._tell(folder)
+            await self._execute(folder)
         finally:
             if folder is not None:
                 shutil.rmtree(folder)
 
-    async def _tell(self, folder: Path | None) -> None:
+    async def _execute(self, folder: Path | None) -> None:
         plugins, choices = _configured(msgspec.json.encode(self.configuration))
         self.server = Server(
             self._installed, self._clock, self._chances["server"], plugins, folder, Disk(self._chances["disk"])
@@ -171,18 +171,18 @@ class Story:
             self._clock,
             self._chances["owners"],
             self._note,
-            # A story that lasts an hour is longer than anybody waits for pods, also where nobody said so.
+            # A run of an hour exceeds every timeout for pods, also the default one.
             watches_pods="pods ready" in self.traits or "hour fast" in self.weather.rates,
         )
         played = [player(stage, self.server.history) for player in _PLAYERS]
-        people = People(self.world, self.deeds, client, self._note)
-        crews = Crews(stage, self.server.history, people.wants)
+        users = Users(self.world, self.actions, client, self._note)
+        crews = Crews(stage, self.server.history, users.wants)
         await self.server.start()
-        await people.build()
+        await users.build()
         self.members = self._drawn_members(choices)
         for member in self.members:
             member.begin()
-        acting = asyncio.create_task(people.act())
+        acting = asyncio.create_task(users.act())
         dying = asyncio.create_task(self._bring_back_killed())
         with contextlib.suppress(_Over):
             await self._chaos()
@@ -198,7 +198,7 @@ class Story:
             for member in self.members:
                 await self._restart(member)
             self.weather.counts_writes = False  # to be killed now would cost another lease
-            await self._probe(people)
+            await self._probe(users)
             await asyncio.sleep(LEASE_SECONDS)
             self.weather.counts_writes = True
             stage.long_may_end.set()
@@ -211,9 +211,9 @@ class Story:
             await player.close()
         await self.server.close()
 
-    async def _probe(self, people: People) -> None:
+    async def _probe(self, users: Users) -> None:
         try:
-            await people.probe()
+            await users.probe()
         except KubeError as error:
             self._report.violations.append(Violation("S11", 0, "", f"nothing is taken though all is well: {error}"))
             raise _Over from error
@@ -247,7 +247,7 @@ class Story:
         stage.is_calm = True
         for task in self._under_way:
             task.cancel()
-        self.server.webhooks = Door.OPEN
+        self.server.webhooks = WebhookState.OPEN
         self.server.disk.is_full = False
         for member in self.members:
             member.go_on()
@@ -344,10 +344,10 @@ class Story:
         self.server.disk.is_full = True
         self._later(seconds, lambda: setattr(self.server.disk, "is_full", False))
 
-    async def _strike_webhooks(self, door: Door) -> None:
-        self.server.webhooks = door
-        self._note(f"-- webhooks: {door.name.lower()}")
-        self._later(self.weather.rng.uniform(1.0, 10.0), lambda: setattr(self.server, "webhooks", Door.OPEN))
+    async def _strike_webhooks(self, state: WebhookState) -> None:
+        self.server.webhooks = state
+        self._note(f"-- webhooks: {state.name.lower()}")
+        self._later(self.weather.rng.uniform(1.0, 10.0), lambda: setattr(self.server, "webhooks", WebhookState.OPEN))
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         async def wait() -> None:
@@ -360,9 +360,9 @@ class Story:
 
     # --- Judging ------------------------------------------------------------------------------------------------------
 
-    def judge(self) -> None:
+    def check_history(self) -> None:
         report, history = self._report, self.server.history
-        found = checkers.judge(history.stored, self._marks, self.configuration)
+        found = checkers.check_history(history.stored, self._marks, self.configuration)
         report.violations += [
             Violation("S11", 0, about, "differs after the server came back") for about in self.server.lost
         ]
@@ -377,33 +377,33 @@ class Story:
         report.trace = sorted((*self._trace, *found.trace), key=lambda line: float(line[:9]))
 
 
-_STRIKES: Final[Mapping[str, Callable[[Story, Member], Awaitable[None]]]] = {
-    "crash": Story._strike_crash,
-    "history gone": Story._strike_history,
-    "pause": Story._strike_pause,
-    "clock set": Story._strike_clock,
-    "server killed": Story._strike_server,
-    "webhooks down": lambda story, _: story._strike_webhooks(Door.DOWN),
-    "webhooks missing": lambda story, _: story._strike_webhooks(Door.MISSING),
-    "cut off": Story._strike_cut_off,
-    "hour slow": lambda story, member: story._strike_hour(member, -_HOUR_SECONDS),
-    "hour fast": lambda story, member: story._strike_hour(member, _HOUR_SECONDS),
-    "disk full": Story._strike_disk,
+_STRIKES: Final[Mapping[str, Callable[[SimulationRun, Member], Awaitable[None]]]] = {
+    "crash": SimulationRun._strike_crash,
+    "history gone": SimulationRun._strike_history,
+    "pause": SimulationRun._strike_pause,
+    "clock set": SimulationRun._strike_clock,
+    "server killed": SimulationRun._strike_server,
+    "webhooks down": lambda simulation, _: simulation._strike_webhooks(WebhookState.DOWN),
+    "webhooks missing": lambda simulation, _: simulation._strike_webhooks(WebhookState.MISSING),
+    "cut off": SimulationRun._strike_cut_off,
+    "hour slow": lambda simulation, member: simulation._strike_hour(member, -_HOUR_SECONDS),
+    "hour fast": lambda simulation, member: simulation._strike_hour(member, _HOUR_SECONDS),
+    "disk full": SimulationRun._strike_disk,
 }
 assert _STRIKES.keys() == TROUBLES.keys()
 
 
 @lru_cache(maxsize=256)
 def _configured(configuration: bytes) -> tuple[Callable[[Find], Sequence[Hook]], ManagerOptions]:
-    """What a configuration means to the server and to its managers. Many stories share one."""
+    """The webhooks and manager options of a configuration. Many runs share one."""
     chosen = settings.load(msgspec.json.decode(configuration))
     # A manager that cannot read its objects in time ends, and its cluster starts it again; here it goes on trying.
     return managed_parts(chosen).plugins, replace(options.manager_options(chosen), sync_timeout_seconds=None)
 
 
 @contextlib.contextmanager
-def _errors_told(report: Report) -> Iterator[None]:
-    """A promise that was broken is told to the log; here it breaks the story."""
+def _errors_recorded(report: Report) -> Iterator[None]:
+    """A broken invariant is logged; here it is a violation."""
     handler = _Errors(report)
     root = logging.getLogger("pykueue")
     level, propagate = root.level, root.propagate

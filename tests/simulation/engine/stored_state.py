@@ -14,7 +14,7 @@ from simulation.engine.revisions import Stored, Tree
 
 # A change may take this long to reach a manager: it stands still, or its watch is broken.
 GRACE_SECONDS: Final = 60.0
-# Until somebody else may lead, when the one who did is gone without a word.
+# Time until another manager may lead, when the leader vanished without releasing its lease.
 LEASE_SECONDS: Final = 20.0
 _GROUP: Final = ".kueue.x-k8s.io"
 _SHAPES_TREES: Final = ("clusterqueues", "cohorts")
@@ -32,13 +32,13 @@ _KEPT: Final = (
 _REPLACES: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 _DEFERS: Final = "AfterCheckPassedOrOnDemand"
 _HOST: Final = "kubernetes.io/hostname"
-# What a pod says beside its requests that decides where it may run.
+# Fields of a pod, beside its requests, that decide where it may run.
 _CHOOSES_FLAVORS: Final = ("nodeSelector", "tolerations", "affinity", "runtimeClassName")
 
 Usage = Counter[tuple[str, Cell]]  # (ClusterQueue, what) -> thousandths
 
 
-class Life:
+class StoredWorkload:
     """One state of a Workload, in the few words that count."""
 
     __slots__ = ("checks", "conditions", "is_active", "key", "name", "reservation", "seconds", "spec", "tree", "uid")
@@ -56,7 +56,7 @@ class Life:
         self.checks: dict[str, str] = {each["name"]: each["state"] for each in status.get("admissionChecks", ())}
         self.is_active = self.spec.get("active", True) is not False
 
-    def says(self, condition: str) -> bool:
+    def has_condition(self, condition: str) -> bool:
         return bool(self.conditions.get(condition, {}).get("status") == "True")
 
     def reason(self, condition: str) -> str:
@@ -64,24 +64,24 @@ class Life:
         return found
 
     def words(self) -> object:
-        """What it has and what is true of it; not why it waits, which another manager may say in other words."""
+        """What it has and what is true of it; without the pending message, which may differ between managers."""
         return (
             self.reservation,
             self.checks,
-            [(type_, self.reason(type_)) for type_ in self.conditions if self.says(type_)],
+            [(type_, self.reason(type_)) for type_ in self.conditions if self.has_condition(type_)],
         )
 
     @property
     def holds(self) -> bool:
-        return self.says("QuotaReserved") and not self.says("Finished") and self.is_active
+        return self.has_condition("QuotaReserved") and not self.has_condition("Finished") and self.is_active
 
     @property
     def waits(self) -> bool:
-        return not self.says("QuotaReserved") and not self.says("Finished") and self.is_active
+        return not self.has_condition("QuotaReserved") and not self.has_condition("Finished") and self.is_active
 
     @property
     def is_over(self) -> bool:
-        return self.says("Finished")
+        return self.has_condition("Finished")
 
     @property
     def priority(self) -> int:
@@ -94,7 +94,7 @@ class Life:
 
     @property
     def is_strange(self) -> bool:
-        """One of those that make no sense; nobody promised it anything."""
+        """A poison object; no guarantee applies to it."""
         return self.name.startswith("poison-")
 
     @property
@@ -118,8 +118,8 @@ class Life:
 
     def done(self, pod_set: str) -> int:
         """Pods of a set that are done and that no other pod will follow."""
-        said = self.tree.get("status", {}).get("reclaimablePods", ())
-        return sum(each["count"] for each in said if each["name"] == pod_set)
+        conditions = self.tree.get("status", {}).get("reclaimablePods", ())
+        return sum(each["count"] for each in conditions if each["name"] == pod_set)
 
     def usage(self) -> Usage:
         """What it holds; pods that an elastic job has given back hold nothing, nor those that are done."""
@@ -186,21 +186,21 @@ def _placed(assignment: Tree) -> Iterator[tuple[str, int]]:
 
 
 @dataclass(slots=True)
-class Picture:
+class StoredState:
     configuration: Tree
     seconds: float = 0.0
     objects: dict[str, dict[str, Tree]] = field(default_factory=lambda: {kind: {} for kind in _KEPT})
-    lives: dict[str, Life] = field(default_factory=dict)
+    workloads: dict[str, StoredWorkload] = field(default_factory=dict)
     reserved: Usage = field(default_factory=Counter)  # what all reservations take together
     counted: Usage = field(default_factory=Counter)  # the same without those that wait for others to go
     hosts: Counter[str] = field(default_factory=Counter)  # milli CPUs on each, without those either
     trees: list[QuotaTree] = field(default_factory=lambda: [QuotaTree.read({}, {})])
     came_at: dict[str, float] = field(default_factory=dict)  # when a Workload was made
-    told_at: dict[str, float] = field(default_factory=dict)  # when it was first told whether it has quota
-    # When others first and last passed a Workload that there is room for; and the longest time that anybody was passed.
+    told_at: dict[str, float] = field(default_factory=dict)  # when QuotaReserved was first set
+    # When others first and last passed a Workload that there is room for; and the longest time that one was overtaken.
     passed: dict[str, tuple[float, float]] = field(default_factory=dict)
     longest_wait_seconds: float = 0.0
-    # Who stood before somebody that a strict queue let in: by whom and when.
+    # The Workloads before one that a strict queue admitted: by which and when.
     overtook: dict[str, tuple[str, float]] = field(default_factory=dict)
     lost_at: dict[str, float] = field(default_factory=dict)  # when a node was last seen ill, or went
     old_flavors: dict[str, list[tuple[float, Tree]]] = field(default_factory=dict)  # until when one was so
@@ -208,9 +208,9 @@ class Picture:
     submitted: dict[str, Tree] = field(default_factory=dict)  # the pod template of a job as it came, by UID
     # Where a LocalQueue led when it was last there.
     led_to: dict[str, str] = field(default_factory=dict)
-    # What was asked for and refused with a reason, by LocalQueue: those who ask for the same are not told again.
-    told: dict[str, set[bytes]] = field(default_factory=dict)
-    # When somebody made a Workload active again that had not given its quota back: what it holds then counts anew.
+    # What was asked for and refused with a reason, by LocalQueue: equal requests get no further condition.
+    reported: dict[str, set[bytes]] = field(default_factory=dict)
+    # When a Workload was activated before it released its quota: what it holds counts from then on.
     revived: dict[str, float] = field(default_factory=dict)
     # When a Workload of this job, or of this pod, was last seen admitted.
     admitted: dict[str, float] = field(default_factory=dict)
@@ -243,37 +243,37 @@ class Picture:
             self.trees.append(QuotaTree.read(self.specs("clusterqueues"), self.specs("cohorts")))
         return before, after
 
-    def read_workload(self, stored: Stored) -> tuple[Life | None, Life | None]:
+    def read_workload(self, stored: Stored) -> tuple[StoredWorkload | None, StoredWorkload | None]:
         """A Workload: before and after."""
         key = f"{stored.namespace}/{stored.name}"
-        before = self.lives.pop(key, None)
-        after = None if stored.op == "DELETED" else Life(msgspec.json.decode(stored.body), stored.seconds)
+        before = self.workloads.pop(key, None)
+        after = None if stored.op == "DELETED" else StoredWorkload(msgspec.json.decode(stored.body), stored.seconds)
         if before is not None:
             self._count(before, -1)
             if after is not None and after.priority != before.priority:
                 self.old_priorities.setdefault(before.uid, []).append((stored.seconds, before.priority))
-            if after is not None and after.holds and not before.holds and before.says("QuotaReserved"):
+            if after is not None and after.holds and not before.holds and before.has_condition("QuotaReserved"):
                 self.revived[key] = stored.seconds
         if after is not None:
-            self.lives[key] = after
+            self.workloads[key] = after
             self.came_at.setdefault(after.uid, stored.seconds)
             if "QuotaReserved" in after.conditions:
                 self.told_at.setdefault(after.uid, stored.seconds)
             self._count(after, 1)
             if after.waits and after.reason("QuotaReserved"):
-                self.told.setdefault(after.local_queue, set()).add(after.shape())
-        for life in (before, after):
-            if life is not None and life.says("Admitted"):
-                self.admitted.update(dict.fromkeys(life.owners, stored.seconds))
+                self.reported.setdefault(after.local_queue, set()).add(after.shape())
+        for workload in (before, after):
+            if workload is not None and workload.has_condition("Admitted"):
+                self.admitted.update(dict.fromkeys(workload.owners, stored.seconds))
         return before, after
 
-    def _count(self, life: Life, sign: int) -> None:
-        is_deferred = self.is_deferred(life)
-        for pair, amount in life.usage().items():
+    def _count(self, workload: StoredWorkload, sign: int) -> None:
+        is_deferred = self.is_deferred(workload)
+        for pair, amount in workload.usage().items():
             self.reserved[pair] += sign * amount
             if not is_deferred:
                 self.counted[pair] += sign * amount
-        for host, amount in life.hosts().items():
+        for host, amount in workload.hosts().items():
             if not is_deferred:
                 self.hosts[host] += sign * amount
 
@@ -281,25 +281,25 @@ class Picture:
         """What came back with those who were made active again, which no manager can have foreseen."""
         found: Usage = Counter()
         for key, seconds in self.revived.items():
-            life = self.lives.get(key)
-            if life is not None and seconds >= self.seconds - GRACE_SECONDS and not self.is_deferred(life):
-                found.update(life.usage())
+            workload = self.workloads.get(key)
+            if workload is not None and seconds >= self.seconds - GRACE_SECONDS and not self.is_deferred(workload):
+                found.update(workload.usage())
         return found
 
     def overtaken(self) -> Usage:
         """What slices hold whose successors hold quota too: it is the same, and about to be given back."""
         found: Usage = Counter()
-        for life in self.lives.values():
-            old = self.lives.get(life.replaces) if life.replaces and life.holds else None
+        for workload in self.workloads.values():
+            old = self.workloads.get(workload.replaces) if workload.replaces and workload.holds else None
             if old is not None:
                 found.update(old.usage())
         return found
 
-    def is_deferred(self, life: Life) -> bool:
+    def is_deferred(self, workload: StoredWorkload) -> bool:
         """Whether it may hold what others have not given back yet: it is not admitted before they have (KEP-993)."""
         checks = self.objects["admissionchecks"]
-        return not life.says("Admitted") and any(
-            checks.get(f"/{name}", {"spec": {}})["spec"].get("preemptionPolicy") == _DEFERS for name in life.checks
+        return not workload.has_condition("Admitted") and any(
+            checks.get(f"/{name}", {"spec": {}})["spec"].get("preemptionPolicy") == _DEFERS for name in workload.checks
         )
 
     def specs(self, kind: str) -> dict[str, Tree]:
@@ -311,16 +311,16 @@ class Picture:
 
     # --- Questions ----------------------------------------------------------------------------------------------------
 
-    def queue_of(self, life: Life) -> str | None:
+    def queue_of(self, workload: StoredWorkload) -> str | None:
         """The ClusterQueue that a Workload waits for; None while something on the way there is stopped or missing."""
-        local_queue = self.objects["localqueues"].get(life.local_queue)
+        local_queue = self.objects["localqueues"].get(workload.local_queue)
         if local_queue is None or not _works(local_queue):
             return None
         name: str = local_queue["spec"]["clusterQueue"]
         queue = self.objects["clusterqueues"].get(f"/{name}")
         if queue is None or not _works(queue) or Place("queue", name) in self.trees[-1].lost:
             return None
-        if not self.takes(queue, life.tree["metadata"]["namespace"]):
+        if not self.takes(queue, workload.tree["metadata"]["namespace"]):
             return None
         listed = queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", ())
         checks = [self.objects["admissionchecks"].get(f"/{rule['name']}") for rule in listed]
@@ -335,35 +335,35 @@ class Picture:
         labels = self.objects["namespaces"].get(f"/{namespace}", {"metadata": {}})["metadata"].get("labels", {})
         return bool(wanted.items() <= labels.items())
 
-    def fits_instead(self, life: Life, queue: str, other: Life) -> bool:
-        """Whether there would be room for it, had the other not been let in."""
+    def fits_instead(self, workload: StoredWorkload, queue: str, other: StoredWorkload) -> bool:
+        """Whether it would fit without the admission of the other."""
         self._count(other, -1)
         try:
-            return self.fits(life, queue)
+            return self.fits(workload, queue)
         finally:
             self._count(other, 1)
 
-    def fits(self, life: Life, queue: str) -> bool:
-        """Whether there is room for it now, without anybody giving way. A pod set is never split over flavors.
+    def fits(self, workload: StoredWorkload, queue: str) -> bool:
+        """Whether it fits now, without preemption. A pod set is never split over flavors.
 
         Pod sets are given flavors one after the other. So of several it is only certain that they fit when there is one
         flavor that would do for all: whichever of them takes another leaves that much more of it.
         """
         groups = self.trees[-1].groups(queue)
         asked: Counter[str] = Counter()
-        for pod_set, count in life.least():
+        for pod_set, count in workload.least():
             asked.update({resource: amount * count for resource, amount in asked_by_pod(pod_set).items()})
         declared = {resource for group in groups for resource in group["coveredResources"]}
         if not all(resource in declared or self.is_free(resource, queue) for resource in asked):
             return False
         return all(
-            any(self._has_room(life, queue, flavor["name"], wanted) for flavor in group["flavors"])
+            any(self._has_room(workload, queue, flavor["name"], wanted) for flavor in group["flavors"])
             for group in groups
             if (wanted := {name: asked[name] for name in group["coveredResources"] if asked[name]})
         )
 
-    def _has_room(self, life: Life, queue: str, flavor: str, asked: Mapping[str, int]) -> bool:
-        tree, pod_sets = self.trees[-1], list(life.least())
+    def _has_room(self, workload: StoredWorkload, queue: str, flavor: str, asked: Mapping[str, int]) -> bool:
+        tree, pod_sets = self.trees[-1], list(workload.least())
         if not all(_suits(self.flavor(flavor), pod_set) for pod_set, _ in pod_sets):
             return False
         if any(amount > tree.available(queue, Cell(flavor, name), self.reserved) for name, amount in asked.items()):
@@ -379,13 +379,13 @@ class Picture:
         lately = [spec for until, spec in known if until >= self.seconds - GRACE_SECONDS]
         return any(_suits(spec, pod_set) for spec in (self.flavor(flavor), *lately))
 
-    def priorities(self, life: Life) -> list[int]:
+    def priorities(self, workload: StoredWorkload) -> list[int]:
         """Every priority that a manager could take for the Workload's."""
-        known = self.old_priorities.get(life.uid, ())
-        return [life.priority, *(priority for until, priority in known if until >= self.seconds - GRACE_SECONDS)]
+        known = self.old_priorities.get(workload.uid, ())
+        return [workload.priority, *(priority for until, priority in known if until >= self.seconds - GRACE_SECONDS)]
 
-    def with_uid(self, uid: str) -> Life | None:
-        return next((life for life in self.lives.values() if life.uid == uid), None)
+    def with_uid(self, uid: str) -> StoredWorkload | None:
+        return next((workload for workload in self.workloads.values() if workload.uid == uid), None)
 
     def flavor(self, name: str) -> Tree:
         found: Tree = self.objects["resourceflavors"].get(f"/{name}", {}).get("spec", {})
@@ -394,21 +394,21 @@ class Picture:
     def _has_nodes(self, flavor: str) -> bool:
         return "topologyName" in self.flavor(flavor)
 
-    def waits_for_room_on_nodes(self, life: Life) -> bool:
+    def waits_for_room_on_nodes(self, workload: StoredWorkload) -> bool:
         """Whether it has quota for pods that find no place yet; it is looked for once the other checks have passed."""
-        pod_sets = {each["name"]: each for each in life.spec["podSets"]}
-        for given in (life.reservation or {}).get("podSetAssignments", ()):
+        pod_sets = {each["name"]: each for each in workload.spec["podSets"]}
+        for given in (workload.reservation or {}).get("podSetAssignments", ()):
             pod_set = pod_sets[given["name"]]
             asked = (given["count"], asked_by_pod(pod_set)["cpu"], given["flavors"]["cpu"])
             is_pending = given.get("delayedTopologyRequest") == "Pending"
-            if is_pending and (life.is_strange or not self._can_be_placed(pod_set, *asked)):
+            if is_pending and (workload.is_strange or not self._can_be_placed(pod_set, *asked)):
                 return True
         return False
 
     def is_free(self, resource: str, queue: str) -> bool:
         """Whether quota does not ask for a resource that the queue does not declare (KEP-5800, KEP-7513)."""
-        said = self.configuration.get("resources", {}).get("quotaCheck")
-        if self.gates.get("QuotaCheck") and said == "OnlyDeclared":
+        conditions = self.configuration.get("resources", {}).get("quotaCheck")
+        if self.gates.get("QuotaCheck") and conditions == "OnlyDeclared":
             return True
         spec = self.specs("clusterqueues").get(queue, {})
         prefixes = (
@@ -444,11 +444,11 @@ def _works(queue: Tree) -> bool:
 
 def is_well(node: Tree) -> bool:
     """Whether pods may run there."""
-    said = node.get("status", {}).get("conditions", ())
-    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in said)
+    conditions = node.get("status", {}).get("conditions", ())
+    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
     return is_ready and not node["spec"].get("taints")
 
 
 def _is_active(tree: Tree) -> bool:
-    said: list[Any] = tree.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Active" and each["status"] == "True" for each in said)
+    conditions: list[Any] = tree.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Active" and each["status"] == "True" for each in conditions)

@@ -1,7 +1,7 @@
-"""What kind of story it is: which features its world uses, which gates are on, and how the manager is configured.
+"""The traits of a run: the features it uses, its gates, and the configuration of the manager.
 
-A trait is a row of `TRAITS` with how many stories in a hundred have it; the seed picks. A gate of a proposal is on in
-half of the stories, whether or not their worlds use its field: off, the field must do nothing.
+A trait is a row of `TRAITS` with percentage of runs that have it; the seed picks. A gate of a proposal is on in
+half of the runs, whether or not their objects use its field: off, the field must do nothing.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from typing import Final
 
 from simulation.engine.revisions import Tree
 
-# trait -> how many stories in a hundred have it
+# trait -> percentage of runs that have it
 _FIRST: Final[Mapping[str, int]] = {
     "jobs": 50,  # most work comes as batch/v1 Jobs instead of bare Workloads
-    "checks": 30,  # queues have admission checks, and somebody plays their controller
+    "checks": 30,  # queues have admission checks, and a simulated controller
     "deferred preemptions": 50,  # some checks want preemptions to wait for them (KEP-993)
     "fair sharing": 20,
     "admission fair sharing": 12,
     "topology": 15,  # one flavor has nodes
     "pods ready": 20,  # pods that do not come up cost a Workload its place
-    "one at a time": 30,  # and nobody else is admitted before they are (blockAdmission)
+    "one at a time": 30,  # and no other Workload is admitted before they are (blockAdmission)
     "limited time": 15,  # some work may run only so long
     "partial": 15,  # some work is content with fewer pods
     "rush": 10,  # many come at once, so that whatever is free is taken at once
-    "meddling": 15,  # people never stop changing things
+    "meddling": 15,  # users change objects all the time
     "two managers": 25,
     "disk": 10,  # the server keeps its objects in SQLite
-    "poison": 20,  # objects that make no sense, and must stop nobody else
+    "poison": 20,  # objects that make no sense, and must not stop others
     "default queues": 20,  # ClusterQueues ask for LocalQueues in the namespaces they select (KEP-7610)
     "unnamed jobs": 20,  # Jobs that name no queue (KEP-3589)
     "excluded resources": 20,  # ClusterQueues leave resources out (KEP-5800)
     "undeclared resources": 20,  # work asks for what queues do not declare (KEP-7513)
 }
-# These came later, and are drawn from a chance of their own: so the stories of old seeds stayed what they were.
+# These came later, and are drawn from an rng of their own, so that old seeds keep their runs.
 LATER: Final[Mapping[str, int]] = {
     "pods": 4,  # some work comes as plain pods and groups of pods
     "elastic": 6,  # some Jobs grow and shrink while they wait and run
-    "provisioning": 12,  # a check asks an autoscaler for nodes, which is played too
+    "provisioning": 12,  # a check asks an autoscaler for nodes, which is simulated too
     "node failures": 30,  # nodes go, fall ill and come back
     "churn": 2,  # small work keeps coming long after the faults are over
     "rebuilding": 12,  # cohorts, limits, flavors, policies and namespaces are changed under those who wait
-    "by hand": 8,  # people start and stop Jobs themselves, and take Workloads away from them
+    "by hand": 8,  # users start and stop Jobs themselves, and delete their Workloads
     "piecemeal": 12,  # pods of Jobs are done one after the other, and some Jobs fail
     "several groups": 8,  # queues have memory beside CPUs, of the same flavors or of others; some work has two pod sets
-    "taints": 8,  # flavors have labels and taints, which people change; some work asks for these, or stands them
+    "taints": 8,  # flavors have labels and taints, which users change; some work asks for these, or stands them
     "retention": 8,  # what is done, or was given up, is deleted after some seconds
-    "prebuilt": 8,  # people make the Workloads of some Jobs themselves: before, after, wrong or never
+    "prebuilt": 8,  # users create the Workloads of some Jobs: before, after, wrong or never
     "alpha gates": 25,  # gates of the scheduler are on that are off by default
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
@@ -70,7 +70,7 @@ GATES: Final = (
     "QuotaCheck",
 )
 
-# Gates that are off by default, on in stories with the trait "alpha gates".
+# Gates that are off by default, on in runs with the trait "alpha gates".
 ALPHA_GATES: Final = (
     "ConcurrentAdmission",
     "ElasticJobsViaWorkloadSlicesWithTAS",

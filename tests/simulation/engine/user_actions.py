@@ -1,4 +1,4 @@
-"""What people do to a world while its story goes on, drawn from the seed.
+"""What users do during a run, drawn from the seed.
 
 A deed is a row of `DEEDS`, by weight; those that only some traits have stand in tables of their own.
 """
@@ -32,8 +32,8 @@ OPEN: Final = "example.com/open"
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """What somebody does at some time."""
+class UserAction:
+    """An action of a user at a time."""
 
     at: float
     verb: str
@@ -60,12 +60,12 @@ class _Drawing:
         self.later = round(self.at + rng.uniform(0.5, 10.0), 3)
 
     def soon_or_last(self, at: float) -> float:
-        """Then; or when all else is quiet, so that nothing else wakes those whom it concerns."""
+        """Then; or when all else is quiet, so that nothing else requeues the Workloads concerned."""
         return self.rng.choice((at, round(CHAOS_SECONDS + self.rng.uniform(5.0, 30.0), 3)))
 
-    def changed(self, spec: Tree) -> Deed:
+    def changed(self, spec: Tree) -> UserAction:
         """The queue is another one from then on."""
-        return Deed(self.soon_or_last(self.later), "change", self.queue_name, ("ClusterQueue", {"spec": spec}))
+        return UserAction(self.soon_or_last(self.later), "change", self.queue_name, ("ClusterQueue", {"spec": spec}))
 
     @property
     def cohort_names(self) -> list[str]:
@@ -78,11 +78,11 @@ class _Drawing:
         return found
 
 
-Drawn: TypeAlias = Callable[[_Drawing], Iterator[Deed]]
+Drawn: TypeAlias = Callable[[_Drawing], Iterator[UserAction]]
 
 
-def draw(rng: random.Random, traits: Traits, world: World) -> list[Deed]:
-    found: list[Deed] = []
+def draw(rng: random.Random, traits: Traits, world: World) -> list[UserAction]:
+    found: list[UserAction] = []
     for _ in range(rng.randint(10, 20) if "meddling" in traits else rng.randint(0, 6)):
         found += _any_of(DEEDS, rng, world)
     found += _scaling(rng, world)
@@ -91,59 +91,59 @@ def draw(rng: random.Random, traits: Traits, world: World) -> list[Deed]:
     found += _made(rng, world)
     if "poison" in traits:
         for tree in rng.sample(POISON, rng.randint(1, 3)):
-            found.append(Deed(round(rng.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
+            found.append(UserAction(round(rng.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
     for trait, table in LATER.items():
         for _ in range(rng.randint(2, 6) if trait in traits else 0):
             found += _any_of(table, rng, world)
-    return sorted(found, key=lambda deed: deed.at)
+    return sorted(found, key=lambda action: action.at)
 
 
-def _any_of(table: Mapping[str, tuple[int, Drawn]], rng: random.Random, world: World) -> Iterator[Deed]:
+def _any_of(table: Mapping[str, tuple[int, Drawn]], rng: random.Random, world: World) -> Iterator[UserAction]:
     _, drawn = rng.choices(list(table.values()), [weight for weight, _ in table.values()])[0]
     return drawn(_Drawing(rng, world))
 
 
-# --- Anybody ----------------------------------------------------------------------------------------------------------
+# --- Any user --------------------------------------------------------------------------------------------------------
 
 
-def _stop(draw: _Drawing) -> Iterator[Deed]:
+def _stop(draw: _Drawing) -> Iterator[UserAction]:
     policy, kind = draw.rng.choice(("Hold", "HoldAndDrain")), draw.rng.choice(("ClusterQueue", "LocalQueue"))
-    yield Deed(draw.at, "stop", draw.queue_name, (kind, policy))
-    yield Deed(draw.later, "stop", draw.queue_name, (kind, "None"))
+    yield UserAction(draw.at, "stop", draw.queue_name, (kind, policy))
+    yield UserAction(draw.later, "stop", draw.queue_name, (kind, "None"))
 
 
-def _recreate_work(draw: _Drawing) -> Iterator[Deed]:
-    yield Deed(draw.at, "delete", draw.plan.name)
-    yield Deed(draw.at, "create", draw.plan.name)
+def _recreate_work(draw: _Drawing) -> Iterator[UserAction]:
+    yield UserAction(draw.at, "delete", draw.plan.name)
+    yield UserAction(draw.at, "create", draw.plan.name)
 
 
-def _deactivate(draw: _Drawing) -> Iterator[Deed]:
-    yield Deed(draw.at, "activate", draw.plan.name, False)
-    yield Deed(draw.later, "activate", draw.plan.name, True)
+def _deactivate(draw: _Drawing) -> Iterator[UserAction]:
+    yield UserAction(draw.at, "activate", draw.plan.name, False)
+    yield UserAction(draw.later, "activate", draw.plan.name, True)
 
 
-def _recreate_queue(draw: _Drawing) -> Iterator[Deed]:
+def _recreate_queue(draw: _Drawing) -> Iterator[UserAction]:
     """Gone at some time, and there again later: with other quota, and perhaps in another cohort."""
     kind = draw.rng.choice(("ClusterQueue", "LocalQueue"))
     tree = draw.queue
     if kind == "LocalQueue":
         tree = thing("LocalQueue", draw.queue_name, {"clusterQueue": draw.queue_name}, NAMESPACE)
-    yield Deed(draw.at, "remove", draw.queue_name, kind)
-    yield Deed(draw.later, "bring back", draw.queue_name, tree)
+    yield UserAction(draw.at, "remove", draw.queue_name, kind)
+    yield UserAction(draw.later, "bring back", draw.queue_name, tree)
 
 
-def _move(draw: _Drawing) -> Iterator[Deed]:
+def _move(draw: _Drawing) -> Iterator[UserAction]:
     if draw.cohorts:
-        yield Deed(draw.at, "move", draw.queue_name, draw.rng.choice(("", *draw.cohort_names)))
+        yield UserAction(draw.at, "move", draw.queue_name, draw.rng.choice(("", *draw.cohort_names)))
 
 
-def _cohort(draw: _Drawing) -> Iterator[Deed]:
+def _cohort(draw: _Drawing) -> Iterator[UserAction]:
     """Its own quota changes."""
     if draw.cohorts:
         name = draw.rng.choice(draw.cohort_names)
         amount = str(draw.rng.randint(0, 8))
         groups = [{**group, "flavors": [_just(amount, flavor) for flavor in group["flavors"]]} for group in draw.groups]
-        yield Deed(draw.at, "cohort", name, groups)
+        yield UserAction(draw.at, "cohort", name, groups)
 
 
 def _just(amount: str, flavor: Tree) -> Tree:
@@ -152,43 +152,43 @@ def _just(amount: str, flavor: Tree) -> Tree:
     return {"name": flavor["name"], "resources": quotas}
 
 
-def _check(draw: _Drawing) -> Iterator[Deed]:
+def _check(draw: _Drawing) -> Iterator[UserAction]:
     """Its controller is gone for a while."""
     if draw.checks:
         name = draw.rng.choice(draw.checks)
-        yield Deed(draw.at, "check", name, False)
-        yield Deed(draw.later, "check", name, True)
+        yield UserAction(draw.at, "check", name, False)
+        yield UserAction(draw.later, "check", name, True)
 
 
-# What people do -> how often among ten deeds or so, and how. What they stop or remove comes back, so that everybody's
+# Action -> weight among about ten actions, and how it is drawn. What is stopped or removed comes back, so that every
 # turn comes.
 DEEDS: Final[Mapping[str, tuple[int, Drawn]]] = {
-    "delete": (2, lambda draw: iter((Deed(draw.at, "delete", draw.plan.name),))),
+    "delete": (2, lambda draw: iter((UserAction(draw.at, "delete", draw.plan.name),))),
     "recreate": (1, _recreate_work),
-    "touch": (1, lambda draw: iter((Deed(draw.at, "touch", draw.plan.name),))),
-    "priority": (2, lambda draw: iter((Deed(draw.at, "priority", draw.plan.name, draw.rng.randint(0, 3)),))),
+    "touch": (1, lambda draw: iter((UserAction(draw.at, "touch", draw.plan.name),))),
+    "priority": (2, lambda draw: iter((UserAction(draw.at, "priority", draw.plan.name, draw.rng.randint(0, 3)),))),
     "deactivate": (1, _deactivate),
     "stop": (2, _stop),
-    "quota": (3, lambda draw: iter((Deed(draw.at, "quota", draw.queue_name, draw.rng.randint(1, 10)),))),
+    "quota": (3, lambda draw: iter((UserAction(draw.at, "quota", draw.queue_name, draw.rng.randint(1, 10)),))),
     "queue": (1, _recreate_queue),
     "move": (2, _move),
     "cohort": (1, _cohort),
     "check": (1, _check),
-    "send elsewhere": (1, lambda draw: iter((Deed(draw.at, "send elsewhere", draw.plan.name, draw.queue_name),))),
+    "send elsewhere": (1, lambda draw: iter((UserAction(draw.at, "send elsewhere", draw.plan.name, draw.queue_name),))),
 }
 
 
 # --- Those who rebuild ------------------------------------------------------------------------------------------------
 
 
-def _for_a_while(draw: _Drawing, kind: str, tree: Tree, field: str, value: Any) -> Iterator[Deed]:
+def _for_a_while(draw: _Drawing, kind: str, tree: Tree, field: str, value: Any) -> Iterator[UserAction]:
     """A field of an object is another one, and later what it was."""
     name = name_of(tree)
-    yield Deed(draw.at, "change", name, (kind, {"spec": {field: value}}))
-    yield Deed(draw.soon_or_last(draw.later), "change", name, (kind, {"spec": {field: tree["spec"].get(field)}}))
+    yield UserAction(draw.at, "change", name, (kind, {"spec": {field: value}}))
+    yield UserAction(draw.soon_or_last(draw.later), "change", name, (kind, {"spec": {field: tree["spec"].get(field)}}))
 
 
-def _reparent(draw: _Drawing) -> Iterator[Deed]:
+def _reparent(draw: _Drawing) -> Iterator[UserAction]:
     """A cohort goes under another one, perhaps one of its own children, which makes a circle; or under none."""
     if draw.cohorts:
         cohort = draw.rng.choice(draw.cohorts)
@@ -196,16 +196,16 @@ def _reparent(draw: _Drawing) -> Iterator[Deed]:
         yield from _for_a_while(draw, "Cohort", cohort, "parentName", draw.rng.choice((None, *others)))
 
 
-def _recreate_cohort(draw: _Drawing) -> Iterator[Deed]:
+def _recreate_cohort(draw: _Drawing) -> Iterator[UserAction]:
     """Those in it stay together without it, and without what it had."""
     if draw.cohorts:
         cohort = draw.rng.choice(draw.cohorts)
-        yield Deed(draw.at, "remove", name_of(cohort), "Cohort")
-        yield Deed(draw.soon_or_last(draw.later), "bring back", name_of(cohort), cohort)
+        yield UserAction(draw.at, "remove", name_of(cohort), "Cohort")
+        yield UserAction(draw.soon_or_last(draw.later), "bring back", name_of(cohort), cohort)
 
 
-def _other_flavors(draw: _Drawing) -> Iterator[Deed]:
-    """A flavor is left out, or is one that nobody has heard of."""
+def _other_flavors(draw: _Drawing) -> Iterator[UserAction]:
+    """A flavor is left out, or does not exist."""
     first, *others = draw.groups
     flavors = first["flavors"]
     kept, unknown = flavors[:-1], {**flavors[-1], "name": "flavor-unheard"}
@@ -214,7 +214,7 @@ def _other_flavors(draw: _Drawing) -> Iterator[Deed]:
     yield from _for_a_while(draw, "ClusterQueue", draw.queue, "resourceGroups", groups)
 
 
-def _other_limits(draw: _Drawing) -> Iterator[Deed]:
+def _other_limits(draw: _Drawing) -> Iterator[UserAction]:
     in_cohort = "cohortName" in draw.queue["spec"]
     groups = [
         quota_group(
@@ -230,23 +230,23 @@ def _other_limits(draw: _Drawing) -> Iterator[Deed]:
     yield draw.changed({"resourceGroups": groups})
 
 
-def _other_policy(draw: _Drawing) -> Iterator[Deed]:
+def _other_policy(draw: _Drawing) -> Iterator[UserAction]:
     policy: Tree = {"borrowWithinCohort": None, **preemption(draw.rng, in_cohort="cohortName" in draw.queue["spec"])}
     yield draw.changed({"preemption": policy})
 
 
-def _other_checks(draw: _Drawing) -> Iterator[Deed]:
+def _other_checks(draw: _Drawing) -> Iterator[UserAction]:
     rules = [{"name": name} for name in draw.checks if draw.rng.random() < 0.3]
     asked = {"admissionChecks": rules} if rules else None
     yield from _for_a_while(draw, "ClusterQueue", draw.queue, "admissionChecksStrategy", asked)
 
 
-def _closed_namespace(draw: _Drawing) -> Iterator[Deed]:
+def _closed_namespace(draw: _Drawing) -> Iterator[UserAction]:
     """A queue takes only those whose namespace is open, and ours is not for a while."""
     chosen = {"matchLabels": {OPEN: "yes"}}
-    yield Deed(draw.at, "change", draw.queue_name, ("ClusterQueue", {"spec": {"namespaceSelector": chosen}}))
+    yield UserAction(draw.at, "change", draw.queue_name, ("ClusterQueue", {"spec": {"namespaceSelector": chosen}}))
     for at, value in ((draw.at, None), (draw.soon_or_last(draw.later), "yes")):
-        yield Deed(at, "change", NAMESPACE, ("Namespace", {"metadata": {"labels": {OPEN: value}}}))
+        yield UserAction(at, "change", NAMESPACE, ("Namespace", {"metadata": {"labels": {OPEN: value}}}))
 
 
 _REBUILDING: Final[Mapping[str, tuple[int, Drawn]]] = {
@@ -264,13 +264,13 @@ _REBUILDING: Final[Mapping[str, tuple[int, Drawn]]] = {
 
 
 def _once_it_is_there(verb: str, argument: Any = None) -> Drawn:
-    def drawn(draw: _Drawing) -> Iterator[Deed]:
+    def drawn(draw: _Drawing) -> Iterator[UserAction]:
         # Mostly those who do not come to their end before all is quiet. The pods of an elastic one have a gate of their
-        # own, which is not played: that it is not suspended says nothing.
+        # own, which is not simulated: that it is not suspended has no meaning.
         jobs = [plan for plan in draw.plans if plan.kind == "Job" and not plan.is_elastic]
         plan = draw.rng.choices(jobs, [4 if plan.is_long else 1 for plan in jobs])[0]
         at = round(draw.rng.uniform(plan.at, CHAOS_SECONDS), 3)
-        yield Deed(draw.soon_or_last(at), verb, plan.name, argument)
+        yield UserAction(draw.soon_or_last(at), verb, plan.name, argument)
 
     return drawn
 
@@ -286,16 +286,16 @@ _BY_HAND: Final[Mapping[str, tuple[int, Drawn]]] = {
 # --- Those who look after nodes ---------------------------------------------------------------------------------------
 
 
-def _other_taints(draw: _Drawing) -> Iterator[Deed]:
+def _other_taints(draw: _Drawing) -> Iterator[UserAction]:
     """A flavor is tainted, and later it is not."""
     name = name_of(draw.rng.choice(draw.flavors))
     for at, taints in ((draw.at, [TAINT]), (draw.soon_or_last(draw.later), None)):
-        yield Deed(at, "change", name, ("ResourceFlavor", {"spec": {"nodeTaints": taints}}))
+        yield UserAction(at, "change", name, ("ResourceFlavor", {"spec": {"nodeTaints": taints}}))
 
 
 _TAINTING: Final[Mapping[str, tuple[int, Drawn]]] = {"taints": (1, _other_taints)}
 
-# What only the stories of a trait have, beside everything else.
+# What only the runs of a trait have, beside everything else.
 LATER: Final[Mapping[str, Mapping[str, tuple[int, Drawn]]]] = {
     "rebuilding": _REBUILDING,
     "by hand": _BY_HAND,
@@ -306,29 +306,29 @@ LATER: Final[Mapping[str, Mapping[str, tuple[int, Drawn]]]] = {
 # --- Work that changes its size, and nodes ----------------------------------------------------------------------------
 
 
-def _scaling(rng: random.Random, world: World) -> Iterator[Deed]:
+def _scaling(rng: random.Random, world: World) -> Iterator[UserAction]:
     elastic = [plan for plan in world.plans if plan.is_elastic]
     for _ in range(rng.randint(2, 6) if elastic else 0):
         plan: Plan = rng.choice(elastic)
         at = round(rng.uniform(plan.at, CHAOS_SECONDS), 3)
-        yield Deed(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
+        yield UserAction(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
 
 
-def _made(rng: random.Random, world: World) -> Iterator[Deed]:
+def _made(rng: random.Random, world: World) -> Iterator[UserAction]:
     """Mostly the Workload of a Job is made around the time when that comes, sometimes long after, sometimes never."""
     for plan in world.plans:
         if plan.prebuilt == f"{plan.name}-made" and rng.random() < 0.85:
             late = CHAOS_SECONDS + rng.uniform(5.0, 30.0)
             at = rng.choice((plan.at + rng.uniform(-5.0, 5.0), late))
-            yield Deed(round(max(0.0, at), 3), "make workload", plan.name, rng.random() < 0.15)
+            yield UserAction(round(max(0.0, at), 3), "make workload", plan.name, rng.random() < 0.15)
 
 
-def _failures(rng: random.Random) -> Iterator[Deed]:
+def _failures(rng: random.Random) -> Iterator[UserAction]:
     for number in rng.sample(range(NODES), rng.randint(1, 2)):
         at, name = round(rng.uniform(5.0, CHAOS_SECONDS), 3), f"node-{number}"
-        yield Deed(at, "lose node", name, rng.choice(("gone", "ill", "tainted")))
+        yield UserAction(at, "lose node", name, rng.choice(("gone", "ill", "tainted")))
         if rng.random() < 0.6:
-            yield Deed(round(at + rng.uniform(0.5, 20.0), 3), "mend node", name)
+            yield UserAction(round(at + rng.uniform(0.5, 20.0), 3), "mend node", name)
 
 
 # --- Poison -----------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def _poison_work(name: str, queue: str, requests: Tree, **more: Any) -> Tree:
     return thing("Workload", f"poison-{name}", spec, NAMESPACE)
 
 
-# Objects that a server takes and nobody can make sense of.
+# Poison objects: a server accepts them, and no controller can use them.
 POISON: Final = (
     thing("Cohort", "poison-chicken", {"parentName": "poison-egg"}),
     thing("Cohort", "poison-egg", {"parentName": "poison-chicken"}),

@@ -1,4 +1,4 @@
-"""The people of a story: they build the world, submit work, and change their minds."""
+"""The users of a run: they create queues, submit jobs, and change objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykueue.api import registry
 from simulation.engine import setup
 from simulation.engine.revisions import BY_HAND, Tree
 from simulation.engine.setup import NAMESPACE, Plan, World
-from simulation.engine.user_actions import Deed
+from simulation.engine.user_actions import UserAction
 
 _WAIT_TO_RETURN_SECONDS: Final = 1.0
 
@@ -26,15 +26,17 @@ def kind_of(name: str) -> Kind:
     return row
 
 
-class People:
-    def __init__(self, world: World, deeds: Sequence[Deed], client: ApiClient, tell: Callable[[str], None]) -> None:
+class Users:
+    def __init__(
+        self, world: World, actions: Sequence[UserAction], client: ApiClient, log_line: Callable[[str], None]
+    ) -> None:
         self._world = world
-        self._deeds = deeds
+        self._deeds = actions
         self._plans = {plan.name: plan for plan in world.plans}
         self._client = client
-        self._tell = tell
+        self._tell = log_line
         self._returning: list[asyncio.Task[None]] = []
-        # Plans whose pods are to be there, and are made anew by `cluster.Crews` when they go too early.
+        # Plans whose pods are to be there, and are replaced by `cluster.Crews` when they are deleted too early.
         self.wants: set[str] = set()
 
     async def build(self) -> None:
@@ -42,17 +44,17 @@ class People:
             await self._create(tree)
 
     async def act(self) -> None:
-        """Everything that people do, at its time."""
-        coming = [Deed(plan.at, "create", plan.name) for plan in self._world.plans]
-        for deed in sorted((*coming, *self._deeds), key=lambda deed: deed.at):
-            await asyncio.sleep(max(0.0, deed.at - asyncio.get_running_loop().time()))
-            about = "" if deed.argument is None or isinstance(deed.argument, dict) else f" {deed.argument}"
+        """Every action, at its time."""
+        coming = [UserAction(plan.at, "create", plan.name) for plan in self._world.plans]
+        for action in sorted((*coming, *self._deeds), key=lambda action: action.at):
+            await asyncio.sleep(max(0.0, action.at - asyncio.get_running_loop().time()))
+            about = "" if action.argument is None or isinstance(action.argument, dict) else f" {action.argument}"
             try:
-                await _VERBS[deed.verb](self, deed)
-                self._tell(f"{deed.verb} {deed.name}{about}")
+                await _VERBS[action.verb](self, action)
+                self._tell(f"{action.verb} {action.name}{about}")
             except KubeError as error:
-                # People meet refusals too: what they wanted to change is gone, or may not be changed now.
-                self._tell(f"{deed.verb} {deed.name}{about}: refused: {error}")
+                # Users get refusals too: the object is deleted, or may not be changed now.
+                self._tell(f"{action.verb} {action.name}{about}: refused: {error}")
         await asyncio.gather(*self._returning)
 
     async def probe(self) -> None:
@@ -60,14 +62,14 @@ class People:
 
     # --- Work ---------------------------------------------------------------------------------------------------------
 
-    async def _submit(self, deed: Deed) -> None:
-        for tree in setup.manifests(self._plans[deed.name]):
+    async def _submit(self, action: UserAction) -> None:
+        for tree in setup.manifests(self._plans[action.name]):
             await self._create(tree)
-        self.wants.add(deed.name)
+        self.wants.add(action.name)
 
-    async def _delete(self, deed: Deed) -> None:
-        plan = self._plans[deed.name]
-        self.wants.discard(deed.name)
+    async def _delete(self, action: UserAction) -> None:
+        plan = self._plans[action.name]
+        self.wants.discard(action.name)
         for name in await self._names(plan):
             await self._client.delete(kind_of(plan.kind), name, plan.namespace)
         if plan.kind == "Pod" and plan.count > 1:
@@ -83,24 +85,24 @@ class People:
             if each["metadata"]["labels"].get(setup.PLAN) == plan.name
         ]
 
-    async def _touch(self, deed: Deed) -> None:
-        await self._patch_work(deed.name, {"metadata": {"labels": {"touched": f"at-{deed.at}"}}})
+    async def _touch(self, action: UserAction) -> None:
+        await self._patch_work(action.name, {"metadata": {"labels": {"touched": f"at-{action.at}"}}})
 
-    async def _priority(self, deed: Deed) -> None:
-        if self._plans[deed.name].kind == "Workload":
-            await self._patch_work(deed.name, {"spec": {"priority": deed.argument}})
+    async def _priority(self, action: UserAction) -> None:
+        if self._plans[action.name].kind == "Workload":
+            await self._patch_work(action.name, {"spec": {"priority": action.argument}})
         else:
-            labels = {"kueue.x-k8s.io/priority-class": f"class-{deed.argument}"}
-            await self._patch_work(deed.name, {"metadata": {"labels": labels}})
+            labels = {"kueue.x-k8s.io/priority-class": f"class-{action.argument}"}
+            await self._patch_work(action.name, {"metadata": {"labels": labels}})
 
-    async def _activate(self, deed: Deed) -> None:
+    async def _activate(self, action: UserAction) -> None:
         """Through the Workload; that of a Job or of pods is found by its owners."""
-        plan = self._plans[deed.name]
+        plan = self._plans[action.name]
         if plan.kind == "Workload":
-            await self._patch_work(deed.name, {"spec": {"active": deed.argument}})
+            await self._patch_work(action.name, {"spec": {"active": action.argument}})
             return
         for name in await self._workloads_of(plan):
-            await self._patch("Workload", name, {"spec": {"active": deed.argument}})
+            await self._patch("Workload", name, {"spec": {"active": action.argument}})
 
     async def _workloads_of(self, plan: Plan) -> list[str]:
         names = await self._names(plan)
@@ -110,15 +112,15 @@ class People:
             if any(owner["name"] in names for owner in tree["metadata"].get("ownerReferences", ()))
         ]
 
-    async def _send_elsewhere(self, deed: Deed) -> None:
-        if self._plans[deed.name].kind == "Workload":
-            await self._patch_work(deed.name, {"spec": {"queueName": deed.argument}})
+    async def _send_elsewhere(self, action: UserAction) -> None:
+        if self._plans[action.name].kind == "Workload":
+            await self._patch_work(action.name, {"spec": {"queueName": action.argument}})
         else:
-            labels = {"kueue.x-k8s.io/queue-name": deed.argument}
-            await self._patch_work(deed.name, {"metadata": {"labels": labels}})
+            labels = {"kueue.x-k8s.io/queue-name": action.argument}
+            await self._patch_work(action.name, {"metadata": {"labels": labels}})
 
-    async def _scale(self, deed: Deed) -> None:
-        await self._patch_work(deed.name, {"spec": {"parallelism": deed.argument}})
+    async def _scale(self, action: UserAction) -> None:
+        await self._patch_work(action.name, {"spec": {"parallelism": action.argument}})
 
     async def _patch_work(self, name: str, patch: Tree) -> None:
         plan = self._plans[name]
@@ -127,77 +129,79 @@ class People:
 
     # --- By hand ------------------------------------------------------------------------------------------------------
 
-    async def _set_suspend(self, deed: Deed) -> None:
-        """Somebody starts or stops a Job himself, and leaves his mark."""
-        if self._plans[deed.name].kind == "Job":
-            mark = {"annotations": {BY_HAND: f"at-{deed.at}"}}
-            await self._patch_work(deed.name, {"metadata": mark, "spec": {"suspend": deed.argument}})
+    async def _set_suspend(self, action: UserAction) -> None:
+        """A user starts or stops a Job, and marks the write."""
+        if self._plans[action.name].kind == "Job":
+            mark = {"annotations": {BY_HAND: f"at-{action.at}"}}
+            await self._patch_work(action.name, {"metadata": mark, "spec": {"suspend": action.argument}})
 
-    async def _delete_workload(self, deed: Deed) -> None:
+    async def _delete_workload(self, action: UserAction) -> None:
         """That of a Job, which stays."""
-        plan = self._plans[deed.name]
+        plan = self._plans[action.name]
         for name in await self._workloads_of(plan) if plan.kind == "Job" else ():
             await self._client.delete(kind_of("Workload"), name, plan.namespace)
 
-    async def _make_workload(self, deed: Deed) -> None:
-        await self._create(setup.made_for(self._plans[deed.name], is_wrong=deed.argument))
+    async def _make_workload(self, action: UserAction) -> None:
+        await self._create(setup.made_for(self._plans[action.name], is_wrong=action.argument))
 
-    async def _take_finalizers(self, deed: Deed) -> None:
-        for name in await self._workloads_of(self._plans[deed.name]):
+    async def _take_finalizers(self, action: UserAction) -> None:
+        for name in await self._workloads_of(self._plans[action.name]):
             await self._patch("Workload", name, {"metadata": {"finalizers": None}})
 
     # --- Nodes --------------------------------------------------------------------------------------------------------
 
-    async def _lose_node(self, deed: Deed) -> None:
-        match deed.argument:
+    async def _lose_node(self, action: UserAction) -> None:
+        match action.argument:
             case "gone":
-                await self._client.delete(kind_of("Node"), deed.name)
+                await self._client.delete(kind_of("Node"), action.name)
             case "ill":
-                await self._patch("Node", deed.name, {"status": {"conditions": [setup.node_ready("False")]}}, "status")
+                await self._patch(
+                    "Node", action.name, {"status": {"conditions": [setup.node_ready("False")]}}, "status"
+                )
             case _:
                 taint = {"key": "example.com/repair", "effect": "NoExecute"}
-                await self._patch("Node", deed.name, {"spec": {"taints": [taint]}})
+                await self._patch("Node", action.name, {"spec": {"taints": [taint]}})
 
-    async def _mend_node(self, deed: Deed) -> None:
-        tree = next(each for each in self._world.objects if each["metadata"]["name"] == deed.name)
-        if await self._client.find(kind_of("Node"), deed.name) is None:
+    async def _mend_node(self, action: UserAction) -> None:
+        tree = next(each for each in self._world.objects if each["metadata"]["name"] == action.name)
+        if await self._client.find(kind_of("Node"), action.name) is None:
             await self._create(tree)
         else:
-            await self._patch("Node", deed.name, {"spec": {"taints": None}})
-            await self._patch("Node", deed.name, {"status": tree["status"]}, "status")
+            await self._patch("Node", action.name, {"spec": {"taints": None}})
+            await self._patch("Node", action.name, {"status": tree["status"]}, "status")
 
     # --- Queues -------------------------------------------------------------------------------------------------------
 
-    async def _stop(self, deed: Deed) -> None:
-        kind, policy = deed.argument
-        await self._patch(kind, deed.name, {"spec": {"stopPolicy": policy}})
+    async def _stop(self, action: UserAction) -> None:
+        kind, policy = action.argument
+        await self._patch(kind, action.name, {"spec": {"stopPolicy": policy}})
 
-    async def _quota(self, deed: Deed) -> None:
-        found = await self._client.get(kind_of("ClusterQueue"), deed.name)
+    async def _quota(self, action: UserAction) -> None:
+        found = await self._client.get(kind_of("ClusterQueue"), action.name)
         for group in found["spec"]["resourceGroups"]:
             for flavor in group["flavors"]:
                 for resource in flavor["resources"]:
-                    resource["nominalQuota"] = str(deed.argument)
+                    resource["nominalQuota"] = str(action.argument)
                     if "lendingLimit" in resource:
-                        resource["lendingLimit"] = str(min(deed.argument, int(resource["lendingLimit"])))
+                        resource["lendingLimit"] = str(min(action.argument, int(resource["lendingLimit"])))
         await self._client.replace(kind_of("ClusterQueue"), found)
 
-    async def _move(self, deed: Deed) -> None:
-        await self._patch("ClusterQueue", deed.name, {"spec": {"cohortName": deed.argument or None}})
+    async def _move(self, action: UserAction) -> None:
+        await self._patch("ClusterQueue", action.name, {"spec": {"cohortName": action.argument or None}})
 
-    async def _change_cohort(self, deed: Deed) -> None:
-        await self._patch("Cohort", deed.name, {"spec": {"resourceGroups": deed.argument}})
+    async def _change_cohort(self, action: UserAction) -> None:
+        await self._patch("Cohort", action.name, {"spec": {"resourceGroups": action.argument}})
 
-    async def _change(self, deed: Deed) -> None:
-        kind, patch = deed.argument
-        await self._patch(kind, deed.name, patch)
+    async def _change(self, action: UserAction) -> None:
+        kind, patch = action.argument
+        await self._patch(kind, action.name, patch)
 
-    async def _remove(self, deed: Deed) -> None:
-        row = kind_of(deed.argument)
-        await self._client.delete(row, deed.name, NAMESPACE if row.namespaced else "")
+    async def _remove(self, action: UserAction) -> None:
+        row = kind_of(action.argument)
+        await self._client.delete(row, action.name, NAMESPACE if row.namespaced else "")
 
-    async def _bring_back(self, deed: Deed) -> None:
-        self._returning.append(asyncio.create_task(self._until_back(deed.argument)))
+    async def _bring_back(self, action: UserAction) -> None:
+        self._returning.append(asyncio.create_task(self._until_back(action.argument)))
 
     async def _until_back(self, tree: Tree) -> None:
         """What is in use goes only when it is not; as long as that takes, it cannot come back."""
@@ -215,18 +219,20 @@ class People:
                 self._tell(f"{tree['kind']} {tree['metadata']['name']} cannot come back yet: {error}")
             await asyncio.sleep(_WAIT_TO_RETURN_SECONDS)
 
-    async def _check(self, deed: Deed) -> None:
-        await self._patch("AdmissionCheck", deed.name, {"status": {"conditions": [active(deed.argument)]}}, "status")
+    async def _check(self, action: UserAction) -> None:
+        await self._patch(
+            "AdmissionCheck", action.name, {"status": {"conditions": [active(action.argument)]}}, "status"
+        )
 
-    async def _poison(self, deed: Deed) -> None:
-        await self._create(deed.argument)
+    async def _poison(self, action: UserAction) -> None:
+        await self._create(action.argument)
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
     async def _create(self, tree: Tree) -> None:
         await self._client.create(kind_of(tree["kind"]), tree)
         if tree["kind"] == "Node":
-            # A server marks every new node as not ready; whoever runs it takes the mark off.
+            # A server marks every new node as not ready; the kubelet removes the taint.
             await self._patch("Node", tree["metadata"]["name"], {"spec": {"taints": None}})
         if "status" in tree:
             await self._patch(tree["kind"], tree["metadata"]["name"], {"status": tree["status"]}, "status")
@@ -244,7 +250,7 @@ class People:
 
 
 def active(is_active: bool) -> Tree:
-    """The condition by which a check's controller says that it is there."""
+    """The Active condition that a check's controller sets."""
     return {
         "type": "Active",
         "status": "True" if is_active else "False",
@@ -254,27 +260,27 @@ def active(is_active: bool) -> Tree:
     }
 
 
-_VERBS: Final[Mapping[str, Callable[[People, Deed], Awaitable[None]]]] = {
-    "create": People._submit,
-    "delete": People._delete,
-    "touch": People._touch,
-    "priority": People._priority,
-    "activate": People._activate,
-    "send elsewhere": People._send_elsewhere,
-    "scale": People._scale,
-    "set suspend": People._set_suspend,
-    "delete workload": People._delete_workload,
-    "take finalizers": People._take_finalizers,
-    "make workload": People._make_workload,
-    "lose node": People._lose_node,
-    "mend node": People._mend_node,
-    "stop": People._stop,
-    "quota": People._quota,
-    "move": People._move,
-    "cohort": People._change_cohort,
-    "change": People._change,
-    "remove": People._remove,
-    "bring back": People._bring_back,
-    "check": People._check,
-    "poison": People._poison,
+_VERBS: Final[Mapping[str, Callable[[Users, UserAction], Awaitable[None]]]] = {
+    "create": Users._submit,
+    "delete": Users._delete,
+    "touch": Users._touch,
+    "priority": Users._priority,
+    "activate": Users._activate,
+    "send elsewhere": Users._send_elsewhere,
+    "scale": Users._scale,
+    "set suspend": Users._set_suspend,
+    "delete workload": Users._delete_workload,
+    "take finalizers": Users._take_finalizers,
+    "make workload": Users._make_workload,
+    "lose node": Users._lose_node,
+    "mend node": Users._mend_node,
+    "stop": Users._stop,
+    "quota": Users._quota,
+    "move": Users._move,
+    "cohort": Users._change_cohort,
+    "change": Users._change,
+    "remove": Users._remove,
+    "bring back": Users._bring_back,
+    "check": Users._check,
+    "poison": Users._poison,
 }

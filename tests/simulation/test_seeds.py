@@ -1,4 +1,4 @@
-"""Stories from seeds: whatever goes wrong in between, what was stored obeys the laws, and the same seed tells it again."""
+"""Simulations from seeds: whatever faults occur, the stored history obeys the invariants, and the same seed repeats it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SEEDS, TOGETHER = 500, 10
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
-def test_stories_obey_the_laws(first: int) -> None:
+def test_runs_obey_the_invariants(first: int) -> None:
     wrong = [report for seed in range(first, first + TOGETHER) if (report := simulation_run.run(seed)).violations]
     assert not wrong, "\n".join(line for report in wrong for line in (report.replay, *map(str, report.violations)))
 
 
-def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed() -> None:
-    code = "from simulation.engine import story; print(story.run(3).digest, story.run(8).digest)"
-    told = {
+def test_the_same_seed_repeats_the_run_under_any_hash_seed() -> None:
+    code = "from simulation.engine import simulation_run as it; print(it.run(3).digest, it.run(8).digest)"
+    reported = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -35,11 +35,11 @@ def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed() -> None:
         ).stdout
         for hash_seed in ("0", "1")
     }
-    assert len(told) == 1
-    assert simulation_run.run(3).digest != simulation_run.run(4).digest, "another seed is another story"
+    assert len(reported) == 1
+    assert simulation_run.run(3).digest != simulation_run.run(4).digest, "another seed gives another run"
 
 
-# A few of the writes of a story are enough here; `make soak ARGS="--seeds 0-9 --kill-at every"` takes all of them.
+# A few of the writes of a run are enough here; `make soak ARGS="--seeds 0-9 --kill-at every"` takes all of them.
 KILLED, EVERY = (0, 2, 3, 5), 25
 
 
@@ -57,15 +57,15 @@ def test_every_fault_strikes(name: str) -> None:
     """A fault that never fires has shown nothing. Here it is the only one, and at its worst."""
     weather = {name: 1.0 if name.startswith("watch") else 0.5}
     if name in ("watch dropped", "watch refused"):
-        weather[name] = 0.3  # at 1.0 nobody would ever see anything
+        weather[name] = 0.3  # at 1.0 no request would succeed
     if name == "stale list":
-        weather["history gone"] = 0.2  # else nobody lists twice
+        weather["history gone"] = 0.2  # else no informer lists twice
     report = simulation_run.run(1, weather=weather)
     assert report.faults[name] > 0
     assert not report.violations, "\n".join(map(str, report.violations))
 
 
-# What the laws are about: a story in which nobody is evicted shows nothing about evictions.
+# Events that the invariants are about: a run without evictions shows nothing about evictions.
 HAPPENS = (
     "QuotaReserved QuotaReserved",
     "Admitted Admitted",
@@ -82,7 +82,7 @@ HAPPENS = (
 )
 
 
-def test_everything_happens_that_the_laws_are_about() -> None:
+def test_every_event_that_the_invariants_are_about_occurs() -> None:
     """The rarer traits are forced on in turn; what else happens is up to the seeds."""
     seen: Counter[str] = Counter()
     for seed, trait in zip(range(30), itertools.cycle(LATER)):
