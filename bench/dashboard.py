@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -119,8 +119,8 @@ async def measured(queues: int, workloads: int) -> list[Tree]:
     objects = things(queues, workloads)
     client = ApiClient(LocalTransport(Server(objects).answer), rng)
     informers, world = Informers(client, rng, topology=False), World()
-    for informer in (*informers.shaping, informers.workloads):
-        informer.add_handler(lambda change: world.put(change.new))
+    for informer in (*informers.scheduling, informers.workloads):
+        informer.add_handler(lambda change: world.put(cast(Any, change.new), clock.now()))
     sources = DashboardSources(
         world=world,
         workloads=informers.workloads,

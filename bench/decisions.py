@@ -231,7 +231,7 @@ def drive(name: str, make: Callable[[], Made], seconds: float) -> Figures:
                     metadata=meta.ObjectMeta(name=key.partition("/")[2], namespace=NAMESPACE),
                     spec=kueue.WorkloadSpec(queue_name=held.local_queue),
                 )
-                world.drop(done, NOW)
+                world.drop(done)
                 world.put(another(held.local_queue), NOW)
                 changes += 2
         upkeep += time.process_time() - t1

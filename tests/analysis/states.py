@@ -24,8 +24,8 @@ FAMILIES = sorted((Path(__file__).parent.parent / "conformance" / "plan").glob("
 CYCLES = 10_000
 
 
-def case_of(world: WorldOf) -> Case:
-    return Case(Configured(world.policy, PLAIN, PlacementOptions()), ()).with_objects(world.things())  # type: ignore[arg-type]
+def case_of(generated: WorldOf) -> Case:
+    return Case(Configured(generated.policy, PLAIN, PlacementOptions()), ()).with_objects(generated.things())
 
 
 def recorded(rng: random.Random) -> Iterator[tuple[str, Case, int]]:

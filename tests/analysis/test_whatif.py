@@ -24,6 +24,7 @@ from pykueue.api import kueue
 from pykueue.core.decision import Admit, Evict, Preempt
 from pykueue.lifecycle import states
 from pykueue.state import admission
+from pykueue.state.intake import is_watched
 from pykueue.state.world import World
 
 CASES = int(os.environ.get("ADVISING_CASES", "60"))
@@ -35,7 +36,7 @@ class Running:
     def __init__(self, case: Case) -> None:
         self.objects = indexed(case.objects)
         self.world = World(replace(case.configured.policy, departures=True))
-        for thing in case.objects:
+        for thing in filter(is_watched, case.objects):
             self.world.put(thing, NOW)
 
     def settle(self) -> None:
@@ -77,7 +78,8 @@ class Running:
         before = self.objects[kueue.Workload, namespace, name]
         after = msgspec.structs.replace(before, status=status)
         self.objects[kueue.Workload, namespace, name] = after
-        self.world.ledger.end(key)
+        self.world.confirm(key)
+        assert is_watched(after)
         self.world.put(after, NOW)
 
     def holds(self) -> set[str]:
@@ -85,9 +87,9 @@ class Running:
 
 
 @st.composite
-def changes(draw: st.DrawFn, world: WorldOf) -> list[msgspec.Struct]:
+def changes(draw: st.DrawFn, generated: WorldOf) -> list[msgspec.Struct]:
     """Another quota for a queue, or a newcomer."""
-    queue = draw(st.sampled_from(world.queues))
+    queue = draw(st.sampled_from(generated.queues))
     kind = draw(st.sampled_from(["quota", "newcomer", "both"]))
     found: list[msgspec.Struct] = []
     if kind != "newcomer":
@@ -102,11 +104,11 @@ def changes(draw: st.DrawFn, world: WorldOf) -> list[msgspec.Struct]:
 
 @settings(max_examples=CASES)
 @given(st.data(), worlds())
-def test_what_is_foretold_then_happens(data: st.DataObject, world: WorldOf) -> None:
-    running = Running(case_of(world))
+def test_what_is_foretold_then_happens(data: st.DataObject, generated: WorldOf) -> None:
+    running = Running(case_of(generated))
     running.settle()
-    at_rest = case_of(world).with_objects(running.objects.values())
-    change = data.draw(changes(world))
+    at_rest = case_of(generated).with_objects(running.objects.values())
+    change = data.draw(changes(generated))
     seen = [codec.encode(thing) for thing in at_rest.objects]
 
     changed = whatif.changed_by(at_rest, replace(at_rest, objects=tuple(change)), (), NOW)
@@ -115,24 +117,25 @@ def test_what_is_foretold_then_happens(data: st.DataObject, world: WorldOf) -> N
     assert [codec.encode(thing) for thing in at_rest.objects] == seen, "asking changed something"
     for thing in change:
         running.objects.update(indexed([thing]))
+        assert is_watched(thing)
         running.world.put(thing, NOW)
     running.settle()
     assert running.holds() == foretold.after.holds
 
 
 def test_a_deleted_queue_lets_nobody_start_and_evicts_nobody() -> None:
-    world = WorldOf(
+    generated = WorldOf(
         (),
         (QueueOf("q0", "", (QuotaOf(4, None, None),), "Never", "Never", False),),
         (WorkloadOf(0, "q0", 2, 0, 1, "f0"), WorkloadOf(1, "q0", 2, 0, 1)),
         False,
     )
     gone = [(kueue.ClusterQueue, "", "q0")]
-    case = case_of(world)
+    case = case_of(generated)
     found = whatif.compare(case, whatif.changed_by(case, replace(case, objects=()), gone, NOW), NOW)
     assert found.waits == (f"{NAMESPACE}/w1",)
     assert found.goes == ()
-    assert states.key(world.workloads[0].thing()) in found.after.holds
+    assert states.key(generated.workloads[0].thing()) in found.after.holds
 
 
 JOB = """

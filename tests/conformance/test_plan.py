@@ -124,11 +124,11 @@ def test_several_cycles_keep_what_must_always_hold(family: Path) -> None:
         read, now = planner.read([Document(case["id"], case["case"])]), meta.parse_time(case["now"])
         world = planner.world_of(read, now, departures=True)
         world.settle(now)
-        before = invariants.over_quota(world.snapshot)
+        before = invariants.over_quota(world.snapshot())
         for _ in range(4):
             world.decide(now)
-            assert invariants.broken(world.snapshot) == [], case["id"]
-            assert invariants.over_quota(world.snapshot) <= before, case["id"]
+            assert invariants.broken(world.snapshot()) == [], case["id"]
+            assert invariants.over_quota(world.snapshot()) <= before, case["id"]
 
 
 def test_the_order_of_the_objects_carries_no_meaning() -> None:

@@ -84,7 +84,7 @@ async def test_an_exception_of_the_scheduler_is_logged_with_traceback_and_worklo
         spec = msgspec.structs.replace(bad.spec, pod_sets=(pod_set,))
         metadata = msgspec.structs.replace(bad.metadata, name="worse")
         with caplog.at_level(logging.ERROR):
-            manager.scheduler.world.put(msgspec.structs.replace(bad, spec=spec, metadata=metadata))
+            manager.scheduler.world.put(msgspec.structs.replace(bad, spec=spec, metadata=metadata), 0)
             manager.scheduler.wake()
             await env.until_quiet(manager)
     [line] = [each for each in caplog.records if "default/worse" in each.getMessage()]

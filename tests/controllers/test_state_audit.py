@@ -31,6 +31,7 @@ async def test_a_difference_is_told_and_counted(env: Environment, caplog: pytest
         await env.until_said("forgotten", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         shown = manager.informers.workloads.get("forgotten", "default")
+        assert shown is not None
         manager.world.drop(shown)
         with caplog.at_level(logging.ERROR):
             found = await manager.auditor.look()

@@ -43,7 +43,7 @@ async def test_a_sweep_finds_whom_no_cause_woke(env: Environment, monkeypatch: p
 
     def quiet(self: Reservations, key: str) -> None:
         end(self, key)
-        self._waking.take_released()
+        self._scopes.take_released()
 
     monkeypatch.setattr(Reservations, "end", quiet)
     async with env.manager():

@@ -57,9 +57,9 @@ def holder(name: str, cluster_queue: str, cpu: str) -> kueue.Workload:
 
 def looked_at(*things: Any, counts: WorkloadTable | None = None) -> Overview:
     world = World()
-    world.put(codec.from_tree({"metadata": {"name": "default"}}, kueue.ResourceFlavor))
+    world.put(codec.from_tree({"metadata": {"name": "default"}}, kueue.ResourceFlavor), 0)
     for thing in things:
-        world.put(thing)
+        world.put(thing, 0)
     world.settle(0)
     queues = [thing for thing in things if isinstance(thing, kueue.ClusterQueue)]
     return Overview(world, queues, counts or WorkloadTable())

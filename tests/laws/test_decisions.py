@@ -23,11 +23,11 @@ SMALL = settings(max_examples=80)
 def test_no_admission_takes_more_than_the_tree_allows(case: WorldOf) -> None:
     """Where usage was within bounds before a cycle it is so after, victims that still run included."""
     world = case.world()
-    before = invariants.over_quota(world.snapshot)
+    before = invariants.over_quota(world.snapshot())
     for _ in range(6):
         world.decide(NOW)
-        assert invariants.over_quota(world.snapshot) <= before
-        assert invariants.broken(world.snapshot) == []
+        assert invariants.over_quota(world.snapshot()) <= before
+        assert invariants.broken(world.snapshot()) == []
 
 
 @SMALL
@@ -54,7 +54,7 @@ def test_deciding_until_nothing_changes_ends(case: WorldOf) -> None:
         for decision in decisions:
             if isinstance(decision, Preempt):
                 for victim in decision.targets:  # its job stops and it does not come back
-                    world.drop(kueue.Workload(metadata=_metadata(victim.key)), NOW)
+                    world.drop(kueue.Workload(metadata=_metadata(victim.key)))
     raise AssertionError("still admitting or preempting after 200 cycles")
 
 
@@ -126,7 +126,7 @@ def test_a_rebuild_from_the_objects_equals_the_memory_after_any_history(case: Wo
         if number < len(case.workloads):
             workload = case.workloads[number]
             gone.add(workload.key)
-            world.drop(workload.thing(), NOW)
+            world.drop(workload.thing())
     world.settle(NOW)
     flavors = {key: next(iter(held.pod_sets[0].flavors.values()), None) for key, held in world.reservations.items()}
     now_there = tuple(
@@ -134,7 +134,7 @@ def test_a_rebuild_from_the_objects_equals_the_memory_after_any_history(case: Wo
     )
     rebuilt = replace(case, workloads=now_there).world()
     for workload in now_there:
-        world.ledger.end(workload.key)  # all that was decided has been written and read
+        world.confirm(workload.key)  # all that was decided has been written and read
     assert audit.differences(world, rebuilt) == []
 
 

@@ -124,7 +124,7 @@ def _reserved(case: WorldOf) -> tuple[World, dict[str, WorkloadOf], list[str]]:
                 held[decision.workload] = replace(by_key[decision.workload], flavor=flavor)
                 if decision.assumed_targets:
                     assuming.append(decision.workload)
-                world.ledger.end(decision.workload)
+                world.confirm(decision.workload)
     return world, held, assuming
 
 
@@ -183,7 +183,7 @@ def _happen(world: World, oracle: Oracle, numbers: dict[int, str], what: str, wh
         if key not in oracle.held:
             return
         if what == "gone":
-            world.drop(oracle.held.pop(key).thing(), NOW)
+            world.drop(oracle.held.pop(key).thing())
             return
         oracle.held[key] = replace(oracle.held[key], priority=value)  # type: ignore[arg-type]
         world.put(oracle.held[key].thing(), NOW)

@@ -15,14 +15,14 @@ SMALL = settings(max_examples=60)
 
 
 def nodes(world: World) -> list[QuotaNode]:
-    trees = {id(queue.node.tree): queue.node.tree for queue in world.snapshot.queues.values()}
+    trees = {id(queue.node.tree): queue.node.tree for queue in world.snapshot().queues.values()}
     return [node for tree in trees.values() for node in tree.nodes]
 
 
 @SMALL
 @given(worlds())
 def test_usage_sums_along_the_tree(case: WorldOf) -> None:
-    assert invariants.broken(case.world().snapshot) == []
+    assert invariants.broken(case.world().snapshot()) == []
 
 
 @SMALL
@@ -70,15 +70,15 @@ def test_the_level_of_borrowing_never_falls_as_more_is_asked_for(case: WorldOf, 
 @given(worlds())
 def test_whoever_fits_what_is_available_does_not_put_the_root_in_debt(case: WorldOf) -> None:
     world = case.world()
-    for queue in world.snapshot.queues.values():
+    for queue in world.snapshot().queues.values():
         for number in range(len(queue.node.tree.pairs)):
             root = queue.node.root
             free = quota.available(queue.node, number)
             if free and quota.balance(root, number) >= 0:
-                mark = world.snapshot.mark()
-                world.snapshot.assume(queue, ((number, free),))
+                mark = world.snapshot().mark()
+                world.snapshot().assume(queue, ((number, free),))
                 assert quota.balance(root, number) >= 0
-                world.snapshot.undo(mark)
+                world.snapshot().undo(mark)
 
 
 @SMALL

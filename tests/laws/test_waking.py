@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from laws.worlds import NOW, QueueOf, QuotaOf, WorldOf, quotas, worlds
 from pykueue.core.decision import Admit, Decision, Preempt
+from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.world import World
 
 SMALL = settings(max_examples=80)
@@ -36,7 +37,8 @@ class History:
         self.case = case
         self.queues = list(case.queues)
         self.there = {n: w for n, w in enumerate(case.workloads) if n % 3 != 2 or w.flavor is not None}
-        self.world: World = replace(case, workloads=tuple(self.there.values())).world()
+        self.scopes = SchedulingScopes()
+        self.world: World = replace(case, workloads=tuple(self.there.values())).world(self.scopes)
 
     def take(self, step: Step) -> None:
         workloads = self.case.workloads
@@ -45,7 +47,7 @@ class History:
                 self.there[step.number] = workloads[step.number]
                 self.world.put(workloads[step.number].thing(), NOW)
             case "end" if step.number in self.there:
-                self.world.drop(self.there.pop(step.number).thing(), NOW)
+                self.world.drop(self.there.pop(step.number).thing())
             case "hurry" if step.number in self.there and self.there[step.number].key not in self.world.reservations:
                 self.there[step.number] = replace(self.there[step.number], priority=9)
                 self.world.put(self.there[step.number].thing(), NOW)
@@ -65,7 +67,7 @@ class History:
         for workload in self.there.values():
             held = self.world.reservations.get(workload.key)
             if held is not None and held.evicted:
-                self.world.ledger.end(workload.key)
+                self.world.confirm(workload.key)
                 self.world.put(replace(workload, flavor=None).thing(), NOW)
                 return True
         return False
@@ -76,9 +78,9 @@ class History:
     def ask_everybody(self) -> list[Decision]:
         """One cycle of all heads, whether or not anything changed for them and whoever they compete with: as Kueue's."""
         self.world.settle(NOW)
-        self.world.waking.regroup([self.world.queues])
+        self.scopes.regroup([self.world.queues])
         for name in self.world.queues:
-            self.world.waking.invalidate(name)
+            self.scopes.invalidate(name)
         return self.decide()
 
     def settle(self, enough: int | None = None) -> list[Decision]:

@@ -24,9 +24,9 @@ def test_cycle_changes_neither_snapshot_nor_workloads(case: WorldOf) -> None:
     heads = [Head(workload) for queue in world.queues.values() if (workload := queue.pop()) is not None]
     for place, head in enumerate(heads):
         head.workload.scan_position = ScanPosition(({"cpu": place % 2 - 1},), 0, 0, None)
-    before = figures(world), _snapshot_values(world.snapshot), [_slots(head.workload) for head in heads]
-    cycle.run(world.snapshot, heads, world.policy, NOW)
-    assert (figures(world), _snapshot_values(world.snapshot), [_slots(head.workload) for head in heads]) == before
+    before = figures(world), _snapshot_values(world.snapshot()), [_slots(head.workload) for head in heads]
+    cycle.run(world.snapshot(), heads, world.policy, NOW)
+    assert (figures(world), _snapshot_values(world.snapshot()), [_slots(head.workload) for head in heads]) == before
 
 
 def _slots(value: WorkloadInfo | Reservation) -> dict[str, object]:
@@ -51,10 +51,12 @@ def test_a_search_for_victims_leaves_the_picture_as_it_was(case: WorldOf, amount
     before = figures(world)
     for name, pending in world.queues.items():
         workload = pending.pop()
-        queue = world.snapshot.queues.get(name)
+        queue = world.snapshot().queues.get(name)
         if workload is None or queue is None or not queue.node.tree.pairs:
             continue
-        preemption.find(TargetSearch(world.snapshot, world.policy, NOW, workload, queue, frozenset((0,)), {0: amount}))
+        preemption.find(
+            TargetSearch(world.snapshot(), world.policy, NOW, workload, queue, frozenset((0,)), {0: amount})
+        )
         assert figures(world) == before
 
 
@@ -62,7 +64,7 @@ def test_a_search_for_victims_leaves_the_picture_as_it_was(case: WorldOf, amount
 @given(worlds(), st.lists(st.booleans(), max_size=10))
 def test_what_ifs_nest(case: WorldOf, steps: list[bool]) -> None:
     world = case.world()
-    snapshot = world.snapshot
+    snapshot = world.snapshot()
     held = [reservation for queue in snapshot.queues.values() for reservation in queue.reservations.values()]
     marks = []
     for step, reservation in zip(steps, held, strict=False):
@@ -82,7 +84,7 @@ def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
     """[PR7] With the victims gone the Workload fits; with any one of them back it does not. Both on the terms of the
     search that found them: with borrowing allowed, or without."""
     world = case.world()
-    snapshot = world.snapshot
+    snapshot = world.snapshot()
     for name, pending in world.queues.items():
         workload = pending.pop()
         queue = snapshot.queues.get(name)
@@ -94,21 +96,21 @@ def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
         )
         if search.fits(borrowing=True):
             continue
-        victims = preemption.find(search)
-        if victims:
+        targets = preemption.find(search)
+        if targets:
             mark = snapshot.mark()
-            for victim in victims:
+            for victim in targets:
                 snapshot.remove(victim.reservation)
             assert search.fits(borrowing=True)
             assert any(
-                search.fits(borrowing=borrowing) and _is_minimal(search, victims, borrowing=borrowing)
+                search.fits(borrowing=borrowing) and _is_minimal(search, targets, borrowing=borrowing)
                 for borrowing in (True, False)
-            ), [victim.reservation.key for victim in victims]
+            ), [victim.reservation.key for victim in targets]
             snapshot.undo(mark)
 
 
-def _is_minimal(search: TargetSearch, victims: Sequence[PreemptionTarget], *, borrowing: bool) -> bool:
-    for victim in victims:
+def _is_minimal(search: TargetSearch, targets: Sequence[PreemptionTarget], *, borrowing: bool) -> bool:
+    for victim in targets:
         search.snapshot.restore(victim.reservation)
         is_needed = not search.fits(borrowing=borrowing)
         search.snapshot.remove(victim.reservation)

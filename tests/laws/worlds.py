@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from kubemachinery import meta
 from pykueue.api import kube, kueue
-from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.state.intake import WatchedObject
+from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.world import World
 
 NOW = meta.parse_time("2026-01-01T00:00:00Z")
@@ -119,7 +121,7 @@ class WorldOf:
     def policy(self) -> SchedulingPolicy:
         return SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy)) if self.fair else SchedulingPolicy()
 
-    def things(self) -> Iterator[object]:
+    def things(self) -> Iterator[WatchedObject]:
         yield kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE))
         for n in range(2):
             yield kueue.ResourceFlavor(metadata=meta.ObjectMeta(name=f"f{n}"))
@@ -141,8 +143,8 @@ class WorldOf:
         for workload in self.workloads:
             yield workload.thing()
 
-    def world(self) -> World:
-        world = World(self.policy)
+    def world(self, scopes: SchedulingScopes | None = None) -> World:
+        world = World(self.policy, scopes=scopes)
         for thing in self.things():
             world.put(thing, NOW)
         world.settle(NOW)
@@ -185,7 +187,7 @@ def worlds(draw: st.DrawFn) -> WorldOf:
 
 def figures(world: World) -> dict[str, int]:
     """Every usage figure of every node that is not zero, by name: the whole state of quota."""
-    trees = {id(queue.node.tree): queue.node.tree for queue in world.snapshot.queues.values()}
+    trees = {id(queue.node.tree): queue.node.tree for queue in world.snapshot().queues.values()}
     return {
         f"{'queue' if node.is_queue else 'cohort'} {node.name} {pair.flavor}": node.usage[number]
         for tree in trees.values()

@@ -202,13 +202,13 @@ def test_a_cycle_is_a_success_when_somebody_got_in() -> None:
 
 
 def test_a_victim_is_counted_for_who_preempts_and_only_when_it_is_told_to_go() -> None:
-    victims = (
+    targets = (
         TargetWorkload("x", "lender", PreemptedReason.IN_COHORT_RECLAMATION),
         TargetWorkload("y", "lender", PreemptedReason.IN_COHORT_RECLAMATION, already_evicted=True),
     )
     metrics = Metrics(EVERYTHING)
     metrics.cycle(
-        [Preempt(workload="a", cluster_queue="owner", reason=QuotaReservedReason.WAITING_FOR_QUOTA, targets=victims)],
+        [Preempt(workload="a", cluster_queue="owner", reason=QuotaReservedReason.WAITING_FOR_QUOTA, targets=targets)],
         0.0,
     )
     labels = 'preempting_cluster_queue="owner",reason="InCohortReclamation",replica_role="standalone"'
@@ -408,7 +408,7 @@ def told(*commands: str) -> tuple[Metrics, Gauges]:
     for command in commands:
         teller.run(command)
     world = teller.world
-    names = sorted(world.structure.cluster_queues)
+    names = sorted(world.cluster_queues)
 
     def local_queues() -> Iterable[kueue.LocalQueue]:
         return [
@@ -420,7 +420,7 @@ def told(*commands: str) -> tuple[Metrics, Gauges]:
         ]
 
     metrics = Metrics(EVERYTHING)
-    sources = GaugeSources(world, lambda: world.structure.cluster_queues.values(), local_queues)
+    sources = GaugeSources(world, lambda: world.cluster_queues.values(), local_queues)
     return metrics, Gauges(metrics, sources)
 
 

@@ -81,14 +81,14 @@ def world() -> World:
     found = World()
     quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
-    found.put(made("ResourceFlavor", "default", {}))
-    found.put(made("ClusterQueue", "cq", {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups}))
-    found.put(made("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace="team"))
-    found.put(kube.Namespace(metadata=meta.ObjectMeta(name="team")))
+    found.put(made("ResourceFlavor", "default", {}), 0)
+    found.put(made("ClusterQueue", "cq", {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups}), 0)
+    found.put(made("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace="team"), 0)
+    found.put(kube.Namespace(metadata=meta.ObjectMeta(name="team")), 0)
     for name in ("first", "second"):
         containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
         pod_sets = [{"name": "main", "count": 1, "template": {"spec": {"containers": containers}}}]
-        found.put(made("Workload", name, {"queueName": "lq", "podSets": pod_sets}, namespace="team", uid=name))
+        found.put(made("Workload", name, {"queueName": "lq", "podSets": pod_sets}, namespace="team", uid=name), 0)
     found.settle(0)
     found.decide(0)
     found.decide(0)

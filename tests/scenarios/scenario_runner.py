@@ -33,6 +33,7 @@ from pykueue.core.decision import Admit, Decision, Evict, Preempt, SecondPassFai
 from pykueue.core.policy import GATES, FairSharingStrategy, SchedulingPolicy, UsageHistory
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.core.topology import PlacementOptions
+from pykueue.state.intake import WatchedObject
 from pykueue.state.world import World
 
 DAY = meta.parse_time("2026-01-01T00:00:00Z")
@@ -199,7 +200,7 @@ class Teller:
         )
 
     def drop_cohort(self, names: list[str], said: Words) -> None:
-        self.world.drop(kueue.Cohort(metadata=meta.ObjectMeta(name=names[0])), self.now)
+        self.world.drop(kueue.Cohort(metadata=meta.ObjectMeta(name=names[0])))
 
     def check(self, names: list[str], said: Words) -> None:
         active = meta.Condition(type="Active", status="False" if "inactive" in names else "True")
@@ -325,8 +326,8 @@ class Teller:
                 case Holds():
                     self.scenario_runner.append(f"{name}'s reservation holds")
                 case HoldsAfter():
-                    victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in verdict.targets)
-                    self.scenario_runner.append(f"{name}'s reservation holds once these are gone: {victims}")
+                    targets = ", ".join(f"{_short(v.key)} ({v.reason})" for v in verdict.targets)
+                    self.scenario_runner.append(f"{name}'s reservation holds once these are gone: {targets}")
                 case Lost():
                     self.scenario_runner.append(f"{name}'s reservation does not hold: {verdict.why}")
 
@@ -341,7 +342,7 @@ class Teller:
     def usage(self, names: list[str], said: Words) -> None:
         self.world.settle(self.now)
         for name in names:
-            node = self.world.snapshot.queues[name].node
+            node = self.world.snapshot().queues[name].node
             used = {node.tree.pairs[n]: node.usage[n] for n in range(len(node.tree.pairs))}
             told = ", ".join(f"{pair.resource} {amount / 1000:g}" for pair, amount in sorted(used.items()) if amount)
             self.scenario_runner.append(f"{name} uses {told or 'nothing'}")
@@ -352,7 +353,7 @@ class Teller:
         counts_pods = any("pods" in group.covered_resources for group in groups)
         return {**_requests(said), **({"pods": "1"} if counts_pods else {})}
 
-    def _put(self, thing: object) -> None:
+    def _put(self, thing: WatchedObject) -> None:
         self.world.put(thing, self.now)
 
     def _groups(self, said: Words) -> tuple[kueue.ResourceGroup, ...]:
@@ -571,8 +572,8 @@ def _told(decision: Decision) -> str:
         case Preempt():
             if decision.migrates:
                 return f"{name} evicts {_short(decision.migrates)} to take its place on a better flavor"
-            victims = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.targets)
-            return f"{name} preempts {victims}"
+            targets = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.targets)
+            return f"{name} preempts {targets}"
         case Wait():
             why = "; ".join(messages.of_decision(decision))
             return f"{name} waits ({decision.reason})" + (f": {why}" if why else "")

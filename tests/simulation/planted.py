@@ -37,7 +37,7 @@ from pykueue.core.workload import WorkloadInfo
 from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, workload_matching, workloads
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.lifecycle.rules import END
-from pykueue.state import pending_queue, world
+from pykueue.state import intake, pending_queue
 from pykueue.state.assumed import AssumedReservations, ReadOutcome, WriteStage
 from pykueue.state.reservations import Reservations
 from pykueue.state.structure import Structure
@@ -88,10 +88,10 @@ def _requeues_nothing_when_quota_is_released(patch: pytest.MonkeyPatch) -> None:
     end = Reservations.end
 
     def quiet(self: Reservations, key: str) -> None:
-        before = self._waking.take_released()
+        before = self._scopes.take_released()
         end(self, key)
-        self._waking.take_released()
-        self._waking.release(before)
+        self._scopes.take_released()
+        self._scopes.release(before)
 
     patch.setattr(Reservations, "end", quiet)
 
@@ -305,10 +305,11 @@ def _never_deletes_requests(patch: pytest.MonkeyPatch) -> None:
 
 
 def _overlooks_that_a_namespace_opens(patch: pytest.MonkeyPatch) -> None:
-    def quiet(self: world.World, namespace: Any, now: int) -> None:
-        self._namespaces.put(namespace)
+    def quiet(self: intake.Intake, namespace: Any, now: int) -> None:
+        self._parts.namespaces.put(namespace)
 
-    patch.setitem(world._PUT, kube.Namespace, quiet)
+    handlers = intake._HANDLERS[kube.Namespace]._replace(put=quiet)
+    patch.setitem(intake._HANDLERS, kube.Namespace, handlers)
 
 
 def _leaves_out_the_step(*names: str) -> Plant:
@@ -360,10 +361,11 @@ def _overlooks_taints(patch: pytest.MonkeyPatch) -> None:
 
 
 def _overlooks_that_a_taint_goes(patch: pytest.MonkeyPatch) -> None:
-    def quiet(self: world.World, flavor: Any, now: int) -> None:
-        self.structure.put_flavor(flavor)
+    def quiet(self: intake.Intake, flavor: Any, now: int) -> None:
+        self._parts.structure.put_flavor(flavor)
 
-    patch.setitem(world._PUT, kueue.ResourceFlavor, quiet)
+    handlers = intake._HANDLERS[kueue.ResourceFlavor]._replace(put=quiet)
+    patch.setitem(intake._HANDLERS, kueue.ResourceFlavor, handlers)
 
 
 def _leaves_node_selectors_behind(patch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_it_is_told_once_whatever_else_happens(world: World) -> None:
     while world.decide(NOW):
         pass
     world.put(bad(message="it could not be judged"), NOW)  # what was told comes back by the watch
-    world.drop(GOOD.thing(), NOW)
+    world.drop(GOOD.thing())
     world.retry_all()
     assert world.decide(NOW) == []
     assert world.queues["q"].is_parked(BAD.key)
@@ -65,7 +65,7 @@ def test_it_is_told_once_whatever_else_happens(world: World) -> None:
 def test_it_is_judged_anew_once_it_changes(world: World) -> None:
     while world.decide(NOW):
         pass
-    world.drop(GOOD.thing(), NOW)
+    world.drop(GOOD.thing())
     world.put(bad(min_count=1), NOW)
     [decision] = world.decide(NOW)
     assert isinstance(decision, Admit)

@@ -96,7 +96,7 @@ def test_loop_ends_with_a_change_from_outside(change: str) -> None:
             edited = msgspec.structs.replace(metadata, generation=metadata.generation + 1)
             made.world.put(msgspec.structs.replace(workload, metadata=edited), NOW)
         case "deletion":
-            made.world.drop(workload, NOW)
+            made.world.drop(workload)
         case "quota":
             case = planner.read(yaml_documents.read(LIVELOCK))
             queue = next(t for t in case.objects if isinstance(t, kueue.ClusterQueue) and t.metadata.name == "q0")

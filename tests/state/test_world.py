@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.state import audit
 from pykueue.state.assumed import WriteStage
+from pykueue.state.intake import WatchedObject, is_watched
 from pykueue.state.world import World
 
 
@@ -40,7 +42,7 @@ def test_an_old_read_does_not_free_quota_that_was_just_given() -> None:
     assert isinstance(decision, Admit)
     world.put(at_revision(WAITING, "5"), NOW)
     assert WAITING.key in world.reservations
-    world.ledger.written(WAITING.key, "7")
+    world.written(WAITING.key, "7")
     world.put(at_revision(WAITING, "6"), NOW)
     assert figures(world) == {"queue q f0": 3000}
     world.put(at_revision(WAITING, "8"), NOW)  # somebody took the reservation away again
@@ -54,7 +56,7 @@ def test_news_that_are_older_than_what_was_read_give_nothing_back() -> None:
     world.put(at_revision(WAITING, "5"), NOW)
     world.decide(NOW)
     world.put(at_revision(msgspec_holding(WAITING), "7"), NOW)
-    assert WAITING.key not in world.ledger
+    assert not world.is_assumed(WAITING.key)
     world.put(at_revision(WAITING, "6"), NOW)
     assert figures(world) == {"queue q f0": 3000}
 
@@ -63,12 +65,12 @@ def test_a_lost_answer_keeps_the_quota_until_a_read_settles_it() -> None:
     world = small()
     world.put(at_revision(WAITING, "5"), NOW)
     world.decide(NOW)
-    world.ledger.lost(WAITING.key)
+    world.lost(WAITING.key)
     world.put(at_revision(WAITING, "5"), NOW)
-    assert world.ledger.stage(WAITING.key) is WriteStage.UNKNOWN
+    assert world.write_stage(WAITING.key) is WriteStage.UNKNOWN
     assert figures(world) == {"queue q f0": 3000}
     world.put(at_revision(msgspec_holding(WAITING), "6"), NOW)
-    assert WAITING.key not in world.ledger
+    assert not world.is_assumed(WAITING.key)
     assert figures(world) == {"queue q f0": 3000}
 
 
@@ -134,32 +136,32 @@ def test_a_namespace_that_comes_to_match_wakes_the_queue() -> None:
 
 def test_a_status_update_of_a_queue_grows_no_tree_anew() -> None:
     world = small(WAITING)
-    before = world.snapshot.queues["q"]
+    before = world.snapshot().queues["q"]
     world.put(msgspec.structs.replace(queue_of().thing(), status=kueue.ClusterQueueStatus(pending_workloads=1)), NOW)
     world.settle(NOW)
-    assert world.snapshot.queues["q"] is before
+    assert world.snapshot().queues["q"] is before
 
 
 def test_a_change_in_one_tree_leaves_the_others_standing() -> None:
     world = WorldOf((), (queue_of("q", cohort="one"), queue_of("r", cohort="two")), (), fair=False).world()
-    before = world.snapshot.queues["r"].node.tree
+    before = world.snapshot().queues["r"].node.tree
     world.put(queue_of("q", nominal=9, cohort="one").thing(), NOW)
     world.settle(NOW)
-    assert world.snapshot.queues["r"].node.tree is before
+    assert world.snapshot().queues["r"].node.tree is before
 
 
 def test_a_limit_range_names_the_workloads_that_read_differently_now() -> None:
     world = small(WAITING)
     limits = kube.LimitRangeItem(type="Container", max={"cpu": "1"})
-    world.put(
-        kube.LimitRange(
-            metadata=meta.ObjectMeta(name="l", namespace=NAMESPACE), spec=kube.LimitRangeSpec(limits=(limits,))
-        ),
-        NOW,
+    limit_range = kube.LimitRange(
+        metadata=meta.ObjectMeta(name="l", namespace=NAMESPACE), spec=kube.LimitRangeSpec(limits=(limits,))
     )
-    assert world.outdated == {WAITING.key}
+    world.put(limit_range, NOW)
+    assert world.take_outdated() == {WAITING.key}
+    assert world.take_outdated() == set()
+    world.put(limit_range, NOW)
     world.put(WAITING.thing(), NOW)
-    assert world.outdated == set()
+    assert world.take_outdated() == set()
     [decision] = world.decide(NOW)
     assert isinstance(decision, Wait)
     assert decision.reason == "Misconfigured"
@@ -177,7 +179,7 @@ def test_a_queue_excludes_resources_from_its_quota_where_the_gate_is_on(is_on: b
         msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, exclude_resource_prefixes=("cp",))),
         NOW,
     )
-    assert world.outdated == ({WAITING.key} if is_on else set())
+    assert world.take_outdated() == ({WAITING.key} if is_on else set())
     world.put(WAITING.thing(), NOW)
     [decision] = world.decide(NOW)
     assert isinstance(decision, Admit) is is_on
@@ -193,9 +195,9 @@ def test_a_back_off_that_ends_brings_its_workload_back_without_any_event() -> No
     assert world.decide(NOW) == []
     assert world.next_wake() == until
     assert world.decide(until - 1) == []
-    assert world.lines.pending_in("ns/q") == 0  # nobody counts it before
+    assert world.pending_count("ns/q") == 0  # nobody counts it before
     world.settle(until)
-    assert world.lines.pending_in("ns/q") == 1
+    assert world.pending_count("ns/q") == 1
     assert [type(decision) for decision in world.decide(until)] == [Admit]
     assert world.next_wake() is None
 
@@ -217,7 +219,7 @@ def test_a_workload_in_its_back_off_is_counted_once_something_is_written_about_i
     world = small()
     for revision, counted in (("5", 0), ("5", 0), ("6", 1), ("6", 1)):
         world.put(msgspec.structs.replace(at_revision(WAITING, revision), status=resting), NOW)
-        assert world.lines.pending_in("ns/q") == counted
+        assert world.pending_count("ns/q") == counted
     assert world.decide(NOW) == []
 
 
@@ -226,18 +228,25 @@ def test_a_rebuild_that_knows_something_else_is_told_in_sentences() -> None:
     assert audit.differences(world, other) == ["ns/w1: waits in q only in memory"]
     world.decide(NOW)
     assert audit.differences(world, other) == []  # it is being written: the objects cannot show it yet
-    world.ledger.end(WAITING.key)
+    world.confirm(WAITING.key)
     assert audit.differences(world, other) == [
         "ns/w1: holds quota only in memory",
         "queue q, cpu of f0: uses 3000, rebuilt 0",
     ]
 
 
-def test_an_object_of_no_concern_is_ignored() -> None:
-    world = small(WAITING)
-    world.put(kube.ConfigMap(metadata=meta.ObjectMeta(name="c")), NOW)
-    world.drop(kube.ConfigMap(metadata=meta.ObjectMeta(name="c")), NOW)
+def test_a_kind_that_scheduling_does_not_depend_on_is_refused() -> None:
+    world, unknown = small(WAITING), kube.ConfigMap(metadata=meta.ObjectMeta(name="c"))
+    assert not is_watched(unknown)
+    with pytest.raises(TypeError, match="ConfigMap"):
+        world.put(unknown, NOW)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="ConfigMap"):
+        world.drop(unknown)  # type: ignore[arg-type]
     assert len(world.decide(NOW)) == 1
+
+
+def test_every_watched_kind_has_handlers() -> None:
+    assert all(is_watched(kind()) for kind in get_args(WatchedObject))
 
 
 def test_a_strict_queue_stays_strict_whichever_comes_first_it_or_its_cohort() -> None:
@@ -293,7 +302,7 @@ def test_an_admission_that_comes_back_by_the_watch_has_nobody_judged_anew() -> N
     world = WorldOf((), (strict,), (first, second), fair=False).world()
     while world.decide(NOW):
         pass
-    world.ledger.written(first.key, "6")
+    world.written(first.key, "6")
     reserved = meta.Condition(
         type="QuotaReserved", status="True", reason="QuotaReserved", last_transition_time=meta.format_time(NOW)
     )
@@ -301,7 +310,7 @@ def test_an_admission_that_comes_back_by_the_watch_has_nobody_judged_anew() -> N
     thing = at_revision(replace(first, flavor="f0"), "6")
     status = msgspec.structs.replace(thing.status, conditions=(reserved, admitted))
     world.put(msgspec.structs.replace(thing, status=status), NOW)
-    assert first.key not in world.ledger
+    assert not world.is_assumed(first.key)
     assert world.decide(NOW) == []
 
 
@@ -327,7 +336,7 @@ def test_a_heartbeat_of_a_node_wakes_nobody_and_a_node_that_vanishes_does() -> N
     assert world.decide(NOW) == []
     world.put(node("2026-01-01T00:00:10Z"), NOW)
     assert world.decide(NOW) == []
-    world.drop(node("2026-01-01T00:00:10Z"), NOW)
+    world.drop(node("2026-01-01T00:00:10Z"))
     assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
 
 
@@ -439,7 +448,7 @@ def test_a_preemptor_stays_remembered_when_its_reservation_is_refused() -> None:
     assert isinstance(decision, Preempt)
     remembered = world.queues["q"].preemptor
     assert remembered is not None
-    world.drop(victim.thing(), NOW)
+    world.drop(victim.thing())
     [decision] = world.decide(NOW)
     assert isinstance(decision, Admit)
     assert world.queues["q"].preemptor is None

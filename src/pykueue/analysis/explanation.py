@@ -167,7 +167,7 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
     trial = Trial(case, key, now)
     as_is, _ = trial.begin()
     as_is.world.settle(now)
-    pending = as_is.world.lines.pending(key)
+    pending = as_is.world.pending_workload(key)
     cluster_queue = pending.cluster_queue if pending is not None else ""
     place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
     ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]

@@ -191,7 +191,7 @@ def _generous(
 ) -> Iterator[tuple[str, list[Part]]]:
     """More than could be needed, one way of helping each."""
     made, _ = trial.begin(opening)
-    workload = made.world.lines.pending(trial.target)
+    workload = made.world.pending_workload(trial.target)
     queue = objects.get((kueue.ClusterQueue, "", workload.cluster_queue)) if workload is not None else None
     if workload is None or not isinstance(queue, kueue.ClusterQueue):
         return
@@ -248,7 +248,7 @@ def _preferred(made: Plan, workload: WorkloadInfo) -> list[Part]:
 
 def _ends(made: Plan, workload: WorkloadInfo) -> list[Part]:
     """Those who hold something in its tree, largest first: the end of the first ones matters most."""
-    near = set(made.world.structure.companions(workload.cluster_queue)) or {workload.cluster_queue}
+    near = set(made.world.tree_queues(workload.cluster_queue)) or {workload.cluster_queue}
     asked = {resource for pod_set in workload.shape.pod_sets for resource, _ in pod_set.requests}
     held = [
         (max((amount for pair, amount in reservation.usage if pair.resource in asked), default=0), key)
@@ -261,7 +261,7 @@ def _ends(made: Plan, workload: WorkloadInfo) -> list[Part]:
 
 def _ahead(made: Plan, workload: WorkloadInfo) -> list[Part]:
     """Those who wait, and are tried before it or take what it could have."""
-    near = set(made.world.structure.companions(workload.cluster_queue)) or {workload.cluster_queue}
+    near = set(made.world.tree_queues(workload.cluster_queue)) or {workload.cluster_queue}
     waiting = [
         other
         for name in sorted(near & made.world.queues.keys())

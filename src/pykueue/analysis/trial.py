@@ -107,7 +107,7 @@ class Trial:
         question = _question(parts)
         made = self._latest[1] if self._latest is not None and self._latest[0] == question else self.run(parts)
         reservations = made.world.reservations
-        node = made.world.snapshot.queues[reservations[self.target].cluster_queue].node
+        node = made.world.snapshot().queues[reservations[self.target].cluster_queue].node
         left = quota.balance(node, node.tree.number(flavor, resource))
         taken = sum(
             amount
@@ -129,7 +129,7 @@ def _question(parts: Sequence[Part]) -> Question:
 
 def _cost(made: Plan) -> int:
     """What the last cycle has cost."""
-    queues = made.world.snapshot.queues
+    queues = made.world.snapshot().queues
     searched = [
         decision
         for decision in made.cycles[-1]
@@ -156,12 +156,12 @@ def narrowed(case: Case, target: str) -> Case:
     """
     world = planner.world_of(case, 0)
     world.settle(0)
-    workload = world.lines.pending(target)
+    workload = world.pending_workload(target)
     held = world.reservations.get(target)
     name = held.cluster_queue if held is not None else workload.cluster_queue if workload is not None else ""
-    if name not in world.structure.cluster_queues or any(isinstance(thing, kueue.Topology) for thing in case.objects):
+    if name not in world.cluster_queues or any(isinstance(thing, kueue.Topology) for thing in case.objects):
         return case
-    near = {name, *world.structure.companions(name)}
+    near = {name, *world.tree_queues(name)}
     leads_there = {
         (thing.metadata.namespace, thing.metadata.name)
         for thing in case.objects

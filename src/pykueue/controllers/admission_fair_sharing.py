@@ -26,7 +26,7 @@ class UsageSampler:
         self._informers = informers
         self._clock = clock
         self._sampled_at: dict[str, Nanoseconds] = {}
-        if world.usage_history is not None:
+        if world.policy.usage_history is not None:
             informers.workloads.add_handler(self._workload_seen)
 
     def sample(
@@ -38,49 +38,47 @@ class UsageSampler:
         where its ClusterQueue has no `admissionScope`: so there is a history when the scope is turned on.
         """
         key = f"{local_queue.metadata.namespace}/{local_queue.metadata.name}"
-        usage, now = self._world.usage_history, self._clock.now()
-        if usage is None or not is_active:
+        history, now = self._world.policy.usage_history, self._clock.now()
+        if history is None or not is_active:
             return None, None
-        interval = int(usage.history.sampling_interval_seconds * SECOND)
+        interval = int(history.sampling_interval_seconds * SECOND)
         if key not in self._sampled_at or now >= self._sampled_at[key] + interval:
-            usage.sample(key, self._in_use(key, local_queue.spec.cluster_queue or ""), now)
+            self._world.sample_usage(key, self._in_use(key, local_queue.spec.cluster_queue or ""), now)
             self._sampled_at[key] = now
         last = self._sampled_at[key]
         consumed: dict[str, QuantityText] = {
-            name: Quantity(amount, _BILLIONTH).canonical for name, amount in sorted(usage.consumed(key).items())
+            name: Quantity(amount, _BILLIONTH).canonical for name, amount in sorted(self._world.consumed(key).items())
         }
         said = kueue.AdmissionFairSharingStatus(consumed_resources=consumed, last_update=format_time(last))
         return said, (last + interval - now) / SECOND
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         """[AF6] An admission turns the charge into past use; [AF7] what came to nothing is forgiven."""
-        usage, old, new = self._world.usage_history, change.old, change.new
-        if usage is None:
-            return
+        old, new = change.old, change.new
         workload = new or old
         if workload is None:
             return
         key, queue = str(change.key), queue_of(workload)
         if new is None or (not states.is_reserved(new) and (states.is_finished(new) or not states.is_active(new))):
-            usage.forgive(queue, key)
+            self._world.forgive_usage(queue, key)
         elif old is not None and queue_of(old) != queue:
-            usage.forgive(queue_of(old), key)
+            self._world.forgive_usage(queue_of(old), key)
         elif states.is_admitted(new) and (old is None or not states.is_admitted(old)) and states.is_active(new):
             cluster_queue = states.cluster_queue(new)
             if not change.initial and self._counts(cluster_queue):
-                usage.settle(queue, key, self._in_use(queue, cluster_queue), self._clock.now())
+                self._world.settle_usage(queue, key, self._in_use(queue, cluster_queue), self._clock.now())
                 # Its next status shows the settled figures.
                 self._sampled_at.pop(queue, None)
 
     def _counts(self, cluster_queue: str) -> bool:
-        read = self._world.structure.read.get(cluster_queue)
-        return read is not None and read.spec.is_usage_based
+        spec = self._world.queue_spec(cluster_queue)
+        return spec is not None and spec.is_usage_based
 
     def _in_use(self, local_queue: str, cluster_queue: str) -> dict[str, usage_history.Billionths]:
         """What the admitted Workloads of a LocalQueue use now, whatever flavor it is of."""
         namespace, _, name = local_queue.partition("/")
         total: dict[str, usage_history.Billionths] = {}
-        for held in self._world.structure.held(cluster_queue):
+        for held in self._world.reservations_in(cluster_queue):
             if held.admitted and held.local_queue == name and held.key.startswith(f"{namespace}/"):
                 for pair, amount in held.usage:
                     total[pair.resource] = total.get(pair.resource, 0) + usage_history.of_amount(pair.resource, amount)

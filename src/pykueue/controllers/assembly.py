@@ -159,7 +159,7 @@ class Manager:
         made.on_sweep.append(self.metrics.swept)
         made.on_loop.append(self.metrics.loop_found)
         self.informers.in_cohort_cycle = lambda: self.world.in_cohort_cycle(clock.now())
-        for informer in self.informers.shaping:
+        for informer in self.informers.scheduling:
             informer.add_handler(made.seen)
         return made
 

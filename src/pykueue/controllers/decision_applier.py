@@ -166,7 +166,7 @@ class DecisionApplier:
         key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload = self._writer.current(key)
-            if workload is None or decision.workload not in self._world.ledger or not _is_same(workload, decided_on):
+            if workload is None or not self._world.is_assumed(decision.workload) or not _is_same(workload, decided_on):
                 self.free(key)
                 return
             await self._write_reservation(key, workload, self._reservation_changes(decision, workload))
@@ -201,7 +201,7 @@ class DecisionApplier:
         """Write a reservation. A lost answer is settled by sending the same conditional write until it is answered."""
         name = str(key)
         # The memory may have decided on an older revision than the one that this write is for.
-        self._world.ledger.assume(name, workload.metadata.resource_version)
+        self._world.writing(name, workload.metadata.resource_version)
         while True:
             try:
                 made = await self._writer.workload(workload, changes, SCHEDULER, self._clock.now())
@@ -221,9 +221,9 @@ class DecisionApplier:
                         await asyncio.sleep(_REFUSED_PAUSE_SECONDS)
                     self.free(key)
                     raise
-                if name not in self._world.ledger:
+                if not self._world.is_assumed(name):
                     return  # settled by a read, or deleted meanwhile
-                self._world.ledger.lost(name)
+                self._world.lost(name)
                 log.info("%s: no answer to its reservation; asking again", name)
                 await asyncio.sleep(_LOST_ANSWER_PAUSE_SECONDS)
             else:
@@ -257,8 +257,8 @@ class DecisionApplier:
     def _confirm(self, key: ObjectKey, made: int) -> None:
         """It stands. The watch may have been faster than the answer: news that was held back passes now."""
         name = str(key)
-        if name in self._world.ledger:
-            self._world.ledger.written(name, str(made))
+        if self._world.is_assumed(name):
+            self._world.written(name, str(made))
             shown = self._workloads.get(key.name, key.namespace)
             if shown is not None and revision(shown) >= made:
                 self.put(key, shown)
@@ -267,7 +267,7 @@ class DecisionApplier:
 
     def free(self, key: ObjectKey) -> None:
         """What was decided did not happen: the memory goes back to what the object says."""
-        if str(key) in self._world.ledger:
+        if self._world.is_assumed(str(key)):
             self._world.refuse(str(key))
         workload = self._writer.current(key)
         if workload is not None:
@@ -461,12 +461,12 @@ class DecisionApplier:
         key = key_of(decision.workload)
         async with self._writer.turn(key):
             workload, now = self._writer.current(key), self._clock.now()
-            pending = self._world.lines.pending(decision.workload)
+            pending = self._world.pending_workload(decision.workload)
             if (
                 workload is None
                 or pending is None
                 or states.is_reserved(workload)
-                or decision.workload in self._world.ledger
+                or self._world.is_assumed(decision.workload)
             ):
                 return
             asked = admission.requests(pending.shape)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,20 +28,31 @@ from pykueue.core.decision import Decision
 from pykueue.state.world import World
 from pykueue.version import __version__
 
-# What changes the memory from outside: the part of it, and its methods. What they call themselves follows from them.
-_STEPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "world": ("put", "drop", "settle", "decide", "recheck", "mark_evicted", "refuse", "set_aside", "retry_all"),
-    "lines": ("put_back",),
-    "ledger": ("assume", "written", "lost"),
-    "usage_history": ("sample", "forgive", "settle"),
-}
+# The methods of World that change its state. Calls that they make themselves follow from them and are not recorded.
+_STEPS: Final = (
+    "put",
+    "drop",
+    "settle",
+    "decide",
+    "recheck",
+    "mark_evicted",
+    "refuse",
+    "set_aside",
+    "retry_all",
+    "requeue_in_flight",
+    "writing",
+    "written",
+    "lost",
+    "sample_usage",
+    "settle_usage",
+    "forgive_usage",
+)
 _DECIDE: Final = "decide"
 
 Write = Callable[[bytes], object]
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
-    on: str
+class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     do: str
     given: list[Any]
     named: dict[str, Any] = {}
@@ -50,10 +61,6 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 _read: Final = msgspec.json.Decoder(_Line).decode
-
-
-def _part(world: World, name: str) -> Any:
-    return world if name == "world" else getattr(world, name)
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -76,7 +83,7 @@ def record(world: World, write: Write) -> None:
     that nobody records costs nothing."""
     depth = 0
 
-    def wrapped(on: str, do: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(do: str, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
         def recorded(*given: Any, **named: Any) -> Any:
             nonlocal depth
@@ -91,16 +98,13 @@ def record(world: World, write: Write) -> None:
             finally:
                 depth -= 1
                 if not depth:
-                    line = _Line(on, do, [_written(value) for value in given], named, _decided(do, result), raised)
+                    line = _Line(do, [_written(value) for value in given], named, _decided(do, result), raised)
                     write(msgspec.json.encode(line) + b"\n")
 
         return recorded
 
-    for on, methods in _STEPS.items():
-        part = _part(world, on)
-        if part is not None:
-            for do in methods:
-                setattr(part, do, wrapped(on, do, getattr(part, do)))
+    for do in _STEPS:
+        setattr(world, do, wrapped(do, getattr(world, do)))
 
 
 def _written(value: Any) -> Any:
@@ -151,12 +155,12 @@ def replay(lines: Iterable[bytes], world: World, *, first: int = 1) -> Replay:
     for number, text in enumerate(lines, first):
         try:
             line = _read(text)
-            call = getattr(_part(world, line.on), line.do) if line.do in _STEPS[line.on] else None
+            call = getattr(world, line.do) if line.do in _STEPS else None
             given = [_thing(value) for value in line.given]
         except (msgspec.DecodeError, LookupError, codec.DecodeError) as error:
             raise UsageError(f"line {number}: is no line of a trace: {error}") from None
         if call is None:
-            raise UsageError(f"line {number}: {line.do} is nothing that a memory is told")
+            raise UsageError(f"line {number}: {line.do} is no method that changes the scheduler's state")
         found.calls += 1
         recorded, replayed = _outcome(line.decided, line.raised), _replayed(line.do, call, given, line.named)
         found.cycles += bool(line.decided)

@@ -36,7 +36,7 @@ class InUseController:
         self._client = client
         self._kept: dict[str, _Kept] = {
             "ClusterQueue": _Kept(
-                informers.cluster_queues, lambda name: any(True for _ in scheduler.world.structure.held(name))
+                informers.cluster_queues, lambda name: any(True for _ in scheduler.world.reservations_in(name))
             ),
             "ResourceFlavor": _Kept(
                 informers.flavors,

@@ -62,6 +62,11 @@ class Informers:
     @property
     def shaping(self) -> tuple[Informer[Any], ...]:
         """Everything that says how Workloads are to be read; they come after it."""
+        return (*self.scheduling, self.workload_priority_classes, self.priority_classes)
+
+    @property
+    def scheduling(self) -> tuple[Informer[Any], ...]:
+        """The kinds, besides Workloads, that scheduling depends on."""
         return (
             self.namespaces,
             self.limit_ranges,
@@ -72,8 +77,6 @@ class Informers:
             self.cohorts,
             self.cluster_queues,
             self.local_queues,
-            self.workload_priority_classes,
-            self.priority_classes,
             *((self.nodes, self.pods) if self._topology else ()),
         )
 

@@ -133,7 +133,7 @@ class Measures:
         return found.metadata if found is not None else None
 
     def _ancestors(self, cluster_queue: str) -> Iterable[str]:
-        node = self._world.structure.node(cluster_queue)
+        node = self._world.queue_node(cluster_queue)
         return [above.name for above in node.ancestors] if node is not None else []
 
     def _cluster_queue_seen(self, news: News[kueue.ClusterQueue]) -> None:

@@ -121,7 +121,7 @@ class QueuesController:
 
     def _ancestors(self, cluster_queue: str) -> None:
         if self._world.policy.is_fair:
-            node = self._world.structure.node(cluster_queue)
+            node = self._world.queue_node(cluster_queue)
             for cohort in node.ancestors if node is not None else ():
                 self._soon(Which(COHORT.kind, ObjectKey("", cohort.name)))
 
@@ -160,7 +160,7 @@ class QueuesController:
             case COHORT.kind:
                 cohort = self._informers.cohorts.get(which.key.name)
                 if cohort is not None:
-                    share = self._share(self._world.structure.cohort_node(which.key.name))
+                    share = self._share(self._world.cohort_node(which.key.name))
                     await self._write(COHORT, cohort, queues.cohort_status(share))
         return None
 
@@ -189,8 +189,8 @@ class QueuesController:
 
     def _counted(self, cluster_queue: kueue.ClusterQueue) -> QueueCounts:
         name = cluster_queue.metadata.name
-        held = list(self._world.structure.held(name))
-        node = self._world.structure.node(name)
+        held = list(self._world.reservations_in(name))
+        node = self._world.queue_node(name)
         waiting = self._world.queues.get(name)
         return replace(
             _taken(held, node),
@@ -202,10 +202,10 @@ class QueuesController:
         key = ObjectKey(local_queue.metadata.namespace, local_queue.metadata.name)
         held = [
             reservation
-            for reservation in self._world.structure.held(local_queue.spec.cluster_queue or "")
+            for reservation in self._world.reservations_in(local_queue.spec.cluster_queue or "")
             if reservation.local_queue == key.name and reservation.key.startswith(f"{key.namespace}/")
         ]
-        return replace(_taken(held, None), pending=self._world.lines.pending_in(str(key)))
+        return replace(_taken(held, None), pending=self._world.pending_count(str(key)))
 
     def _share(self, node: QuotaNode | None) -> float | None:
         if not self._world.policy.is_fair:

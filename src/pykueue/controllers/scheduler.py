@@ -75,7 +75,7 @@ class Scheduler:
         if change.new is not None:
             self.applier.put(change.key, change.new)
         elif change.old is not None:
-            self.world.drop(change.old, self._clock.now())
+            self.world.drop(change.old)
         self._read_again()
         self.wake()
 
@@ -84,17 +84,16 @@ class Scheduler:
         if change.new is not None:
             self.applier.put(change.key, change.new)
         elif change.old is not None:
-            self.world.drop(change.old, self._clock.now())
+            self.world.drop(change.old)
         for key in sorted(self.world.take_unblocked()):
             self.applier.settled(key_of(key))
         self.wake()
 
     def _read_again(self) -> None:
         """Workloads whose requests read differently now, because a LimitRange or the like has changed."""
-        for key in sorted(self.world.outdated):
-            if key not in self.world.ledger:
+        for key in sorted(self.world.take_outdated()):
+            if not self.world.is_assumed(key):
                 self.applier.put_current(key_of(key))
-        self.world.outdated.clear()
 
     def wake(self) -> None:
         self._wake.set()
@@ -118,7 +117,7 @@ class Scheduler:
                 except Exception:
                     # A promise was broken. Those who were being decided go back to their queues, and life goes on.
                     log.exception("a cycle failed")
-                    self.world.lines.put_back(self._clock.now())
+                    self.world.requeue_in_flight(self._clock.now())
                     await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
                     self.wake()
         finally:

@@ -42,7 +42,7 @@ class Auditor:
         """The differences, told and counted; None when something changed meanwhile, so that nothing can be said."""
         before = self._moment()
         rebuilt, now = self._empty(), self._clock.now()
-        for informer in (*self._informers.shaping, self._informers.workloads):
+        for informer in (*self._informers.scheduling, self._informers.workloads):
             for number, thing in enumerate(list(informer.values())):
                 rebuilt.put(thing, now)
                 if number % _AT_A_TIME == _AT_A_TIME - 1:
@@ -60,4 +60,4 @@ class Auditor:
     def _moment(self) -> tuple[int, ...]:
         """Everything that has been seen and decided so far."""
         watched = (*self._informers.shaping, self._informers.workloads)
-        return (self._world.cycles, len(self._world.ledger), *(informer.revision for informer in watched))
+        return (self._world.cycles, self._world.assumed_count, *(informer.revision for informer in watched))

@@ -119,7 +119,7 @@ class VariantsController:
             current = self._writer.current(key)
             if current is None:
                 return True
-            if revision(current) != revision(decided_on) or states.key(current) in self._scheduler.world.ledger:
+            if revision(current) != revision(decided_on) or self._scheduler.world.is_assumed(states.key(current)):
                 return False
             await self._writer.workload(current, action.changes, CONCURRENT_ADMISSION, self._clock.now())
             if action.event is not None:

@@ -99,7 +99,7 @@ class WorkloadController:
     async def _reconcile(self, key: ObjectKey) -> float | None:
         async with self._writer.turn(key):
             workload = self._writer.current(key)
-            if workload is None or str(key) in self._scheduler.world.ledger:
+            if workload is None or self._scheduler.world.is_assumed(str(key)):
                 return None
             due = self._due(key, workload)
             now = self._clock.now()

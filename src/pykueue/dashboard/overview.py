@@ -123,7 +123,7 @@ class Overview:
         self._queues_in: dict[str, list[str]] = {}
         trees: dict[int, CohortTree] = {}
         for queue in cluster_queues:
-            node = world.structure.node(queue.metadata.name)
+            node = world.queue_node(queue.metadata.name)
             entry = _queue(queue, node, counts)
             self.queues[entry.name] = entry
             self._queues_in.setdefault(entry.parent, []).append(entry.name)
@@ -132,7 +132,7 @@ class Overview:
         cohorts = [node for tree in trees.values() for node in tree.nodes if not node.is_queue]
         seen = {node.name for node in cohorts}
         # Those without any queue beneath.
-        alone = (world.structure.cohort_node(name) for name in world.structure.cohorts if name not in seen)
+        alone = (world.cohort_node(name) for name in world.cohorts if name not in seen)
         cohorts += filter(None, alone)
         offered = _offered(trees.values())
         # The lowest first, so that sums climb.

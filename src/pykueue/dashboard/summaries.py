@@ -191,11 +191,11 @@ class DashboardSummaries:
         """
         for informer in self._sources.shaping:
             yield from informer.values()
-        row, structure = self.table.get(key), self._sources.world.structure
-        if row is None or structure.topologies:
+        row, world = self.table.get(key), self._sources.world
+        if row is None or world.topologies:
             yield from self._sources.workloads.values()
             return
-        near = {row.cluster_queue, *structure.companions(row.cluster_queue)}
+        near = {row.cluster_queue, *world.tree_queues(row.cluster_queue)}
         for other in self.table.under(near):
             workload = self._sources.workloads.get(other.name, other.namespace)
             if workload is not None:

@@ -116,7 +116,7 @@ class Gauges(Collector):
 
     def _split_admitted(self) -> Iterator[SplitSample]:
         for name in self._names():
-            held = (one.key for one in self._world.structure.held(name) if one.admitted)
+            held = (one.key for one in self._world.reservations_in(name) if one.admitted)
             yield from self._by_workload("kueue_admitted_active_workloads", (name,), held)
 
     def _split_tenants_admitted(self) -> Iterator[SplitSample]:
@@ -207,7 +207,7 @@ class Gauges(Collector):
         for name, queue in sorted(self._world.queues.items()):
             in_line = [*queue.active(), *queue.in_flight.values()]
             parked = list(queue.parked(with_resting=False))
-            yield (name, in_line, parked) if self._world.structure.is_open(name) else (name, [], in_line + parked)
+            yield (name, in_line, parked) if self._world.is_active(name) else (name, [], in_line + parked)
 
     def _pending(self) -> Iterator[Sample]:
         for name, in_line, parked in self._lines():
@@ -231,7 +231,7 @@ class Gauges(Collector):
 
     def _holding(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
         for name in self._names():
-            yield (name,), sum(map(counts, self._world.structure.held(name)))
+            yield (name,), sum(map(counts, self._world.reservations_in(name)))
 
     def _tenants_holding(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
         held = Counter(_tenant(one) for one in self._world.reservations.values() if counts(one))
@@ -289,9 +289,9 @@ class Gauges(Collector):
 
     def _taken(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
         for name in self._names():
-            node = self._world.structure.node(name)
+            node = self._world.queue_node(name)
             total = dict.fromkeys(((pair.flavor, pair.resource) for pair in self._quotas(name)), 0)
-            _add_up(total, filter(counts, self._world.structure.held(name)))
+            _add_up(total, filter(counts, self._world.reservations_in(name)))
             for (flavor, resource), amount in sorted(total.items()):
                 yield (_parent(node), name, flavor, resource), _figure(resource, amount)
 
@@ -318,23 +318,22 @@ class Gauges(Collector):
 
     def _quota(self, which: int) -> Iterator[Sample]:
         for name in self._names():
-            node = self._world.structure.node(name)
+            node = self._world.queue_node(name)
             for pair, quota in sorted(self._quotas(name).items()):
                 yield (_parent(node), name, pair.flavor, pair.resource), _figure(pair.resource, quota[which])
 
     def _tenants_history(self) -> Iterator[Sample]:
-        history = self._world.usage_history
-        if history is None:
-            return
         leads = self._leads()
         for name, namespace in self._tenants():
-            yield (name, namespace, leads.get((name, namespace), "")), history.usage(f"{namespace}/{name}")
+            usage = self._world.weighted_usage(f"{namespace}/{name}")
+            if usage is not None:
+                yield (name, namespace, leads.get((name, namespace), "")), usage
 
     def _shares(self) -> Iterator[Sample]:
         if EnabledBy.RESOURCES not in self._metrics.options.on:
             return
         for name in self._names():
-            node = self._world.structure.node(name)
+            node = self._world.queue_node(name)
             if node is not None:
                 share = fair_sharing.dominant_resource_share(node)
                 yield (name, _parent(node)), math.nan if share.is_boundless else share.rank[1]
@@ -353,7 +352,7 @@ class Gauges(Collector):
     def _cohorts(self) -> Iterator[QuotaNode]:
         """Every cohort, implicit ones included."""
         yield from sorted(
-            (node for node in self._world.structure.cohort_nodes() if node.name not in self._deleted_cohorts),
+            (node for node in self._world.cohort_nodes() if node.name not in self._deleted_cohorts),
             key=lambda node: node.name,
         )
 
@@ -376,7 +375,7 @@ class Gauges(Collector):
         total: dict[str, dict[tuple[str, str], int]] = {}
         for name, above in self._ancestors():
             for node in above:
-                _add_up(total.setdefault(node.name, {}), self._world.structure.held(name))
+                _add_up(total.setdefault(node.name, {}), self._world.reservations_in(name))
         for node in self._cohorts():
             for (flavor, resource), amount in sorted(total.get(node.name, {}).items()):
                 if amount > 0:
@@ -385,7 +384,7 @@ class Gauges(Collector):
     def _subtree_admitted(self) -> Iterator[Sample]:
         admitted: Counter[str] = Counter()
         for name, above in self._ancestors():
-            count = sum(map(_admitted, self._world.structure.held(name)))
+            count = sum(map(_admitted, self._world.reservations_in(name)))
             admitted.update({node.name: count for node in above})
         for node in self._cohorts():
             yield (node.name,), admitted[node.name]
@@ -393,7 +392,7 @@ class Gauges(Collector):
     def _ancestors(self) -> Iterator[tuple[str, tuple[QuotaNode, ...]]]:
         """Every ClusterQueue with the cohorts above it. Inactive ones are included: what they hold is reserved."""
         for name in self._names():
-            node = self._world.structure.node(name)
+            node = self._world.queue_node(name)
             if node is not None:
                 yield name, node.ancestors
 
@@ -403,18 +402,18 @@ class Gauges(Collector):
 
     def _places(self) -> Iterator[Sample]:
         for name in self._names():
-            node = self._world.structure.node(name)
+            node = self._world.queue_node(name)
             above = node.ancestors if node is not None else ()
             yield (name, _parent(node), above[-1].name if above else ""), 1
 
     # --- Who there is -------------------------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        return sorted(self._world.structure.cluster_queues)
+        return sorted(self._world.cluster_queues)
 
     def _quotas(self, cluster_queue: str) -> Mapping[FlavorResource, Quota]:
-        found = self._world.structure.read.get(cluster_queue)
-        return found.spec.quotas if found is not None else {}
+        spec = self._world.queue_spec(cluster_queue)
+        return spec.quotas if spec is not None else {}
 
     def _tenants(self) -> Iterator[tuple[str, str]]:
         """The LocalQueues that have series of their own, each as (name, namespace)."""

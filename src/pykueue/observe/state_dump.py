@@ -39,7 +39,7 @@ def records(world: World) -> Iterator[StateRecord]:
     yield StateRecord(
         "Found work under way",
         {
-            "reservationsBeingWritten": sorted(key for key in world.reservations if key in world.ledger),
+            "reservationsBeingWritten": sorted(key for key in world.reservations if world.is_assumed(key)),
             "secondPasses": sorted(world.second_passes),
             "cycles": world.cycles,
         },
@@ -61,29 +61,28 @@ def log_state(world: World) -> None:
 
 
 def _cluster_queues(world: World) -> Iterator[StateRecord]:
-    structure = world.structure
-    for name in sorted(structure.cluster_queues):
-        node, found = structure.node(name), structure.read.get(name)
-        quotas = sorted(found.spec.quotas.items()) if found is not None else ()
+    for name in sorted(world.cluster_queues):
+        node, spec = world.queue_node(name), world.queue_spec(name)
+        quotas = sorted(spec.quotas.items()) if spec is not None else ()
         yield StateRecord(
             "Found ClusterQueue",
             {
                 "clusterQueue": name,
                 "cohort": node.parent.name if node is not None and node.parent is not None else "<none>",
-                "active": structure.is_open(name),
+                "active": world.is_active(name),
                 "quota": {
                     f"{pair.flavor}/{pair.resource}": amounts.text(pair.resource, quota[0]) for pair, quota in quotas
                 },
                 "usage": _usage(node) if node is not None else {},
-                "workloads": sorted(reservation.key for reservation in structure.held(name)),
+                "workloads": sorted(reservation.key for reservation in world.reservations_in(name)),
             },
         )
 
 
 def _cohorts(world: World) -> Iterator[StateRecord]:
     found: dict[str, QuotaNode] = {}
-    for name in world.structure.cluster_queues:
-        node = world.structure.node(name)
+    for name in world.cluster_queues:
+        node = world.queue_node(name)
         found |= {above.name: above for above in (node.ancestors if node is not None else ())}
     for name, node in sorted(found.items()):
         quota = {
@@ -100,10 +99,9 @@ def _usage(node: QuotaNode) -> dict[str, str]:
 
 
 def _free_capacity(world: World) -> Iterator[StateRecord]:
-    fleet = world.snapshot.fleet
-    flavors = {
-        flavor for found in world.structure.read.values() for group in found.spec.groups for flavor in group.flavors
-    }
+    fleet = world.snapshot().fleet
+    specs = (spec for name in world.cluster_queues if (spec := world.queue_spec(name)) is not None)
+    flavors = {flavor for spec in specs for group in spec.groups for flavor in group.flavors}
     for flavor in sorted(name for name in flavors if fleet.has_flavor(name)):
         free = {
             "/".join(domain): {name: amounts.text(name, amount) for name, amount in sorted(left.items())}

@@ -16,7 +16,7 @@ from pykueue.state.scheduling_scope import SchedulingScopes
 
 
 @dataclass(frozen=True, slots=True)
-class LocalQueue:
+class QueueTarget:
     """Where a LocalQueue leads."""
 
     cluster_queue: str
@@ -26,10 +26,10 @@ class LocalQueue:
 class PendingIndex:
     """Everybody who waits."""
 
-    def __init__(self, waking: SchedulingScopes) -> None:
+    def __init__(self, scopes: SchedulingScopes) -> None:
         self.queues: dict[str, PendingQueue] = {}  # by ClusterQueue
-        self._waking = waking
-        self._local_queues: dict[str, LocalQueue] = {}
+        self._scopes = scopes
+        self._local_queues: dict[str, QueueTarget] = {}
         self._waiting: dict[str, dict[str, WorkloadInfo]] = {}  # LocalQueue -> pending Workloads, in a line or not
         self._local_queue_of: dict[str, str] = {}
 
@@ -45,7 +45,7 @@ class PendingIndex:
     def close(self, cluster_queue: str) -> None:
         self.queues.pop(cluster_queue, None)
 
-    def put_local_queue(self, key: str, leads: LocalQueue, now: Nanoseconds) -> bool:
+    def put_local_queue(self, key: str, leads: QueueTarget, now: Nanoseconds) -> bool:
         """Take in a LocalQueue; whether that changed where it leads."""
         before = self._local_queues.get(key)
         self._local_queues[key] = leads
@@ -82,14 +82,14 @@ class PendingIndex:
             for workload in self._waiting.get(local_queue, {}).values():
                 workload.cluster_queue = line.name
                 line.put(workload, now)
-            self._waking.mark_ready(line.name)
+            self._scopes.mark_ready(line.name)
 
-    def _withdraw_all(self, local_queue: str, led: LocalQueue) -> None:
+    def _withdraw_all(self, local_queue: str, led: QueueTarget) -> None:
         line = self.queues.get(led.cluster_queue)
         if line is not None:
             for key in self._waiting.get(local_queue, {}):
                 line.drop(key)
-            self._waking.mark_ready(line.name)
+            self._scopes.mark_ready(line.name)
 
     # Workloads.
 
@@ -111,7 +111,7 @@ class PendingIndex:
         line = self._line_of(local_queue)
         if line is not None:
             line.put(workload, now)
-            self._waking.mark_ready(line.name)
+            self._scopes.mark_ready(line.name)
 
     def count(self, key: str) -> None:
         """Something was written about a Workload that waits already."""
@@ -128,7 +128,7 @@ class PendingIndex:
         line = self._line_of(local_queue)
         if line is not None:
             line.drop(key)
-            self._waking.mark_ready(line.name)
+            self._scopes.mark_ready(line.name)
 
     def set_aside(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
         """Leave a Workload out until it changes."""
@@ -136,7 +136,7 @@ class PendingIndex:
         line = self.queues.get(workload.cluster_queue)
         if line is not None and workload.key in line:
             line.put(workload, now)
-            self._waking.mark_ready(line.name)
+            self._scopes.mark_ready(line.name)
 
     def put_back(self, now: Nanoseconds) -> None:
         """A cycle broke off: whoever was being decided waits for the next one."""
@@ -144,13 +144,13 @@ class PendingIndex:
             for key, workload in sorted(line.in_flight.items()):
                 line.drop(key)
                 line.put(workload, now)
-                self._waking.invalidate(line.name)
+                self._scopes.invalidate(line.name)
 
     def wake(self, now: Nanoseconds) -> None:
         """Whoever waited only for a time that has come is in line again."""
         for line in self.queues.values():
             if line.wake(now):
-                self._waking.mark_ready(line.name)
+                self._scopes.mark_ready(line.name)
 
     def _is_in_line(self, workload: WorkloadInfo) -> bool:
         line = self.queues.get(workload.cluster_queue)

@@ -89,7 +89,9 @@ class LoopDetector:
     def reserved(self, reservation: Reservation) -> None:
         """Count a reservation in. Counting it a second time takes it out again: XOR is its own inverse."""
         name = reservation.cluster_queue
-        self._fingerprints[name] = self._fingerprints.get(name, 0) ^ hash((reservation.key, reservation.usage))
+        fingerprint = self._fingerprints.pop(name, 0) ^ hash((reservation.key, reservation.usage))
+        if fingerprint:
+            self._fingerprints[name] = fingerprint
 
     released = reserved
 
@@ -99,6 +101,10 @@ class LoopDetector:
             self._outside_everywhere += 1
         else:
             self._outside[cluster_queue] = self._outside.get(cluster_queue, 0) + 1
+
+    def cluster_queue_deleted(self, name: str) -> None:
+        """Drop the counter of a deleted ClusterQueue. Its value moves to the common counter, so that no sum repeats."""
+        self._outside_everywhere += self._outside.pop(name, 0) + 1
 
     def _outside_changes(self, queues: tuple[str, ...]) -> int:
         # Each of them only grows, so the sum is the same only where all are.

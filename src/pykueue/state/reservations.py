@@ -24,10 +24,10 @@ from pykueue.state.structure import Structure
 class Reservations:
     """Everybody who holds quota."""
 
-    def __init__(self, structure: Structure, waking: SchedulingScopes, loops: LoopDetector) -> None:
+    def __init__(self, structure: Structure, scopes: SchedulingScopes, loops: LoopDetector) -> None:
         self.held: dict[str, Reservation] = {}
         self._structure = structure
-        self._waking = waking
+        self._scopes = scopes
         self._loops = loops
         self._unblocked: set[str] = set()
 
@@ -41,9 +41,8 @@ class Reservations:
                 return before
             reservation.assumed_targets, reservation.hidden = before.assumed_targets, before.hidden
             self._release(before)
-            self._waking.invalidate(before.cluster_queue)
+            self._scopes.invalidate(before.cluster_queue)
             if before.usage != reservation.usage or before.priority != reservation.priority:
-                self._loops.changed(before.cluster_queue)
                 self._give_back(before)
         self._reserve(reservation)
         return reservation
@@ -91,7 +90,7 @@ class Reservations:
 
     def mark_evicted(self, key: str) -> None:
         self.held[key].evicted = True
-        self._waking.invalidate(self.held[key].cluster_queue)
+        self._scopes.invalidate(self.held[key].cluster_queue)
 
     def recheck(self, key: str, policy: SchedulingPolicy, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
         """Whether a reservation still holds, and which targets it needs gone.
@@ -120,7 +119,7 @@ class Reservations:
         # An answer that changes no figure wakes no one: it is asked for every few seconds while targets stop.
         for who in sorted(before.keys() | after.keys()):
             if before.get(who) != after.get(who):
-                self._waking.invalidate(self.held[who].cluster_queue)
+                self._scopes.invalidate(self.held[who].cluster_queue)
         return verdict
 
     def take_unblocked(self) -> set[str]:
@@ -132,7 +131,7 @@ class Reservations:
         self.held[reservation.key] = reservation
         self._structure.reserve(reservation)
         self._loops.reserved(reservation)
-        self._waking.invalidate(reservation.cluster_queue)
+        self._scopes.invalidate(reservation.cluster_queue)
 
     def _release(self, reservation: Reservation) -> None:
         self._structure.release(reservation)
@@ -140,9 +139,9 @@ class Reservations:
 
     def _give_back(self, reservation: Reservation) -> None:
         """Those who wait in its tree look again; nodes are shared by all trees."""
-        self._waking.release((reservation.cluster_queue,))
+        self._scopes.release((reservation.cluster_queue,))
         if reservation.placed:
-            self._waking.release(self._structure.on_nodes())
+            self._scopes.release(self._structure.on_nodes())
 
     def _hide_victims(self, reservation: Reservation) -> list[Reservation]:
         """Victims that are to go later count together with their successor, as the larger of the two. Those that count
@@ -172,4 +171,4 @@ class Reservations:
 
     def _invalidate(self, victims: Iterable[Reservation]) -> None:
         for victim in victims:
-            self._waking.invalidate(victim.cluster_queue)
+            self._scopes.invalidate(victim.cluster_queue)

@@ -21,6 +21,7 @@ from pykueue.api.conditions import WorkloadCondition
 from pykueue.core.decision import Admit, Decision, Evict, Preempt
 from pykueue.lifecycle import states
 from pykueue.state import admission, workload_info
+from pykueue.state.intake import is_watched
 from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.world import World
 
@@ -57,7 +58,7 @@ def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World
     world = World(policy, accounting=configured.accounting, profile=configured.profile)
     # Every server has this one; who gives another of the name overrules it.
     world.put(kube.Namespace(metadata=meta.ObjectMeta(name=DEFAULT, labels={labels.NAMESPACE_NAME: DEFAULT})), now)
-    for thing in case.objects:
+    for thing in filter(is_watched, case.objects):
         world.put(thing, now)
     return world
 
@@ -150,7 +151,7 @@ def _record(made: Plan, decisions: Iterable[Decision]) -> None:
             made.admissions[decision.workload] = admission.tree(
                 decision.cluster_queue, decision.pod_sets, by_hostname_prefix=made.by_hostname_prefix
             )
-            made.world.ledger.end(decision.workload)  # nothing is written, so there is no answer to wait for
+            made.world.confirm(decision.workload)  # nothing is written, so there is no answer to wait for
 
 
 def _stop_evicted(made: Plan, now: Nanoseconds) -> None:

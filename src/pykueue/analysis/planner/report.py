@@ -102,7 +102,7 @@ def _holders_tree(world: World, decision: Decision) -> list[dict[str, Any]]:
             "protectedBy": holder.protected_by,
         }
         for flavor, resource in short
-        for holder in messages.holders(world.snapshot, workload, flavor, resource)[:_HOLDERS_SHOWN]
+        for holder in messages.holders(world.snapshot(), workload, flavor, resource)[:_HOLDERS_SHOWN]
     ]
 
 

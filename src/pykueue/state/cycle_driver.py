@@ -1,0 +1,190 @@
+"""The cycle driver: takes the heads of each scheduling scope, runs a cycle, and applies its decisions to the state.
+
+Heads that were not admitted return to their queues; reservations are assumed. The API is written elsewhere:
+`refuse` and `set_aside` record that a write failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubemachinery.meta import Nanoseconds
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.core import cycle
+from pykueue.core.cycle import Head
+from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
+from pykueue.core.workload import WorkloadInfo
+from pykueue.state.parts import WorldParts
+from pykueue.state.scheduling_scope import SchedulingScope
+
+
+class CycleDriver:
+    """Runs scheduling cycles on the parts of a World."""
+
+    def __init__(self, parts: WorldParts) -> None:
+        self.cycles = 0  # that decided anything
+        self._parts = parts
+        self._policy = parts.policy
+        self._structure = parts.structure
+        self._snapshot = parts.snapshot
+        self._pending = parts.pending
+        self._scopes = parts.scopes
+        self._consumed = parts.consumed
+        self._reservations = parts.reservations
+        self._second_passes = parts.second_passes
+        self._namespaces = parts.namespaces
+        self._loops = parts.loops
+
+    def decide(self, now: Nanoseconds, enough: int | None) -> list[Decision]:
+        """Run one cycle in every scope where something changed; see `World.decide`."""
+        self._parts.settle(now)
+        for workload in self._second_passes.due(now):
+            self._scopes.invalidate(workload.cluster_queue)
+        decisions: list[Decision] = []
+        for scope in self._scopes.due(lambda: enough is None or len(decisions) < enough):
+            heads = self._take_heads(scope, now)
+            if heads:
+                self._scopes.mark_ready(scope.queues[0])  # until every head has been tried
+                for decision in cycle.run(self._snapshot, heads, self._policy, now):
+                    self._compare_preemption(decision, scope.queues, now)
+                    self._apply(decision, now)
+                    decisions.append(decision)
+        self.cycles += bool(decisions)
+        # Stable: decisions without a rank stay behind, in their order. With fair sharing none has a rank.
+        return sorted(decisions, key=lambda decision: (not decision.rank, decision.rank))
+
+    def retry_all(self) -> None:
+        """Retry every pending Workload without a cause; see `World.retry_all`."""
+        self._scopes.release(self._pending.queues)
+        for name in sorted(self._pending.queues):
+            self._scopes.invalidate(name)
+
+    def _take_heads(self, scope: SchedulingScope, now: Nanoseconds) -> list[Head]:
+        """Take the second passes that are due, then one head of every queue that takes part, by name [QU7]. Return none
+        if the same heads were tried on the same facts before."""
+        again = [head for head in self._second_passes.due(now) if head.cluster_queue in scope.queues]
+        pending = self._pending.queues
+        queues = [
+            queue
+            for name in scope.queues
+            if (queue := pending.get(name)) is not None and len(queue) and self._structure.is_open(name)
+        ]
+        if self._policy.is_fair:
+            # One entry per queue takes part, and of a second pass and a head it is the head. A second pass that failed
+            # once gets its queue for itself, or the head of a StrictFIFO queue would keep it from its nodes for ever.
+            failed = {workload.cluster_queue for workload in again if self._second_passes.has_failed(workload.key)}
+            queues = [queue for queue in queues if queue.name not in failed]
+        firsts = [(queue, head) for queue in queues if (head := queue.head()) is not None]
+        head_set = tuple((head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)
+        if not again:
+            if not head_set or head_set in scope.tried:
+                return []
+            scope.tried.add(head_set)
+        for queue in queues:
+            queue.pop()
+        return [
+            *(Head(workload, refusal=self._namespaces.refusal(workload)) for workload in again),
+            *(Head(head, queue.is_preemptor(head), self._namespaces.refusal(head)) for queue, head in firsts),
+        ]
+
+    # Decisions.
+
+    def _apply(self, decision: Decision, now: Nanoseconds) -> None:
+        match decision:
+            case Admit():
+                self._assume(decision, now)
+            case Preempt():
+                self._mark_victims(decision.targets)
+                requeue = Requeue.PENDING_MIGRATION if decision.migrates else Requeue.PENDING_PREEMPTION
+                if decision.migrates and not self._reservations.held[decision.migrates].evicted:
+                    # Marked once: every mark invalidates the scope, and the head would be decided for ever.
+                    self._reservations.mark_evicted(decision.migrates)
+                self._requeue(decision, requeue, now)
+            case Wait():
+                if decision.requeue is Requeue.SET_ASIDE:
+                    self._pending.queues[decision.cluster_queue].in_flight[decision.workload].set_aside = True
+                self._requeue(decision, decision.requeue, now)
+            case SecondPassFailed():
+                self._mark_victims(decision.targets)
+                self._second_passes.try_later(decision.workload, now, decision.scan_position)
+            case Evict():
+                self._reservations.mark_evicted(decision.workload)
+                self._second_passes.drop(decision.workload)
+
+    def _compare_preemption(self, decision: Decision, queues: tuple[str, ...], now: Nanoseconds) -> None:
+        """Let the loop detector compare a decision that evicts Workloads which were not being evicted before."""
+        if isinstance(decision, Preempt | SecondPassFailed):
+            targets = tuple(sorted(victim.key for victim in decision.targets if not victim.already_evicted))
+            if targets:
+                self._loops.preempted(queues, decision.cluster_queue, decision.workload, targets, now)
+
+    def _mark_victims(self, targets: Iterable[TargetWorkload]) -> None:
+        for victim in targets:
+            if not victim.already_evicted:
+                self._reservations.mark_evicted(victim.key)
+
+    def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds) -> None:
+        queue = self._pending.queues[decision.cluster_queue]
+        workload = queue.in_flight[decision.workload]
+        parks_class = self._policy.equivalence_hashing
+        queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan_position, parks_class=parks_class)
+
+    def _assume(self, decision: Admit, now: Nanoseconds) -> None:
+        """Count the reservation from now on, before it is written to the API."""
+        if decision.is_second_pass:
+            workload = self._second_passes.pop(decision.workload)
+        else:
+            queue = self._pending.queues[decision.cluster_queue]
+            workload = queue.in_flight[decision.workload]
+            if (preemptor := queue.remembered(decision.workload)) is not None:
+                self._parts.assumed_preemptors[decision.workload] = preemptor
+            self._charge(workload, decision, now)
+            self._pending.forget(decision.workload)
+        self._reservations.assume(workload, decision, now)
+        self._parts.assumed.assume(workload.key, self._parts.revisions.get(workload.key, ""))
+        if decision.replaces and decision.replaces in self._reservations.held:
+            self._parts.end_reservation(decision.replaces)
+
+    def _charge(self, workload: WorkloadInfo, decision: Admit, now: Nanoseconds) -> None:
+        """Charge the LocalQueue the entry penalty of an admission, where the ClusterQueue orders by usage [AF5]."""
+        spec = self._structure.read[decision.cluster_queue].spec
+        if self._consumed is None or not spec.is_usage_based:
+            return
+        covered = spec.covered
+        requested = [
+            (resource, amount)
+            for pod_set in workload.shape.pod_sets
+            for resource, amount in pod_set.requests
+            if not self._policy.ignore_undeclared or resource in covered
+        ]
+        self._consumed.charge(f"{workload.namespace}/{workload.local_queue}", workload.key, requested, now)
+
+    # Results of writes.
+
+    def refuse(self, key: str) -> None:
+        """Release an assumed reservation that was not stored; see `World.refuse`."""
+        self._parts.assumed.end(key)
+        preemptor = self._parts.assumed_preemptors.pop(key, None)
+        held = self._reservations.held.get(key)
+        if held is None:
+            return
+        queue = self._pending.queues.get(held.cluster_queue)
+        if preemptor is not None and queue is not None:
+            queue.remember(key, preemptor)
+        if self._consumed is not None:
+            self._consumed.forgive(f"{held.namespace}/{held.local_queue}", key)
+        self._parts.end_reservation(key)
+
+    def set_aside(self, key: str, why: str, now: Nanoseconds) -> Wait | None:
+        """Exclude a pending Workload from scheduling until it changes; see `World.set_aside`."""
+        workload = self._pending.pending(key)
+        if workload is None:
+            return None
+        self._pending.set_aside(workload, now)
+        return Wait(
+            workload=key,
+            cluster_queue=workload.cluster_queue,
+            reason=QuotaReservedReason.PENDING_EVALUATION,
+            requeue=Requeue.SET_ASIDE,
+            message=f"{why}; it is left out until it changes",
+        )

@@ -1,0 +1,106 @@
+"""The parts of a World, shared by its intake, its cycle driver and its queries.
+
+Only `pykueue.state` uses this module. Every part is created once and never replaced, so that each of the three may keep
+references of its own.
+"""
+
+from __future__ import annotations
+
+from kubemachinery.meta import Nanoseconds
+from pykueue.api import kueue
+from pykueue.core import requests
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.snapshot import Snapshot
+from pykueue.core.topology import Fleet, PlacementOptions
+from pykueue.core.workload import WorkloadInfo
+from pykueue.state.assumed import AssumedReservations
+from pykueue.state.namespaces import Namespaces
+from pykueue.state.non_tas_usage import NonTASUsage
+from pykueue.state.pending_index import PendingIndex
+from pykueue.state.pending_queue import PreemptorMemory
+from pykueue.state.pod_set_requests import Demands
+from pykueue.state.preemption_loops import LoopDetector
+from pykueue.state.reservations import Reservations
+from pykueue.state.scheduling_scope import SchedulingScopes
+from pykueue.state.second_pass import SecondPasses
+from pykueue.state.structure import Structure
+from pykueue.state.usage_history import ConsumedResources
+
+
+class WorldParts:
+    """Everything a World keeps, and the operations that need several parts."""
+
+    def __init__(
+        self,
+        policy: SchedulingPolicy,
+        accounting: requests.Accounting,
+        profile: PlacementOptions | None,
+        scopes: SchedulingScopes,
+    ) -> None:
+        self.policy = policy
+        self.snapshot = Snapshot(Fleet() if profile is None else Fleet(profile))
+        self.structure = Structure(policy, self.snapshot)
+        self.scopes = scopes
+        self.pending = PendingIndex(scopes)
+        self.consumed = ConsumedResources(policy.usage_history) if policy.usage_history is not None else None
+        self.assumed = AssumedReservations()
+        self.demands = Demands(policy, accounting)
+        self.loops = LoopDetector()
+        self.reservations = Reservations(self.structure, scopes, self.loops)
+        self.second_passes = SecondPasses()
+        self.non_tas_usage = NonTASUsage(self.snapshot.fleet)
+        self.namespaces = Namespaces(self.structure)
+        # The resourceVersion of every WorkloadInfo, as read last.
+        self.revisions: dict[str, str] = {}
+        # Pending Workloads whose requests may have changed; the owner of the objects puts them again.
+        self.outdated: set[str] = set()
+        # Preemptors whose reservation is not confirmed. A queue clears its record when the Workload leaves it; a
+        # refused reservation restores the record, as in Kueue, which clears it on the confirming read.
+        self.assumed_preemptors: dict[str, PreemptorMemory] = {}
+
+    def target_of(self, workload: kueue.Workload) -> str:
+        """Return the ClusterQueue that the Workload's LocalQueue points to; empty if there is none."""
+        return self.pending.target(f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
+
+    def excluded_by(self, cluster_queue: str) -> tuple[str, ...]:
+        """Return the resource prefixes that the ClusterQueue excludes, where such lists are enabled."""
+        found = self.structure.cluster_queues.get(cluster_queue) if self.demands.by_queue else None
+        return found.spec.exclude_resource_prefixes if found is not None else ()
+
+    def end_reservation(self, key: str) -> None:
+        """Release a reservation and its second pass."""
+        self.second_passes.drop(key)
+        self.reservations.end(key)
+
+    def settle(self, now: Nanoseconds) -> None:
+        """Bring cohort trees and queues up to date with everything that was put and dropped."""
+        self.rebuild_trees()
+        self.pending.wake(now)
+        released = self.scopes.take_released()
+
+        def may_return(workload: WorkloadInfo) -> bool:
+            return workload.may_compete(now) and self.namespaces.are_right_for(workload)
+
+        for name in sorted({companion for one in released for companion in self.structure.companions(one)}):
+            if name in self.pending.queues:
+                self.pending.queues[name].release(may_return)
+                self.scopes.invalidate(name)
+
+    def rebuild_trees(self) -> None:
+        """Rebuild the cohort trees that changed, and order their queues by their current strategy."""
+        changed = self.structure.settle()
+        if changed:
+            self.scopes.regroup(self.structure.scopes())
+            # Also the queues that a moved queue or cohort left: what it had borrowed is available to them again.
+            self.scopes.release(changed)
+        for name in sorted(changed):
+            self.scopes.invalidate(name)
+            queue, read = self.pending.queues.get(name), self.structure.read.get(name)
+            if queue is None or read is None:
+                continue
+            history = self.consumed if read.spec.is_usage_based else None
+            usage = history.usage if history is not None else None
+            queue.relist(usage, read.spec.strategy)
+            listed = self.snapshot.queues.get(name)
+            if listed is not None:
+                listed.local_usage = usage
