@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kubemachinery import meta
 from pykueue.api import kube, kueue
-from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.state.intake import WatchedObject
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.world import World

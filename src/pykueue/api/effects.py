@@ -105,7 +105,7 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
         _applies("spec.cohortName", "state/specs.py", "state/structure.py"),
         _applies("spec.concurrentAdmissionPolicy", "state/specs.py", gates=_VARIANTS),
         _applies("spec.defaultLocalQueue", "controllers/default_local_queues.py", gates=("DefaultLocalQueue",)),
-        _applies("spec.excludeResourcePrefixes", "state/world.py", gates=("ClusterQueueExcludeResourcePrefixes",)),
+        _applies("spec.excludeResourcePrefixes", "state/parts.py", gates=("ClusterQueueExcludeResourcePrefixes",)),
         _applies("spec.fairSharing.weight", "state/specs.py"),
         _applies("spec.flavorFungibility.preference", "state/specs.py", gates=_FUNGIBILITY),
         _applies("spec.flavorFungibility.whenCanBorrow", "state/specs.py", gates=_FUNGIBILITY, default="MayStopSearch"),
@@ -128,8 +128,8 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
         _written("status", "lifecycle/queues.py"),
     ),
     "LocalQueue": (
-        _applies("spec.clusterQueue", "state/world.py", "lifecycle/facts.py"),
-        _applies("spec.fairSharing.weight", "state/world.py"),
+        _applies("spec.clusterQueue", "state/intake.py", "lifecycle/facts.py"),
+        _applies("spec.fairSharing.weight", "state/intake.py"),
         _applies("spec.stopPolicy", "lifecycle/facts.py", "lifecycle/rules/queue_stopped.py"),
         _written("status", "lifecycle/queues.py"),
     ),
@@ -146,7 +146,7 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
         _applies("spec.preemptionGates", "lifecycle/rules/preemption_gates.py", gates=_PREEMPTION_GATES),
         _applies("spec.priority", "state/workload_info.py"),
         _applies("spec.priorityClassRef", "controllers/priority_class.py", "jobs/workloads.py"),
-        _applies("spec.queueName", "state/world.py"),
+        _applies("spec.queueName", "state/parts.py"),
         _written("status", "lifecycle/workload_changes.py"),
         _applies(
             "status.admission", "state/workload_info.py", note="read back after a restart and from other managers"
