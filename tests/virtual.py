@@ -14,7 +14,7 @@ from typing import Any, ParamSpec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubeserver.assembly import Embedded
-from kubeserver.http.health import About
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
 from kubeserver.storage.sqlite import MemoryJournal
 from pykueue.testing.installed_server import installed
@@ -39,8 +39,8 @@ async def server(**parts: Any) -> AsyncIterator[ApiClient]:
     """A client of an embedded server that lives by the loop's own time."""
     usual, loaded = installed()
     clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
-    door = authentication.Access({}, ())
-    embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, rng, About("test"), loaded=loaded)
+    door = authentication.Authenticator({}, ())
+    embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, rng, ServerInfo("test"), loaded=loaded)
     await embedded.start()
     try:
         yield ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)

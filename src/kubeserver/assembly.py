@@ -18,31 +18,31 @@ from typing import Any, Protocol
 from kubemachinery import status
 from kubemachinery.clock import Clock
 from kubeserver.admission import webhooks
-from kubeserver.admission.chain import Admission, Hook
-from kubeserver.admission.webhooks import Caller, Policy
-from kubeserver.garbage_collection.collector import Collector
-from kubeserver.garbage_collection.event_expiry import OldNews
-from kubeserver.http.health import About
+from kubeserver.admission.chain import AdmissionChain, AdmissionHook
+from kubeserver.admission.webhooks import WebhookCaller, WebhookPolicy
+from kubeserver.garbage_collection.collector import GarbageCollector
+from kubeserver.garbage_collection.event_expiry import EventExpiry
+from kubeserver.http.health import ServerInfo
 from kubeserver.http.server import ApiServer
 from kubeserver.protocol import authentication, bodies
-from kubeserver.protocol.authentication import Access
+from kubeserver.protocol.authentication import Authenticator
 from kubeserver.protocol.cooperative import Workers
-from kubeserver.protocol.load_shedding import Caps, Shedder
+from kubeserver.protocol.load_shedding import LoadShedder, RequestLimits
 from kubeserver.registry import crd_registration as crds
 from kubeserver.registry import namespaces, representations
 from kubeserver.registry.openapi import OpenApi
 from kubeserver.registry.registry import Convert, Registry
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.registry.write_context import Call
+from kubeserver.registry.write_context import WriteContext
 from kubeserver.storage.objects import HistoryBounds, Objects
-from kubeserver.storage.sqlite import Journal, Key, Loaded
-from kubeserver.write.loopback_client import Hands
+from kubeserver.storage.sqlite import Journal, LoadedState, StoreKey
+from kubeserver.write.loopback_client import LoopbackClient
 from kubeserver.write.rest import Rest
 
 log = logging.getLogger(__name__)
 
 
-class Find(Protocol):
+class FindObjects(Protocol):
     def __call__(self, group_resource: str, namespace: str, name: str = "", /) -> Iterable[Tree]:
         """The objects of a resource, in a namespace or ("") in all, or the one that is called so.
 
@@ -56,9 +56,9 @@ class Parts:
     """What a server is made of. Nothing of it is known to this room; all of it is handed in."""
 
     builtin: Sequence[Resource]
-    hooks: Sequence[Hook] = ()
+    hooks: Sequence[AdmissionHook] = ()
     # Hooks that look at other objects come before the plain ones.
-    plugins: Callable[[Find], Sequence[Hook]] = lambda find: ()
+    plugins: Callable[[FindObjects], Sequence[AdmissionHook]] = lambda find: ()
     # group -> how its objects change from one version to another.
     conversions: Mapping[str, Convert] = field(default_factory=dict)
     # CRDs to install, in order.
@@ -67,9 +67,9 @@ class Parts:
     initial: Sequence[Tree] = ()
     # Objects that a server begins with which has none yet; from then on they are whatever people make of them.
     first: Sequence[Tree] = ()
-    caps: Caps = field(default_factory=Caps)
+    caps: RequestLimits = field(default_factory=RequestLimits)
     bounds: HistoryBounds = field(default_factory=HistoryBounds)
-    webhooks: Policy = field(default_factory=Policy)
+    webhooks: WebhookPolicy = field(default_factory=WebhookPolicy)
     # How long what has lost its last owner stays, so that whoever watches both sees the owner go first. A reference to
     # one of several owners outlasts it ten times longer.
     orphan_seconds: float = 0.0
@@ -82,12 +82,12 @@ class Embedded:
         self,
         parts: Parts,
         journal: Journal,
-        door: Access,
+        authenticator: Authenticator,
         clock: Clock,
         rng: random.Random,
-        about: About,
+        about: ServerInfo,
         *,
-        loaded: Loaded | None = None,
+        loaded: LoadedState | None = None,
         executor: Executor | None = None,
         threads: Executor | None = None,
     ) -> None:
@@ -100,20 +100,20 @@ class Embedded:
         self.crds = crds.CustomResources(self.objects, clock, parts.conversions, own)
         self.registry = Registry(map(self._with_rules, parts.builtin))
         self.crds.start(self.registry)
-        self._webhooks = Caller(self.objects, self.registry, parts.webhooks)
-        hooks = Admission((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
+        self._webhooks = WebhookCaller(self.objects, self.registry, parts.webhooks)
+        hooks = AdmissionChain((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
         workers = Workers(threads)
         self.rest = Rest(self.objects, self.registry, hooks, clock, rng, workers)
-        hands = Hands(self.registry, self.rest)
-        self._collector = Collector(self.objects, self.registry, hands, clock, parts.orphan_seconds)
-        self.old_news = OldNews(self.objects, hands, clock)
+        hands = LoopbackClient(self.registry, self.rest)
+        self._collector = GarbageCollector(self.objects, self.registry, hands, clock, parts.orphan_seconds)
+        self.old_news = EventExpiry(self.objects, hands, clock)
         self.server = ApiServer(
             objects=self.objects,
             registry=self.registry,
             rest=self.rest,
             openapi=OpenApi(self.registry),
-            door=door,
-            shedder=Shedder(clock, parts.caps),
+            authenticator=authenticator,
+            shedder=LoadShedder(clock, parts.caps),
             clock=clock,
             rng=rng,
             about=about,
@@ -139,7 +139,7 @@ class Embedded:
     def _find(self, group_resource: str, namespace: str, name: str = "") -> Iterable[Tree]:
         """For hooks that look around. They look often and at few things, so what was decoded is kept for a while."""
         if name:
-            entry = self.objects.get(Key(group_resource, namespace, name))
+            entry = self.objects.get(StoreKey(group_resource, namespace, name))
             return () if entry is None else (_decoded(entry.body),)
         return (_decoded(entry.body) for entry in self.objects.collection(group_resource).between(namespace))
 
@@ -165,11 +165,11 @@ class Embedded:
             await self._create(tree)
 
     async def _create(self, tree: Tree) -> None:
-        call = self._call(tree)
-        if self.objects.latest(call.key) is not None:
+        context = self._context(tree)
+        if self.objects.latest(context.key) is not None:
             raise _AlreadyThere
-        call.name = ""
-        await self.rest.create(call, _copy(tree))
+        context.name = ""
+        await self.rest.create(context, _copy(tree))
 
     async def install(self, tree: Tree) -> None:
         """Create a CRD, or bring the one that is there up to date."""
@@ -184,14 +184,14 @@ class Embedded:
                     both = {**(old["metadata"].get(part) or {}), **(wanted["metadata"].get(part) or {})}
                     old["metadata"][part] = both
 
-            await self.rest.change(self._call(tree), change)
+            await self.rest.change(self._context(tree), change)
 
-    def _call(self, tree: Tree) -> Call:
+    def _context(self, tree: Tree) -> WriteContext:
         resource = self.registry.of_kind(tree["apiVersion"], tree["kind"])
         if resource is None:
             raise status.bad_request(f"{tree['apiVersion']} {tree['kind']} is not served")
         details = tree["metadata"]
-        return Call(
+        return WriteContext(
             resource=resource,
             user=authentication.SYSTEM,
             namespace=details.get("namespace", ""),

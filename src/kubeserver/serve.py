@@ -28,9 +28,9 @@ from kubemachinery.status import StatusError
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.builtin import admission, scheduling
 from kubeserver.builtin.kinds import RESOURCES
-from kubeserver.http.health import About
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication, server_credentials
-from kubeserver.storage.sqlite import Durability, Journal, Loaded, MemoryJournal, SqliteJournal, StoreError
+from kubeserver.storage.sqlite import Durability, Journal, LoadedState, MemoryJournal, SqliteJournal, StoreError
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 # Names by which clients in a cluster address the API server; test suites expect them in its certificate.
@@ -73,8 +73,8 @@ class Serving:
     url: str
     kubeconfig: Path
     embedded: Embedded
-    credentials: server_credentials.Credentials
-    loaded: Loaded | None
+    credentials: server_credentials.ServerCredentials
+    loaded: LoadedState | None
 
 
 def bare_parts() -> Parts:
@@ -107,7 +107,7 @@ async def api_server(
         # before the lock on the data directory is held.
         kubeconfig.unlink(missing_ok=True)
         credentials = _credentials(settings, hosts, now)
-        access = authentication.Access(
+        access = authentication.Authenticator(
             {credentials.admin_token: authentication.ADMIN, credentials.view_token: authentication.VIEWER}, hosts
         )
         keeps = settings.durability is not Durability.MEMORY
@@ -117,7 +117,7 @@ async def api_server(
             access,
             clock,
             rng or random.SystemRandom(),
-            About(version(), settings.data_dir / "backups" if keeps else None),
+            ServerInfo(version(), settings.data_dir / "backups" if keeps else None),
             loaded=loaded,
             executor=executor,
             threads=threads,
@@ -140,7 +140,7 @@ async def api_server(
 
 def _credentials(
     settings: ServerSettings, hosts: tuple[str, ...], now: datetime.datetime
-) -> server_credentials.Credentials:
+) -> server_credentials.ServerCredentials:
     try:
         return server_credentials.prepare(settings.data_dir / "pki", hosts, now)
     except OSError as error:
@@ -157,7 +157,7 @@ async def _start(embedded: Embedded, settings: ServerSettings) -> None:
         raise
 
 
-def _tls(settings: ServerSettings, credentials: server_credentials.Credentials) -> ssl.SSLContext:
+def _tls(settings: ServerSettings, credentials: server_credentials.ServerCredentials) -> ssl.SSLContext:
     certificate, key = settings.certificate or (credentials.server, None)
     return server_credentials.server_context(
         certificate, key, credentials.ca, *settings.client_authorities, profile=settings.tls
@@ -202,7 +202,7 @@ def announce(settings: ServerSettings, ready: Serving) -> None:
 
 
 @contextlib.contextmanager
-def _opened(settings: ServerSettings) -> Iterator[tuple[Journal, Loaded | None, ThreadPoolExecutor | None]]:
+def _opened(settings: ServerSettings) -> Iterator[tuple[Journal, LoadedState | None, ThreadPoolExecutor | None]]:
     """Open the journal: return it, the state it held, and the only thread that may use it from now on."""
     if settings.durability is Durability.MEMORY:
         yield MemoryJournal(), None, None

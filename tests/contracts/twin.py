@@ -24,7 +24,7 @@ from kubemachinery.http_server import Request, body_of
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.builtin import admission, scheduling
 from kubeserver.builtin.kinds import RESOURCES
-from kubeserver.http.health import About
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
 from kubeserver.registry import unsupported
 from kubeserver.storage.sqlite import MemoryJournal
@@ -49,8 +49,8 @@ class Ours:
 
     async def _started(self) -> Embedded:
         parts = Parts(builtin=RESOURCES, plugins=admission.hooks, initial=scheduling.SYSTEM_CLASSES)
-        door = authentication.Access({_TOKEN: authentication.ADMIN}, ("127.0.0.1",))
-        embedded = Embedded(parts, MemoryJournal(), door, SystemClock(), random.Random(1), About("twin"))
+        door = authentication.Authenticator({_TOKEN: authentication.ADMIN}, ("127.0.0.1",))
+        embedded = Embedded(parts, MemoryJournal(), door, SystemClock(), random.Random(1), ServerInfo("twin"))
         await embedded.start()
         return embedded
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from contracts import ownership
 from contracts.ownership import Storyteller
-from kubeserver.apply import Applied, Shape, Target, apply, paths, track_update, values
+from kubeserver.apply import Applied, ApplyTarget, Shape, apply, paths, track_update, values
 
 Tree = dict[str, Any]
 
 SHAPE = Shape.of(ownership.SCHEMA)
-TARGET = Target(ownership.API_VERSION, {ownership.API_VERSION: SHAPE})
+TARGET = ApplyTarget(ownership.API_VERSION, {ownership.API_VERSION: SHAPE})
 NOW = "2026-01-01T00:00:00Z"
 
 _ELEMENTS = st.sampled_from(["f:a", "f:b", "f:c", 'k:{"name":"x"}', 'v:"y"', "i:0"])

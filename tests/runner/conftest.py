@@ -19,10 +19,10 @@ from kubemachinery.client.transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.http_server import Request
 from kubeserver.assembly import Embedded, Parts
-from kubeserver.http.health import About
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings
-from kubeserver.storage.sqlite import Durability, Loaded, MemoryJournal, Row
+from kubeserver.storage.sqlite import Durability, JournalRow, LoadedState, MemoryJournal
 from pykueue import settings
 from pykueue.api import registry
 from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
@@ -130,23 +130,23 @@ def _appending(parts: list[bytes]) -> Any:
 
 
 # What a server holds once our CRDs are installed: reading that is far quicker than installing them again.
-_installed: list[Loaded] = []
+_installed: list[LoadedState] = []
 
 
 async def _server(parts: Parts, clock: Clock, rng: random.Random) -> Embedded:
     loaded = _installed[0] if _installed else None
     parts = dataclasses.replace(parts, orphan_seconds=0.1, crds=() if loaded is not None else parts.crds)
-    door = authentication.Access({}, ())
-    embedded = Embedded(parts, MemoryJournal(), door, clock, rng, About("test"), loaded=loaded)
+    door = authentication.Authenticator({}, ())
+    embedded = Embedded(parts, MemoryJournal(), door, clock, rng, ServerInfo("test"), loaded=loaded)
     await embedded.start()
     if loaded is None:
         rows = [
-            Row(entry.key, entry.uid, entry.revision, entry.created_revision, entry.body)
+            JournalRow(entry.key, entry.uid, entry.revision, entry.created_revision, entry.body)
             for resource in embedded.objects.resources
             for entry in embedded.objects.collection(resource)
         ]
         revision = embedded.objects.revision
-        _installed.append(Loaded(revision, revision, "test", rows, []))
+        _installed.append(LoadedState(revision, revision, "test", rows, []))
     return embedded
 
 

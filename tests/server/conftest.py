@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from kubeserver.admission.chain import Hook, Review, Verdict
+from kubeserver.admission.chain import AdmissionAttributes, AdmissionHook, ValidationResult
 from kubeserver.assembly import Parts
 from kubeserver.builtin import admission
 from kubeserver.builtin.kinds import RESOURCES
@@ -117,20 +117,20 @@ def convert_widget(tree: Tree, api_version: str) -> Tree:
     return {**tree, "apiVersion": api_version, "spec": spec}
 
 
-def _stamp(review: Review) -> Tree | None:
+def _stamp(review: AdmissionAttributes) -> Tree | None:
     if review.object is None or review.object["metadata"].get("labels", {}).get("stamp") != "please":
         return None
     review.object["metadata"].setdefault("annotations", {})["stamped"] = review.operation
     return review.object
 
 
-def _refuse(review: Review) -> Verdict:
+def _refuse(review: AdmissionAttributes) -> ValidationResult:
     wanted = (review.object or {}).get("metadata", {}).get("labels", {}).get("refuse", "")
-    return Verdict(denied=wanted, warnings=("looked at it",) if wanted else ())
+    return ValidationResult(denied=wanted, warnings=("looked at it",) if wanted else ())
 
 
 HOOKS = (
-    Hook(
+    AdmissionHook(
         name="widgets.hook",
         group="example.com",
         plural="widgets",

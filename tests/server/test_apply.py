@@ -7,14 +7,23 @@ from typing import Any
 import pytest
 
 from contracts import ownership
-from kubeserver.apply import Applied, Conflict, Conflicts, Refused, Shape, Target, apply, track_update
+from kubeserver.apply import (
+    Applied,
+    ApplyConflicts,
+    ApplyRefused,
+    ApplyTarget,
+    FieldConflict,
+    Shape,
+    apply,
+    track_update,
+)
 
 Tree = dict[str, Any]
 
 V1 = ownership.API_VERSION
 SHAPE = Shape.of(ownership.SCHEMA)
-MAIN = Target(V1, {V1: SHAPE}, has_status=True)
-STATUS = Target(V1, {V1: SHAPE}, subresource="status", has_status=True)
+MAIN = ApplyTarget(V1, {V1: SHAPE}, has_status=True)
+STATUS = ApplyTarget(V1, {V1: SHAPE}, subresource="status", has_status=True)
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
 
 
@@ -23,7 +32,7 @@ def mixture(**parts: Any) -> Tree:
 
 
 def applied(
-    live: Tree | None, manager: str, *, force: bool = False, target: Target = MAIN, now: str = EARLY, **parts: Any
+    live: Tree | None, manager: str, *, force: bool = False, target: ApplyTarget = MAIN, now: str = EARLY, **parts: Any
 ) -> Tree:
     outcome = apply(live, mixture(**parts), manager=manager, force=force, target=target, now=now)
     assert isinstance(outcome, Applied), outcome
@@ -31,7 +40,7 @@ def applied(
     return {**outcome.tree, "metadata": {**outcome.tree["metadata"], "uid": "u"}}
 
 
-def updated(live: Tree | None, manager: str, *, target: Target = MAIN, now: str = EARLY, **parts: Any) -> Tree:
+def updated(live: Tree | None, manager: str, *, target: ApplyTarget = MAIN, now: str = EARLY, **parts: Any) -> Tree:
     new = {**(live or mixture()), **parts}
     entries = track_update(live, new, manager=manager, target=target, now=now)
     return {**new, "metadata": {**new["metadata"], "uid": "u", "managedFields": entries}}
@@ -104,8 +113,8 @@ def test_the_main_door_does_not_own_the_status_and_the_status_owns_nothing_else(
 def test_another_value_in_somebody_elses_field_is_a_conflict() -> None:
     live = applied(None, "a", spec={"text": "x"})
     outcome = apply(live, mixture(spec={"text": "y"}), manager="b", force=False, target=MAIN, now=LATE)
-    assert outcome == Conflicts((Conflict('"a"', ".spec.text"),))
-    assert isinstance(outcome, Conflicts)
+    assert outcome == ApplyConflicts((FieldConflict('"a"', ".spec.text"),))
+    assert isinstance(outcome, ApplyConflicts)
     assert outcome.message == 'Apply failed with 1 conflict: conflict with "a": .spec.text'
     assert outcome.causes == [{"reason": "FieldManagerConflict", "message": 'conflict with "a"', "field": ".spec.text"}]
 
@@ -113,7 +122,7 @@ def test_another_value_in_somebody_elses_field_is_a_conflict() -> None:
 def test_a_conflict_with_an_update_names_its_version_and_door() -> None:
     live = updated(None, "a", spec={"text": "x"})
     outcome = apply(live, mixture(spec={"text": "y"}), manager="b", force=False, target=MAIN, now=LATE)
-    assert isinstance(outcome, Conflicts)
+    assert isinstance(outcome, ApplyConflicts)
     assert [one.manager for one in outcome.conflicts] == [f'"a" using {V1}']
 
 
@@ -276,12 +285,12 @@ def test_managers_that_make_no_sense_are_ignored(sent: Any) -> None:
 )
 def test_a_configuration_that_cannot_be_merged_is_refused_with_the_place(spec: Tree, why: str) -> None:
     outcome = apply(None, mixture(spec=spec), manager="a", force=True, target=MAIN, now=EARLY)
-    assert outcome == Refused(why)
+    assert outcome == ApplyRefused(why)
 
 
 def test_a_configuration_does_not_say_who_owns_what() -> None:
     configuration = {**mixture(), "metadata": {"name": "one", "managedFields": []}}
-    assert isinstance(apply(None, configuration, manager="a", force=True, target=MAIN, now=EARLY), Refused)
+    assert isinstance(apply(None, configuration, manager="a", force=True, target=MAIN, now=EARLY), ApplyRefused)
 
 
 # --- versions and schemas ---------------------------------------------------------------------------------------------
@@ -298,11 +307,11 @@ def _convert(tree: Tree, api_version: str) -> Tree:
 
 def test_an_owner_in_another_version_is_asked_in_its_own_words() -> None:
     shapes = {V1: SHAPE, V2: Shape.of(_RENAMED)}
-    new_target = Target(V2, shapes, convert=_convert)
+    new_target = ApplyTarget(V2, shapes, convert=_convert)
     live = _convert(applied(None, "a", spec={"text": "x"}), V2)
     configuration = {"apiVersion": V2, "kind": ownership.KIND, "metadata": {"name": "one"}, "spec": {"words": "y"}}
     outcome = apply(live, configuration, manager="b", force=False, target=new_target, now=LATE)
-    assert outcome == Conflicts((Conflict('"a"', ".spec.text"),))
+    assert outcome == ApplyConflicts((FieldConflict('"a"', ".spec.text"),))
 
 
 def test_an_applier_that_changes_its_version_keeps_one_entry() -> None:
@@ -310,7 +319,7 @@ def test_an_applier_that_changes_its_version_keeps_one_entry() -> None:
     live = _convert(applied(None, "a", spec={"text": "x"}), V2)
     configuration = {"apiVersion": V2, "kind": ownership.KIND, "metadata": {"name": "one"}, "spec": {"words": "x"}}
     outcome = apply(
-        live, configuration, manager="a", force=False, target=Target(V2, shapes, convert=_convert), now=LATE
+        live, configuration, manager="a", force=False, target=ApplyTarget(V2, shapes, convert=_convert), now=LATE
     )
     assert isinstance(outcome, Applied)
     assert outcome.tree["spec"] == {"words": "x"}
@@ -332,7 +341,7 @@ def test_what_has_become_one_value_is_owned_as_one() -> None:
         "set": {"type": "array", "items": {"type": "string"}},
         "text": {"type": "string"},
     }
-    tree = applied(live, "b", target=Target(V1, {V1: Shape.of(schema)}), spec={"text": "x"})
+    tree = applied(live, "b", target=ApplyTarget(V1, {V1: Shape.of(schema)}), spec={"text": "x"})
     assert owned(tree, "a") == {"f:spec": {"f:granular": {}, "f:set": {}}}
 
 
@@ -356,7 +365,7 @@ def test_kubectl_inherits_what_it_applied_from_the_clients_side() -> None:
 
 def test_nobody_else_inherits_it() -> None:
     outcome = apply(_client_side(), mixture(spec={"text": "y"}), manager="b", force=False, target=MAIN, now=LATE)
-    assert isinstance(outcome, Conflicts)
+    assert isinstance(outcome, ApplyConflicts)
 
 
 def test_neither_argument_is_changed() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from contracts import ownership
 from kubemachinery import patches, structural
-from kubeserver.apply import Applied, Conflicts, Shape, Target, apply, track_update
+from kubeserver.apply import Applied, ApplyConflicts, ApplyTarget, Shape, apply, track_update
 from kubeserver.builtin import decoding
 
 Tree = dict[str, Any]
@@ -29,8 +29,8 @@ def _stories() -> dict[int, list[Tree]]:
     return out
 
 
-def _target(subresource: str) -> Target:
-    return Target(ownership.API_VERSION, {ownership.API_VERSION: _SHAPE}, subresource=subresource, has_status=True)
+def _target(subresource: str) -> ApplyTarget:
+    return ApplyTarget(ownership.API_VERSION, {ownership.API_VERSION: _SHAPE}, subresource=subresource, has_status=True)
 
 
 def _received(tree: Tree) -> Tree:
@@ -69,7 +69,7 @@ def test_a_recorded_story_ends_alike(story: int) -> None:
         if step["verb"] == "apply":
             outcome = apply(live, sent, manager=step["manager"], force=step["force"], target=target, now=_NOW)
             if "conflicts" in row:
-                assert isinstance(outcome, Conflicts), step
+                assert isinstance(outcome, ApplyConflicts), step
                 told = sorted([one["message"], one["field"]] for one in outcome.causes)
                 assert told == row["conflicts"], step
                 continue

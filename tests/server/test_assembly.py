@@ -12,9 +12,9 @@ from kubemachinery.http_server import Request, body_of
 from kubemachinery.meta import HOUR, MINUTE, SECOND
 from kubeserver.assembly import Embedded
 from kubeserver.garbage_collection import event_expiry
-from kubeserver.http.health import About
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
-from kubeserver.protocol.authentication import Access
+from kubeserver.protocol.authentication import Authenticator
 from kubeserver.storage.sqlite import MemoryJournal
 from server.conftest import CONFIG_MAPS, WIDGETS, Tree, config_map, parts, widget
 
@@ -40,10 +40,10 @@ class World:
         self.server = Embedded(
             parts(),
             MemoryJournal(),
-            Access({"t": authentication.ADMIN}),
+            Authenticator({"t": authentication.ADMIN}),
             self.clock,
             random.Random(seed),
-            About("test"),
+            ServerInfo("test"),
         )
 
     async def ask(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, Tree]:

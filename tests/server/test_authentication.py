@@ -13,8 +13,8 @@ import yaml
 
 from kubemachinery.clock import SystemClock
 from kubemachinery.status import StatusError
-from kubeserver.protocol.authentication import ADMIN, VIEWER, VIEWERS, User
-from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, Caps, Shedder
+from kubeserver.protocol.authentication import ADMIN, VIEWER, VIEWERS, RequestUser
+from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, LoadShedder, RequestLimits
 from kubeserver.serve import ServerSettings
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, parts
 from waiting import until
@@ -261,7 +261,7 @@ class TestShedding:
             def monotonic(self) -> float:
                 return 0.0
 
-        shedder = Shedder(Stopped(), Caps(in_flight_max=2, burst=5, rate_per_second=1, watches_max=3))
+        shedder = LoadShedder(Stopped(), RequestLimits(in_flight_max=2, burst=5, rate_per_second=1, watches_max=3))
         with shedder.request("a"), shedder.request("a"):
             with pytest.raises(StatusError) as refused, shedder.request("a"):
                 pass
@@ -281,7 +281,7 @@ class TestShedding:
 
     @pytest.mark.parametrize("sort", [WATCHES, LOG_STREAMS])
     def test_neither_one_user_nor_all_viewers_can_take_every_stream(self, sort: str) -> None:
-        shedder, caps = Shedder(SystemClock()), Caps()
+        shedder, caps = LoadShedder(SystemClock()), RequestLimits()
         together, for_one, for_viewers = (
             (caps.watches_max, caps.watches_per_user_max, caps.watches_of_viewers_max)
             if sort == WATCHES
@@ -290,7 +290,7 @@ class TestShedding:
         assert for_viewers < for_one < together
         with contextlib.ExitStack() as open_streams:
             for index in range(for_viewers):
-                viewer = User(f"viewer-{index}", (VIEWERS,))
+                viewer = RequestUser(f"viewer-{index}", (VIEWERS,))
                 shedder.check_stream(sort, viewer)
                 open_streams.enter_context(shedder.stream(sort, viewer))
             with pytest.raises(StatusError, match="of the role view are open"):
@@ -302,10 +302,10 @@ class TestShedding:
                 open_streams.enter_context(shedder.stream(sort, ADMIN))
             with pytest.raises(StatusError, match="of user 'admin' are open"):
                 shedder.check_stream(sort, ADMIN)
-            shedder.check_stream(sort, User("another"))
+            shedder.check_stream(sort, RequestUser("another"))
 
     def test_a_server_with_too_many_watches_says_429(self, tmp_path: Path) -> None:
-        with Running(ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
+        with Running(ServerSettings(data_dir=tmp_path), parts(caps=RequestLimits(watches_max=2))) as server:
             one = server.client()
             streams = [one.watch("/api/v1/namespaces", timeoutSeconds=90) for _ in range(2)]
             for stream in streams:
@@ -315,7 +315,7 @@ class TestShedding:
 
     def test_the_slot_of_a_watch_is_free_as_soon_as_its_client_is_gone(self, tmp_path: Path) -> None:
         """Nothing is written to the kind, so no write can reveal that the client is gone."""
-        with Running(ServerSettings(data_dir=tmp_path), parts(caps=Caps(watches_max=2))) as server:
+        with Running(ServerSettings(data_dir=tmp_path), parts(caps=RequestLimits(watches_max=2))) as server:
             one = server.client()
             responses = [one.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=3600) for _ in range(2)]
             one.get(CONFIG_MAPS, watch="true").refused(429)

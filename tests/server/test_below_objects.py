@@ -28,7 +28,11 @@ async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
 
 
 async def ask(
-    embedded: Embedded, method: str, path: str, body: Any = None, user: authentication.User = authentication.ADMIN
+    embedded: Embedded,
+    method: str,
+    path: str,
+    body: Any = None,
+    user: authentication.RequestUser = authentication.ADMIN,
 ) -> Any:
     request = Request(method, path, [], {}, body_of(b"" if body is None else msgspec.json.encode(body)))
     answer = await embedded.server.handle_as(user, request)

@@ -17,7 +17,7 @@ from kubeserver.protocol import authentication, cooperative
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage import watch
 from kubeserver.storage.objects import Objects
-from kubeserver.storage.sqlite import Durability, Key, MemoryJournal, Op
+from kubeserver.storage.sqlite import Durability, MemoryJournal, StoreKey, WriteOperation
 from server.conftest import OLD_WIDGETS, WIDGETS, parts, widget
 from waiting import PATIENCE_SECONDS
 
@@ -107,7 +107,7 @@ async def test_with_many_watches_events_over_the_network_come_together(
     running = asyncio.create_task(stream.run(write))
     await asyncio.sleep(0)
     for index in range(20):
-        await objects.write(Op.ADDED, Key("things", "n", f"{index}"), "u", b"%d" % index)[1]
+        await objects.write(WriteOperation.ADDED, StoreKey("things", "n", f"{index}"), "u", b"%d" % index)[1]
         for _ in range(5):
             await asyncio.sleep(0)
     assert len(told) == (1 if remote else 20), "the first change is written at once, in any case"

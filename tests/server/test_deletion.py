@@ -10,7 +10,7 @@ from typing import Any
 import virtual
 from kubeserver.registry import crd_registration
 from kubeserver.serve import ServerSettings
-from kubeserver.storage.sqlite import Key, Op, Record, SqliteJournal
+from kubeserver.storage.sqlite import JournalRecord, SqliteJournal, StoreKey, WriteOperation
 from pykueue.api import kube, registry
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, Running, config_map, namespace, parts, widget, widget_crd
 from virtual import virtual_time
@@ -248,7 +248,13 @@ def test_a_stored_crd_that_makes_no_sense_does_not_keep_the_server_from_starting
     body = b'{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"x.y.z","uid":"u"},'
     body += b'"spec":{"nothing":1},"status":{"conditions":[{"type":"Established","status":"True"}]}}'
     journal = SqliteJournal(tmp_path)
-    journal.commit([Record(Key(crd_registration.RESOURCE, "", "x.y.z"), Op.ADDED, 1001, 0, 1001, "u", body, 0)])
+    journal.commit(
+        [
+            JournalRecord(
+                StoreKey(crd_registration.RESOURCE, "", "x.y.z"), WriteOperation.ADDED, 1001, 0, 1001, "u", body, 0
+            )
+        ]
+    )
     journal.close()
     with Running(ServerSettings(data_dir=tmp_path), parts()) as server:
         server.client().get(WIDGETS).ok()

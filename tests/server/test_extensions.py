@@ -18,7 +18,7 @@ from kubemachinery.serving import aggregated_api, discovery
 from kubemachinery.serving.paths import ResourcePath
 from kubemachinery.serving.views import QueryParameter, SubresourceView, VirtualResource
 from kubeserver.assembly import Embedded
-from kubeserver.http.discovery_documents import Pages
+from kubeserver.http.discovery_documents import DiscoveryEndpoints
 from kubeserver.protocol import authentication
 from kubeserver.registry import extensions
 from kubeserver.registry.openapi import OpenApi
@@ -255,7 +255,7 @@ class TestBehindAnotherServer:
     @pytest.mark.parametrize("path", ["/apis", "/apis/sea.example.com", GROUP, "/openapi/v3/apis/sea.example.com/v1"])
     async def test_its_documents_equal_those_of_the_api_server(self, path: str) -> None:
         registry = Registry(extensions.resources(rows()))
-        pages = Pages(registry, OpenApi(registry))
+        pages = DiscoveryEndpoints(registry, OpenApi(registry))
         for accept in ("", discovery.AGGREGATED) if path == "/apis" else ("",):
             request = Request("GET", path, headers={"accept": accept, "x-remote-user": "ann"})
             expected = pages.answer(request, path.strip("/").split("/"), ())

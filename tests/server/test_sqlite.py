@@ -27,11 +27,11 @@ from kubeserver.storage.sqlite import (
     FIRST_REVISION,
     RESTORED_SKIP,
     Durability,
-    Key,
-    Op,
-    Record,
+    JournalRecord,
     SqliteJournal,
     StoreError,
+    StoreKey,
+    WriteOperation,
 )
 from waiting import eventually
 
@@ -39,25 +39,31 @@ KILLS = int(os.environ.get("APISERVER_KILLS", "4"))
 PREFIXES = int(os.environ.get("APISERVER_PREFIXES", "60"))
 
 
-def record(revision: int, op: Op = Op.ADDED, name: str = "", previous: int = 0, **more: Any) -> Record:
-    key = Key("things", "default", name or f"n{revision}")
+def record(
+    revision: int, op: WriteOperation = WriteOperation.ADDED, name: str = "", previous: int = 0, **more: Any
+) -> JournalRecord:
+    key = StoreKey("things", "default", name or f"n{revision}")
     body = more.pop("body", f'{{"revision":{revision}}}'.encode())
-    return Record(key, op, revision, previous, revision, f"uid-{key.name}-{previous or revision}", body, 0, **more)
+    return JournalRecord(
+        key, op, revision, previous, revision, f"uid-{key.name}-{previous or revision}", body, 0, **more
+    )
 
 
 class TestOneFile:
     def test_writes_come_back(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
         journal.commit([record(1001, name="a"), record(1002, name="b")])
-        journal.commit([record(1003, Op.MODIFIED, "a", 1001), record(1004, Op.DELETED, "b", 1002)])
+        journal.commit(
+            [record(1003, WriteOperation.MODIFIED, "a", 1001), record(1004, WriteOperation.DELETED, "b", 1002)]
+        )
         journal.close()
         loaded = SqliteJournal(tmp_path).load()
         assert [(row.key.name, row.revision) for row in loaded.rows] == [("a", 1003)]
         assert [(r.revision, r.op) for r in loaded.records] == [
-            (1001, Op.ADDED),
-            (1002, Op.ADDED),
-            (1003, Op.MODIFIED),
-            (1004, Op.DELETED),
+            (1001, WriteOperation.ADDED),
+            (1002, WriteOperation.ADDED),
+            (1003, WriteOperation.MODIFIED),
+            (1004, WriteOperation.DELETED),
         ]
         assert loaded.revision == 1004
 
@@ -65,7 +71,7 @@ class TestOneFile:
         journal = SqliteJournal(tmp_path)
         journal.commit([record(1001, name="a")])
         with pytest.raises(StoreError, match="0 of 1 objects"):
-            journal.commit([record(1002, name="b"), record(1003, Op.MODIFIED, "a", 999)])
+            journal.commit([record(1002, name="b"), record(1003, WriteOperation.MODIFIED, "a", 999)])
         journal.close()
         loaded = SqliteJournal(tmp_path).load()
         assert [row.key.name for row in loaded.rows] == ["a"]
@@ -76,16 +82,16 @@ class TestOneFile:
         journal.commit([record(1001, name="changed"), record(1002, name="replaced"), record(1003, name="gone")])
         journal.commit(
             [
-                record(1004, Op.MODIFIED, "changed", 1001),
-                record(1005, Op.MODIFIED, "changed", 1004),
-                record(1006, Op.DELETED, "replaced", 1002),
-                record(1007, Op.ADDED, "replaced"),
-                record(1008, Op.MODIFIED, "gone", 1003),
-                record(1009, Op.DELETED, "gone", 1008),
-                record(1010, Op.ADDED, "flash"),
-                record(1011, Op.DELETED, "flash", 1010),
-                record(1012, Op.ADDED, "new"),
-                record(1013, Op.MODIFIED, "new", 1012),
+                record(1004, WriteOperation.MODIFIED, "changed", 1001),
+                record(1005, WriteOperation.MODIFIED, "changed", 1004),
+                record(1006, WriteOperation.DELETED, "replaced", 1002),
+                record(1007, WriteOperation.ADDED, "replaced"),
+                record(1008, WriteOperation.MODIFIED, "gone", 1003),
+                record(1009, WriteOperation.DELETED, "gone", 1008),
+                record(1010, WriteOperation.ADDED, "flash"),
+                record(1011, WriteOperation.DELETED, "flash", 1010),
+                record(1012, WriteOperation.ADDED, "new"),
+                record(1013, WriteOperation.MODIFIED, "new", 1012),
             ]
         )
         journal.close()
@@ -97,7 +103,9 @@ class TestOneFile:
     def test_the_counter_does_not_follow_the_rows_down(self, tmp_path: Path) -> None:
         """After a compaction and a restart the greatest row may be old; the revisions handed out are not."""
         journal = SqliteJournal(tmp_path)
-        journal.commit([record(1001, name="a"), record(1002, name="b"), record(1003, Op.DELETED, "b", 1002)])
+        journal.commit(
+            [record(1001, name="a"), record(1002, name="b"), record(1003, WriteOperation.DELETED, "b", 1002)]
+        )
         while journal.compact(1003, 2):
             pass
         journal.close()
@@ -230,7 +238,7 @@ class TestBackups:
         journal = SqliteJournal(tmp_path / "data")
         journal.commit([record(1001, name="a"), record(1002, name="e", ephemeral=True)])
         journal.backup(tmp_path / "copy")
-        journal.commit([record(1003, Op.MODIFIED, "a", 1001)])
+        journal.commit([record(1003, WriteOperation.MODIFIED, "a", 1001)])
         journal.close()
         restored = SqliteJournal(tmp_path / "copy")
         loaded = restored.load()
@@ -257,12 +265,12 @@ class TestTornLogs:
             for _ in range(rng.randint(1, 4)):
                 name, revision = f"n{rng.randint(0, 5)}", revision + 1
                 if name not in present:
-                    batch.append(record(revision, Op.ADDED, name))
+                    batch.append(record(revision, WriteOperation.ADDED, name))
                     present[name] = revision
                 elif rng.random() < 0.3:
-                    batch.append(record(revision, Op.DELETED, name, present.pop(name)))
+                    batch.append(record(revision, WriteOperation.DELETED, name, present.pop(name)))
                 else:
-                    batch.append(record(revision, Op.MODIFIED, name, present[name]))
+                    batch.append(record(revision, WriteOperation.MODIFIED, name, present[name]))
                     present[name] = revision
             journal.commit(batch)
             states[revision] = dict(present)
@@ -290,11 +298,13 @@ class TestTornLogs:
 
 
 async def write(objects: Objects, name: str, size: int = 100) -> int:
-    key = Key("things", "default", name)
+    key = StoreKey("things", "default", name)
     live = objects.latest(key)
     revision = objects.next_revision
     body = json.dumps({"metadata": {"name": name, "resourceVersion": str(revision)}, "x": "y" * size}).encode()
-    _, kept = objects.write(Op.MODIFIED if live else Op.ADDED, key, live.uid if live else f"u{revision}", body)
+    _, kept = objects.write(
+        WriteOperation.MODIFIED if live else WriteOperation.ADDED, key, live.uid if live else f"u{revision}", body
+    )
     await asyncio.shield(kept)
     return revision
 
@@ -352,9 +362,9 @@ class TestFailures:
             monkeypatch.setattr(journal, "commit", commit_and_fail)
             with pytest.raises(StatusError, match="may or may not be kept"):
                 await write(objects, "a")
-            assert objects.get(Key("things", "default", "a")) is None
+            assert objects.get(StoreKey("things", "default", "a")) is None
             await recovered(objects)
-            found = objects.get(Key("things", "default", "a"))
+            found = objects.get(StoreKey("things", "default", "a"))
             assert found is not None
             assert told == [found.revision]
             assert await write(objects, "a") > found.revision
@@ -431,10 +441,10 @@ class TestHistory:
             for index in range(600):
                 body = f'{{"n":{index},"x":"{"y" * 20_000}"}}'.encode()
                 for ephemeral in (False, True):
-                    key = Key("events" if ephemeral else "things", "default", f"n{index}")
-                    await objects.write(Op.ADDED, key, f"u{index}", body, ephemeral=ephemeral)[1]
+                    key = StoreKey("events" if ephemeral else "things", "default", f"n{index}")
+                    await objects.write(WriteOperation.ADDED, key, f"u{index}", body, ephemeral=ephemeral)[1]
                     if index >= 20:
-                        await objects.write(Op.DELETED, key, f"u{index}", body, ephemeral=ephemeral)[1]
+                        await objects.write(WriteOperation.DELETED, key, f"u{index}", body, ephemeral=ephemeral)[1]
             await objects.flushed()
             largest = {name: (tmp_path / name).stat().st_size for name in ("state.db", "events.db")}
             await objects.compact(objects.revision)

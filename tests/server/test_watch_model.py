@@ -20,7 +20,7 @@ import pytest
 
 from kubemachinery.clock import SystemClock
 from kubeserver.storage.objects import HistoryBounds, Objects
-from kubeserver.storage.sqlite import Key, MemoryJournal, Op, SqliteJournal
+from kubeserver.storage.sqlite import MemoryJournal, SqliteJournal, StoreKey, WriteOperation
 from kubeserver.storage.watch import Match, Watch, WatchStream
 from server.conftest import Tree
 from waiting import PATIENCE_SECONDS
@@ -37,15 +37,15 @@ class World:
         self.history: list[tuple[int, str, str, Tree]] = []
 
     def write(self, name: str, color: str | None) -> asyncio.Future[None]:
-        key = Key(RESOURCE, "default", name)
+        key = StoreKey(RESOURCE, "default", name)
         live = self.objects.latest(key)
         revision = self.objects.next_revision
         if live is None:
-            op, uid = Op.ADDED, f"uid-{revision}"
+            op, uid = WriteOperation.ADDED, f"uid-{revision}"
         else:
-            op, uid = (Op.DELETED, live.uid) if color is None else (Op.MODIFIED, live.uid)
+            op, uid = (WriteOperation.DELETED, live.uid) if color is None else (WriteOperation.MODIFIED, live.uid)
         tree = {"metadata": {"name": name, "uid": uid, "resourceVersion": str(revision)}, "color": color}
-        if op is Op.DELETED:
+        if op is WriteOperation.DELETED:
             assert live is not None
             tree["color"] = json.loads(live.body)["color"]
         _, kept = self.objects.write(op, key, uid, json.dumps(tree).encode())

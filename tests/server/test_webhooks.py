@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubeserver.admission.webhooks import Policy
+from kubeserver.admission.webhooks import WebhookPolicy
 from kubeserver.protocol import server_credentials
 from kubeserver.serve import ServerSettings
 from server.conftest import CONFIG_MAPS, OLD_WIDGETS, WIDGETS, Client, Running, Tree, config_map, parts, widget
@@ -319,7 +319,7 @@ class TestAddresses:
             "metadata": {"name": "far"},
             "webhooks": [hook],
         }
-        with Running(settings, parts(webhooks=Policy(loopback_only=False))) as server:
+        with Running(settings, parts(webhooks=WebhookPolicy(loopback_only=False))) as server:
             server.client().post(path, body).ok()
         with Running(settings, parts()) as server:
             answer = server.client().post(CONFIG_MAPS, config_map("c"))

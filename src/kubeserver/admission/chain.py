@@ -15,7 +15,7 @@ from kubemachinery import status
 from kubemachinery.field_errors import FieldError
 from kubeserver.registry import metadata
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.registry.write_context import Call
+from kubeserver.registry.write_context import WriteContext
 
 CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
@@ -23,7 +23,7 @@ DELETE: Final = "DELETE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class AdmissionAttributes:
     """One write, as a hook sees it. `object` is None for a deletion, `old` for a creation."""
 
     operation: str
@@ -42,7 +42,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationResult:
     """What a validating hook says: field errors, or a plain refusal, or nothing but warnings."""
 
     errors: Sequence[FieldError] = ()
@@ -50,11 +50,11 @@ class Verdict:
     warnings: Sequence[str] = ()
 
 
-ACCEPTED: Final = Verdict()
+ACCEPTED: Final = ValidationResult()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hook:
+class AdmissionHook:
     """A function of this process that takes part in admission, for one resource in the version it speaks.
 
     `mutate` gives the object to go on with, or None to leave it; it may change the object that it is given. `validate`
@@ -67,10 +67,10 @@ class Hook:
     version: str
     operations: frozenset[str] = frozenset({CREATE, UPDATE})
     subresources: frozenset[str] = frozenset({""})
-    mutate: Callable[[Review], Tree | None] | None = None
-    validate: Callable[[Review], Verdict] | None = None
+    mutate: Callable[[AdmissionAttributes], Tree | None] | None = None
+    validate: Callable[[AdmissionAttributes], ValidationResult] | None = None
 
-    def concerns(self, review: Review) -> bool:
+    def concerns(self, review: AdmissionAttributes) -> bool:
         return (
             review.resource.group == self.group
             and review.resource.plural == self.plural
@@ -79,7 +79,7 @@ class Hook:
         )
 
 
-class Webhooks(Protocol):
+class WebhookDispatcher(Protocol):
     """The call-out, as this module needs it; `webhooks.Caller` is one."""
 
     @property
@@ -87,45 +87,47 @@ class Webhooks(Protocol):
         """Whether any webhook is configured."""
         ...
 
-    def any_for(self, review: Review) -> bool:
+    def any_for(self, review: AdmissionAttributes) -> bool:
         """Whether one of them has to be asked about this write."""
         ...
 
-    async def mutate(self, review: Review) -> tuple[Tree, list[str]]: ...
+    async def mutate(self, review: AdmissionAttributes) -> tuple[Tree, list[str]]: ...
 
-    async def validate(self, review: Review) -> list[str]: ...
+    async def validate(self, review: AdmissionAttributes) -> list[str]: ...
 
 
 # Gives an object of a resource in another version of it: (resource, object, version) -> (resource there, object there).
 InVersion = Callable[[Resource, Tree, str], tuple[Resource, Tree]]
 
 
-class Admission:
+class AdmissionChain:
     """All hooks, in order: in-process ones first, then webhooks."""
 
-    def __init__(self, hooks: Iterable[Hook], in_version: InVersion, webhooks: Webhooks | None = None) -> None:
+    def __init__(
+        self, hooks: Iterable[AdmissionHook], in_version: InVersion, webhooks: WebhookDispatcher | None = None
+    ) -> None:
         self._in_version = in_version
         self._webhooks = webhooks
-        self._mutating: dict[tuple[str, str], list[Hook]] = {}
-        self._validating: dict[tuple[str, str], list[Hook]] = {}
+        self._mutating: dict[tuple[str, str], list[AdmissionHook]] = {}
+        self._validating: dict[tuple[str, str], list[AdmissionHook]] = {}
         for hook in hooks:
             if hook.mutate is not None:
                 self._mutating.setdefault((hook.group, hook.plural), []).append(hook)
             if hook.validate is not None:
                 self._validating.setdefault((hook.group, hook.plural), []).append(hook)
 
-    async def mutated(self, call: Call, operation: str, new: Tree, old: Tree | None) -> Tree:
+    async def mutated(self, context: WriteContext, operation: str, new: Tree, old: Tree | None) -> Tree:
         """The object after everybody who may change it; what only the server says is not theirs to change."""
-        if self._is_idle(call.resource):
+        if self._is_idle(context.resource):
             return new
-        review = _review(call, operation, new, old)
+        review = _review(context, operation, new, old)
         changed = self._mutate(review)
         if self._webhooks is not None and self._webhooks.any_for(review):
-            changed, warnings = await self._webhooks.mutate(_review(call, operation, changed or new, old))
-            call.warnings.extend(warnings)
+            changed, warnings = await self._webhooks.mutate(_review(context, operation, changed or new, old))
+            context.warnings.extend(warnings)
         if changed is None:
             return new
-        rules, before = call.resource.rules, new["metadata"]
+        rules, before = context.resource.rules, new["metadata"]
         details = metadata.read(changed)
         metadata.carry_over(details, before)
         if not before.get("name"):
@@ -134,14 +136,14 @@ class Admission:
         changed["metadata"] = details
         return changed
 
-    async def validated(self, call: Call, operation: str, new: Tree | None, old: Tree | None) -> None:
+    async def validated(self, context: WriteContext, operation: str, new: Tree | None, old: Tree | None) -> None:
         """Raises where anybody refuses the write. Whoever is asked outside of this process is asked last."""
-        if self._is_idle(call.resource):
+        if self._is_idle(context.resource):
             return
-        review = _review(call, operation, new, old)
-        self._validate(review, call.warnings)
+        review = _review(context, operation, new, old)
+        self._validate(review, context.warnings)
         if self._webhooks is not None and self._webhooks.any_for(review):
-            call.warnings.extend(await self._webhooks.validate(review))
+            context.warnings.extend(await self._webhooks.validate(review))
 
     def _is_idle(self, resource: Resource) -> bool:
         """Whether nobody can have anything to say about this resource, as is most often so."""
@@ -157,7 +159,7 @@ class Admission:
         hooks = self._mutating.get((resource.group, resource.plural), ())
         return any(operation in hook.operations and subresource in hook.subresources for hook in hooks)
 
-    def _mutate(self, review: Review) -> Tree | None:
+    def _mutate(self, review: AdmissionAttributes) -> Tree | None:
         """The object after the mutating hooks of this process; None where none changed it."""
         changed: Tree | None = None
         for hook in self._mutating.get((review.resource.group, review.resource.plural), ()):
@@ -169,7 +171,7 @@ class Admission:
                 review = replace(review, object=changed)
         return changed
 
-    def _validate(self, review: Review, warnings: list[str]) -> None:
+    def _validate(self, review: AdmissionAttributes, warnings: list[str]) -> None:
         """Raises for the first hook of this process that refuses; a refusal may come with warnings, too."""
         for hook in self._validating.get((review.resource.group, review.resource.plural), ()):
             if not hook.concerns(review) or hook.validate is None:
@@ -181,7 +183,7 @@ class Admission:
             if verdict.denied:
                 raise _refused(hook.name, status.StatusError(403, "Forbidden", verdict.denied))
 
-    def _spoken(self, hook: Hook, review: Review) -> Review:
+    def _spoken(self, hook: AdmissionHook, review: AdmissionAttributes) -> AdmissionAttributes:
         if review.resource.version == hook.version:
             return review
         spoken, new, old = review.resource, review.object, review.old
@@ -192,19 +194,19 @@ class Admission:
         return replace(review, resource=spoken, object=new, old=old, request_resource=review.resource)
 
 
-def _review(call: Call, operation: str, new: Tree | None, old: Tree | None) -> Review:
-    return Review(
+def _review(context: WriteContext, operation: str, new: Tree | None, old: Tree | None) -> AdmissionAttributes:
+    return AdmissionAttributes(
         operation=operation,
-        resource=call.resource,
-        subresource=call.subresource,
-        namespace=call.namespace,
-        name=call.name,
-        user=call.user.name,
-        groups=call.user.groups,
-        dry_run=call.dry_run,
+        resource=context.resource,
+        subresource=context.subresource,
+        namespace=context.namespace,
+        name=context.name,
+        user=context.user.name,
+        groups=context.user.groups,
+        dry_run=context.dry_run,
         object=new,
         old=old,
-        options=call.options,
+        options=context.options,
     )
 
 

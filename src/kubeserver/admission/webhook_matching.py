@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import msgspec
 
 from kubemachinery import cel, meta, selectors
-from kubeserver.admission.chain import Review
+from kubeserver.admission.chain import AdmissionAttributes
 from kubeserver.registry.strategy import Resource, Tree
 
 TIMEOUT_SECONDS: Final = 10
@@ -22,19 +22,19 @@ _BUDGET: Final = 1_000_000
 _VARIABLES: Final = dict.fromkeys(("object", "oldObject", "request"), cel.types.DYN)
 
 
-class Unanswerable(Exception):
+class WebhookConfigurationError(Exception):
     """A match condition that cannot be evaluated: a failure of the webhook."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class WebhookRule:
     operations: frozenset[str]
     groups: frozenset[str]
     versions: frozenset[str]
     resources: frozenset[str]
     scope: str
 
-    def covers(self, review: Review, resource: Resource) -> bool:
+    def covers(self, review: AdmissionAttributes, resource: Resource) -> bool:
         return (
             _in(review.operation, self.operations)
             and _in(resource.group, self.groups)
@@ -62,7 +62,7 @@ class Webhook:
     configuration: str
     url: str
     ca: str
-    rules: tuple[Rule, ...]
+    rules: tuple[WebhookRule, ...]
     namespace_selector: selectors.Selector
     object_selector: selectors.Selector
     conditions: tuple[tuple[str, str], ...]
@@ -72,14 +72,14 @@ class Webhook:
     has_side_effects: bool
     again: bool
 
-    def selects(self, review: Review) -> bool:
+    def selects(self, review: AdmissionAttributes) -> bool:
         """Either side of an update is enough, so that a label cannot be taken off behind a webhook's back."""
         selector = self.object_selector
         if not selector.requirements:
             return True
         return any(selector.matches(labels(tree)) for tree in (review.object, review.old) if tree is not None)
 
-    def conditions_hold(self, review: Review) -> bool:
+    def conditions_hold(self, review: AdmissionAttributes) -> bool:
         """Every `matchConditions` expression must be true; one that cannot be evaluated is a failure of the webhook."""
         variables = {
             "object": review.object,
@@ -98,7 +98,7 @@ class Webhook:
         for name, expression in self.conditions:
             answer = _evaluated(expression, variables)
             if answer is not True and answer is not False:
-                raise Unanswerable(f"its match condition {name!r} cannot be evaluated: {answer}")
+                raise WebhookConfigurationError(f"its match condition {name!r} cannot be evaluated: {answer}")
             if not answer:
                 return False
         return True
@@ -136,8 +136,8 @@ def _cleaned(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, quote(path, safe="/$&+,:;=@"), "", ""))
 
 
-def _rule(row: Tree) -> Rule:
-    return Rule(
+def _rule(row: Tree) -> WebhookRule:
+    return WebhookRule(
         operations=frozenset(row.get("operations") or ()),
         groups=frozenset(row.get("apiGroups") or ()),
         versions=frozenset(row.get("apiVersions") or ()),

@@ -22,12 +22,12 @@ from kubemachinery import patches, status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.http_server import Sender, SendError
 from kubeserver.admission import webhook_matching
-from kubeserver.admission.chain import Review, refused_by
-from kubeserver.admission.webhook_matching import Unanswerable, Webhook
+from kubeserver.admission.chain import AdmissionAttributes, refused_by
+from kubeserver.admission.webhook_matching import Webhook, WebhookConfigurationError
 from kubeserver.registry import namespaces, unsupported
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.storage.entries import Change
+from kubeserver.storage.entries import StoreChange
 from kubeserver.storage.objects import Objects
 
 GROUP: Final = "admissionregistration.k8s.io"
@@ -37,7 +37,7 @@ ANSWER_BYTES: Final = 3 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class WebhookPolicy:
     """Whom webhooks may be."""
 
     loopback_only: bool = True
@@ -70,10 +70,10 @@ class Policy:
                 yield FieldError(f"{path}.url", ErrorType.FORBIDDEN, words)
 
 
-class Caller:
+class WebhookCaller:
     """All webhooks that are configured at present."""
 
-    def __init__(self, objects: Objects, registry: Registry, policy: Policy) -> None:
+    def __init__(self, objects: Objects, registry: Registry, policy: WebhookPolicy) -> None:
         self._objects = objects
         self._registry = registry
         self._policy = policy
@@ -84,7 +84,7 @@ class Caller:
             objects.collection(resource).listeners[self._notice] = None
             self._read(resource)
 
-    def _notice(self, change: Change) -> None:
+    def _notice(self, change: StoreChange) -> None:
         self._read(change.entry.key.resource)
 
     def _read(self, resource: str) -> None:
@@ -104,10 +104,10 @@ class Caller:
     def any_at_all(self) -> bool:
         return bool(self._known[MUTATING] or self._known[VALIDATING])
 
-    def any_for(self, review: Review) -> bool:
+    def any_for(self, review: AdmissionAttributes) -> bool:
         return any(self._asked(webhook, review) is not None for one in self._known.values() for webhook in one)
 
-    def _asked(self, webhook: Webhook, review: Review) -> Resource | None:
+    def _asked(self, webhook: Webhook, review: AdmissionAttributes) -> Resource | None:
         """In which version a webhook wants to see this write; None where it does not."""
         if review.resource.group == GROUP:
             # Nobody can lock themselves out: webhooks do not decide about webhooks.
@@ -119,7 +119,7 @@ class Caller:
             return None
         return spoken
 
-    def _spoken(self, webhook: Webhook, review: Review) -> Resource | None:
+    def _spoken(self, webhook: Webhook, review: AdmissionAttributes) -> Resource | None:
         versions = [review.resource]
         if webhook.equivalent:
             versions += [r for r in self._registry.served_versions(review.resource) if r is not review.resource]
@@ -128,7 +128,7 @@ class Caller:
                 return resource
         return None
 
-    def _namespace_matches(self, webhook: Webhook, review: Review) -> bool:
+    def _namespace_matches(self, webhook: Webhook, review: AdmissionAttributes) -> bool:
         if not webhook.namespace_selector.requirements:
             return True
         if review.resource.group_resource == namespaces.RESOURCE:
@@ -141,7 +141,7 @@ class Caller:
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
-    async def mutate(self, review: Review) -> tuple[Tree, list[str]]:
+    async def mutate(self, review: AdmissionAttributes) -> tuple[Tree, list[str]]:
         """The object after all mutating webhooks, one after the other; some are asked again if others changed it."""
         warnings: list[str] = []
         asked: list[tuple[Webhook, Tree]] = []
@@ -155,7 +155,9 @@ class Caller:
                 review = await self._mutate_by(webhook, review, warnings)
         return review.object or {}, warnings
 
-    async def _mutate_by(self, webhook: Webhook, review: Review, warnings: list[str]) -> Review:
+    async def _mutate_by(
+        self, webhook: Webhook, review: AdmissionAttributes, warnings: list[str]
+    ) -> AdmissionAttributes:
         spoken = self._asked(webhook, review)
         if spoken is None or review.object is None:
             return review
@@ -174,7 +176,7 @@ class Caller:
             raise _failed(webhook, f"its patch cannot be applied: {error}") from None
         return replace(review, object=self._convert(changed, review.resource))
 
-    async def validate(self, review: Review) -> list[str]:
+    async def validate(self, review: AdmissionAttributes) -> list[str]:
         """All validating webhooks at once; the first refusal in their order counts."""
         warnings: list[str] = []
         due = [(webhook, spoken) for webhook in self._known[VALIDATING] if (spoken := self._asked(webhook, review))]
@@ -192,7 +194,7 @@ class Caller:
         return self._registry.convert(resource)(tree, resource.api_version)
 
     async def _ask(
-        self, webhook: Webhook, review: Review, spoken: Resource, warnings: list[str]
+        self, webhook: Webhook, review: AdmissionAttributes, spoken: Resource, warnings: list[str]
     ) -> dict[str, Any] | None:
         """The answer of a webhook that allows the write; None where it was not asked or its failure is ignored."""
         try:
@@ -204,7 +206,7 @@ class Caller:
                 )
             request = self._request(review, spoken)
             answer = await self._post(webhook, request)
-        except (SendError, TimeoutError, _BadAnswer, Unanswerable) as error:
+        except (SendError, TimeoutError, _BadAnswer, WebhookConfigurationError) as error:
             if webhook.ignores_failure:
                 return None
             told = "context deadline exceeded" if isinstance(error, TimeoutError) else str(error)
@@ -214,7 +216,7 @@ class Caller:
             return answer
         raise _refusal(webhook, answer.get("status"))
 
-    def _request(self, review: Review, spoken: Resource) -> Tree:
+    def _request(self, review: AdmissionAttributes, spoken: Resource) -> Tree:
         asked = review.resource
         request: Tree = {
             "uid": str(uuid.uuid4()),

@@ -18,18 +18,27 @@ hands.
 
 from __future__ import annotations
 
-from kubeserver.apply.ownership import Applied, Conflict, Conflicts, Refused, Target, Tree, apply, track_update
+from kubeserver.apply.ownership import (
+    Applied,
+    ApplyConflicts,
+    ApplyRefused,
+    ApplyTarget,
+    FieldConflict,
+    Tree,
+    apply,
+    track_update,
+)
 from kubeserver.apply.paths import PathSet, from_fields
 from kubeserver.apply.shape import Shape
 
 __all__ = [
     "Applied",
-    "Conflict",
-    "Conflicts",
+    "ApplyConflicts",
+    "ApplyRefused",
+    "ApplyTarget",
+    "FieldConflict",
     "PathSet",
-    "Refused",
     "Shape",
-    "Target",
     "Tree",
     "apply",
     "from_fields",

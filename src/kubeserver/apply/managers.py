@@ -18,11 +18,11 @@ _FOLDED: Final = "ancient-changes"
 
 # An applier is one whatever version it speaks; a writer at two versions is two.
 Identity: TypeAlias = tuple[str, str, str, str]  # manager, operation, version ("" for Apply), subresource
-Managers: TypeAlias = dict[Identity, "Entry"]
+Managers: TypeAlias = dict[Identity, "FieldManagerEntry"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FieldManagerEntry:
     """What one manager owns, in the version in which it said so."""
 
     manager: str
@@ -37,7 +37,7 @@ class Entry:
         version = "" if self.operation == APPLY else self.api_version
         return (self.manager, self.operation, version, self.subresource)
 
-    def owning(self, fields: PathSet) -> Entry:
+    def owning(self, fields: PathSet) -> FieldManagerEntry:
         return self if fields is self.fields else replace(self, fields=fields)
 
     def spelt(self) -> str:
@@ -65,10 +65,10 @@ def read(entries: object, *, trusted: bool) -> Managers | None:
     return managers
 
 
-def _read_entry(raw: Any, *, trusted: bool) -> Entry | None:
+def _read_entry(raw: Any, *, trusted: bool) -> FieldManagerEntry | None:
     if not isinstance(raw, dict):
         return None
-    entry = Entry(
+    entry = FieldManagerEntry(
         manager=raw.get("manager", ""),
         operation=raw.get("operation", ""),
         api_version=raw.get("apiVersion", ""),
@@ -94,11 +94,11 @@ def write(managers: Managers) -> list[dict[str, Any]]:
     return [_written(entry) for entry in sorted(managers.values(), key=_order)]
 
 
-def _order(entry: Entry) -> tuple[str, ...]:
+def _order(entry: FieldManagerEntry) -> tuple[str, ...]:
     return (entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource)
 
 
-def _written(entry: Entry) -> dict[str, Any]:
+def _written(entry: FieldManagerEntry) -> dict[str, Any]:
     out: dict[str, Any] = {
         "manager": entry.manager,
         "operation": entry.operation,
@@ -121,14 +121,14 @@ def folded(managers: Managers) -> Managers:
     if excess <= 0:
         return managers
     out = dict(managers)
-    first_of: dict[str, Entry] = {}
+    first_of: dict[str, FieldManagerEntry] = {}
     for entry in _oldest_first(updaters):
         if excess <= 0:
             break
         first = first_of.setdefault(entry.api_version, entry)
         if first is entry:
             continue  # one entry of a version has nothing to fold into
-        bucket = Entry(_FOLDED, UPDATE, entry.api_version, "", {}, entry.time)
+        bucket = FieldManagerEntry(_FOLDED, UPDATE, entry.api_version, "", {}, entry.time)
         present = out.get(bucket.identity)
         if present is None:
             present = out.pop(first.identity)
@@ -138,5 +138,5 @@ def folded(managers: Managers) -> Managers:
     return out
 
 
-def _oldest_first(entries: Iterable[Entry]) -> list[Entry]:
+def _oldest_first(entries: Iterable[FieldManagerEntry]) -> list[FieldManagerEntry]:
     return sorted(entries, key=lambda entry: (entry.time, entry.manager, entry.api_version, entry.subresource))

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from kubeserver.apply import managers, paths, values
-from kubeserver.apply.managers import APPLY, UPDATE, Entry, Identity, Managers
+from kubeserver.apply.managers import APPLY, UPDATE, FieldManagerEntry, Identity, Managers
 from kubeserver.apply.paths import PathSet
 from kubeserver.apply.shape import Shape
-from kubeserver.apply.values import Changes
+from kubeserver.apply.values import FieldChanges
 
 Tree = dict[str, Any]
 
@@ -53,7 +53,7 @@ def _paths(fields: tuple[tuple[str, ...], ...]) -> PathSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ApplyTarget:
     """One endpoint: the version it speaks, the shapes of all versions served, and what is never owned through it.
 
     `convert(tree, api_version)` gives the object in another served version; without it only apiVersion is exchanged.
@@ -106,7 +106,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Conflict:
+class FieldConflict:
     """One field that somebody else owns: who (as kubectl prints it) and where (`.spec.replicas`)."""
 
     manager: str
@@ -114,10 +114,10 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflicts:
+class ApplyConflicts:
     """Apply without force met fields of others. `message` and `causes` are those of the 409 Status."""
 
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[FieldConflict, ...]
 
     @property
     def message(self) -> str:
@@ -143,7 +143,7 @@ class Conflicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ApplyRefused:
     """The configuration cannot be merged: a field that the schema does not know, a list key twice, managedFields."""
 
     message: str
@@ -158,10 +158,10 @@ def apply(
     *,
     manager: str,
     force: bool,
-    target: Target,
+    target: ApplyTarget,
     now: str,
     settled: bool = False,
-) -> Applied | Conflicts | Refused:
+) -> Applied | ApplyConflicts | ApplyRefused:
     """Merge `configuration` into `live` (None creates) as `manager`; neither argument is changed.
 
     `now` is an RFC 3339 time with seconds; `settled` says that `live` was written under the schema of today. The caller
@@ -170,10 +170,10 @@ def apply(
     """
     metadata = configuration.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
-        return Refused("metadata.managedFields must be nil")
+        return ApplyRefused("metadata.managedFields must be nil")
     wrong = list(values.problems(configuration, target.shape))
     if wrong:
-        return Refused(wrong[0].lstrip(":") if len(wrong) == 1 else "errors:\n  " + "\n  ".join(wrong))
+        return ApplyRefused(wrong[0].lstrip(":") if len(wrong) == 1 else "errors:\n  " + "\n  ".join(wrong))
 
     before = target.empty if live is None else live
     known = managers.read((before.get("metadata") or {}).get("managedFields"), trusted=True) or {}
@@ -185,9 +185,9 @@ def apply(
         known = _reconciled(known, target)
     entry = _entry_of(manager, APPLY, target)
     outcome = _applied(stripped, configuration, known, entry, target, now, force=force)
-    if isinstance(outcome, Conflicts) and manager == _KUBECTL:
+    if isinstance(outcome, ApplyConflicts) and manager == _KUBECTL:
         outcome = _inherit_client_side(outcome, stripped, configuration, known, entry, target, now)
-    if isinstance(outcome, Conflicts):
+    if isinstance(outcome, ApplyConflicts):
         return outcome
     tree, owners, changed = outcome
     if manager == _KUBECTL:
@@ -196,8 +196,15 @@ def apply(
 
 
 def _applied(
-    live: Tree, configuration: Tree, known: Managers, entry: Entry, target: Target, now: str, *, force: bool
-) -> tuple[Tree, Managers, bool] | Conflicts:
+    live: Tree,
+    configuration: Tree,
+    known: Managers,
+    entry: FieldManagerEntry,
+    target: ApplyTarget,
+    now: str,
+    *,
+    force: bool,
+) -> tuple[Tree, Managers, bool] | ApplyConflicts:
     owners = dict(known)
     merged: Tree = values.merge(live, configuration, target.shape)
     last = owners.get(entry.identity)
@@ -205,7 +212,7 @@ def _applied(
     owners[entry.identity] = replace(entry, fields=owned, time=last.time if last else "")
     new = _pruned(merged, owners, owners[entry.identity], last, target)
     passed = _passed_on(live, new, owners, entry.identity, target, force=force)
-    if isinstance(passed, Conflicts):
+    if isinstance(passed, ApplyConflicts):
         return passed
     owners, _ = passed
     changed = not values.same(live, new)
@@ -220,7 +227,9 @@ def _applied(
     return new if changed else live, owners, changed
 
 
-def _pruned(merged: Tree, owners: Managers, mine: Entry, last: Entry | None, target: Target) -> Tree:
+def _pruned(
+    merged: Tree, owners: Managers, mine: FieldManagerEntry, last: FieldManagerEntry | None, target: ApplyTarget
+) -> Tree:
     """Take out what this manager applied last time, applies no longer, and nobody else owns."""
     if last is None or not last.fields:
         return merged
@@ -254,17 +263,23 @@ def _pruned(merged: Tree, owners: Managers, mine: Entry, last: Entry | None, tar
 
 
 def _inherit_client_side(
-    conflicts: Conflicts, live: Tree, configuration: Tree, known: Managers, entry: Entry, target: Target, now: str
-) -> tuple[Tree, Managers, bool] | Conflicts:
+    conflicts: ApplyConflicts,
+    live: Tree,
+    configuration: Tree,
+    known: Managers,
+    entry: FieldManagerEntry,
+    target: ApplyTarget,
+    now: str,
+) -> tuple[Tree, Managers, bool] | ApplyConflicts:
     """Let kubectl take over from its client-side self: what it wrote then and nobody changed since is no conflict."""
     inherited = set(paths.spelt(_last_applied_fields(live, target)))
     others = tuple(conflict for conflict in conflicts.conflicts if conflict.path not in inherited)
     if others:
-        return Conflicts(others)
+        return ApplyConflicts(others)
     return _applied(live, configuration, known, entry, target, now, force=True)
 
 
-def _last_applied_fields(live: Tree, target: Target) -> PathSet:
+def _last_applied_fields(live: Tree, target: ApplyTarget) -> PathSet:
     try:
         last = msgspec.json.decode(_annotations(live).get(_LAST_APPLIED, "").encode())
     except msgspec.DecodeError:
@@ -299,7 +314,7 @@ def _annotations(tree: Tree) -> dict[str, str]:
 
 
 def track_update(
-    live: Tree | None, new: Tree, *, manager: str, target: Target, now: str, settled: bool = False
+    live: Tree | None, new: Tree, *, manager: str, target: ApplyTarget, now: str, settled: bool = False
 ) -> list[Tree]:
     """Return the managedFields of `new` after a create (`live` None), an update or a patch by `manager`.
 
@@ -323,7 +338,7 @@ def track_update(
     return managers.write(managers.folded(owners))
 
 
-def _known_at_update(before: Tree, new: Tree, target: Target) -> tuple[Managers, bool]:
+def _known_at_update(before: Tree, new: Tree, target: ApplyTarget) -> tuple[Managers, bool]:
     """The managers to begin with, and whether they are those that the object had."""
     stored = (before.get("metadata") or {}).get("managedFields")
     sent = (new.get("metadata") or {}).get("managedFields")
@@ -336,10 +351,12 @@ def _known_at_update(before: Tree, new: Tree, target: Target) -> tuple[Managers,
     return managers.read(stored, trusted=True) or {}, True
 
 
-def _updated(live: Tree, new: Tree, known: Managers, entry: Entry, target: Target, now: str) -> Managers:
+def _updated(
+    live: Tree, new: Tree, known: Managers, entry: FieldManagerEntry, target: ApplyTarget, now: str
+) -> Managers:
     # The writer stands apart from its own earlier writes, so that only a change gives it a new time.
     passed = _passed_on(live, new, known, None, target, force=True)
-    assert not isinstance(passed, Conflicts)
+    assert not isinstance(passed, ApplyConflicts)
     owners, changes = passed
     taken = paths.union(changes.modified, changes.added)
     taken = paths.difference(paths.without_below(taken, target.never_owned), _NEVER_OWNED)
@@ -354,11 +371,11 @@ def _updated(live: Tree, new: Tree, known: Managers, entry: Entry, target: Targe
 # --- what both share --------------------------------------------------------------------------------------------------
 
 
-def _entry_of(manager: str, operation: str, target: Target) -> Entry:
-    return Entry(manager, operation, target.api_version, target.subresource, {})
+def _entry_of(manager: str, operation: str, target: ApplyTarget) -> FieldManagerEntry:
+    return FieldManagerEntry(manager, operation, target.api_version, target.subresource, {})
 
 
-def _reconciled(known: Managers, target: Target) -> Managers:
+def _reconciled(known: Managers, target: ApplyTarget) -> Managers:
     """The managers whose version is still served, owning what the schema of today lets them own."""
     return {
         identity: entry.owning(values.reconciled(entry.fields, target.shapes[entry.api_version]))
@@ -368,12 +385,12 @@ def _reconciled(known: Managers, target: Target) -> Managers:
 
 
 def _passed_on(
-    live: Tree, new: Tree, owners: Managers, mine: Identity | None, target: Target, *, force: bool
-) -> tuple[Managers, Changes] | Conflicts:
+    live: Tree, new: Tree, owners: Managers, mine: Identity | None, target: ApplyTarget, *, force: bool
+) -> tuple[Managers, FieldChanges] | ApplyConflicts:
     """What changed, and the managers without what they lost by it; or the conflicts, unless forced."""
-    changes_at: dict[str, Changes] = {}
+    changes_at: dict[str, FieldChanges] = {}
 
-    def changes(version: str) -> Changes:
+    def changes(version: str) -> FieldChanges:
         found = changes_at.get(version)
         if found is None:
             found = values.compare(target.at(live, version), target.at(new, version), target.shapes[version])
@@ -382,7 +399,7 @@ def _passed_on(
         return found
 
     out: Managers = {}
-    conflicts: list[Conflict] = []
+    conflicts: list[FieldConflict] = []
     for identity, entry in owners.items():
         fields = entry.fields
         if identity != mine:
@@ -390,7 +407,7 @@ def _passed_on(
             lost = paths.intersection(fields, paths.union(modified, added)) if modified or added else {}
             if lost:
                 if not force:
-                    conflicts.extend(Conflict(entry.spelt(), path) for path in paths.spelt(lost))
+                    conflicts.extend(FieldConflict(entry.spelt(), path) for path in paths.spelt(lost))
                 fields = paths.difference(fields, lost)
             if removed:
                 kept = paths.difference(fields, removed)
@@ -398,7 +415,7 @@ def _passed_on(
         if fields:
             out[identity] = entry.owning(fields)
     if conflicts:
-        return Conflicts(tuple(sorted(conflicts)))
+        return ApplyConflicts(tuple(sorted(conflicts)))
     return out, changes(target.api_version)
 
 

@@ -20,7 +20,7 @@ Schema = Mapping[str, Any]
 _NAME_LENGTH: Final = 63
 
 
-class Indistinct(Exception):
+class DuplicateListKeys(Exception):
     """A list item cannot be told from its siblings."""
 
 
@@ -123,12 +123,12 @@ class ListShape:
         """The path element of an item, or `Indistinct` with the reason why there is none."""
         if not self.keys:
             if isinstance(item, (dict, list)):
-                raise Indistinct("an item of a set must be a plain value")
+                raise DuplicateListKeys("an item of a set must be a plain value")
             if item is None:
-                raise Indistinct("an item of a set must not be null")
+                raise DuplicateListKeys("an item of a set must not be null")
             return paths.value_element(item)
         if not isinstance(item, dict):
-            raise Indistinct("an item of a list with keys must be an object")
+            raise DuplicateListKeys("an item of a list with keys must be an object")
         if len(self.keys) == 1 and type(name := item.get(self.keys[0])) is str and len(name) <= _NAME_LENGTH:
             return paths.name_element(self.keys[0], name)
         keys = {}
@@ -139,7 +139,7 @@ class ListShape:
             if value is not msgspec.UNSET:
                 keys[name] = value
         if not keys:
-            raise Indistinct(f"an item has none of the keys of its list: {', '.join(self.keys)}")
+            raise DuplicateListKeys(f"an item has none of the keys of its list: {', '.join(self.keys)}")
         return paths.key_element(keys)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from kubemachinery import patches
 from kubeserver.apply import paths
 from kubeserver.apply.paths import MEMBER, SELF, PathSet
-from kubeserver.apply.shape import Indistinct, ListShape, MapShape, Shape
+from kubeserver.apply.shape import DuplicateListKeys, ListShape, MapShape, Shape
 
 
 class _Absent:
@@ -55,7 +55,7 @@ def _elements(rules: ListShape, items: Sequence[Any]) -> Iterator[tuple[str, Any
     for item in items:
         try:
             yield rules.element(item), item
-        except Indistinct:
+        except DuplicateListKeys:
             continue
 
 
@@ -105,7 +105,7 @@ def _of_list(value: list[Any], shape: Shape, path: str) -> Iterator[str]:
         if not shape.list.atomic:
             try:
                 element = shape.list.element(item)
-            except Indistinct as reason:
+            except DuplicateListKeys as reason:
                 yield f"{place}: {reason}"
                 return
             if element in seen:
@@ -196,28 +196,28 @@ def _everything(value: Any, shape: Shape) -> PathSet:
 # --- what changed -----------------------------------------------------------------------------------------------------
 
 
-class Changes(NamedTuple):
+class FieldChanges(NamedTuple):
     """The difference between two objects; no path is in two of the sets."""
 
     removed: PathSet
     modified: PathSet
     added: PathSet
 
-    def ignoring(self, ignored: PathSet) -> Changes:
+    def ignoring(self, ignored: PathSet) -> FieldChanges:
         """The same without what lies at or below the paths of `ignored`."""
         if not ignored:
             return self
-        return Changes(*(paths.without_below(part, ignored) for part in self))
+        return FieldChanges(*(paths.without_below(part, ignored) for part in self))
 
 
-NO_CHANGE: Final = Changes(_NONE, _NONE, _NONE)
-_MODIFIED: Final = Changes(_NONE, {SELF: MEMBER}, _NONE)
+NO_CHANGE: Final = FieldChanges(_NONE, _NONE, _NONE)
+_MODIFIED: Final = FieldChanges(_NONE, {SELF: MEMBER}, _NONE)
 
 
-def compare(old: Any, new: Any, shape: Shape) -> Changes:
+def compare(old: Any, new: Any, shape: Shape) -> FieldChanges:
     """What is different in `new`."""
     found = _compare(old, new, shape)
-    return Changes(*({e: n for e, n in part.items() if e != SELF} if SELF in part else part for part in found))
+    return FieldChanges(*({e: n for e, n in part.items() if e != SELF} if SELF in part else part for part in found))
 
 
 _encode = msgspec.json.Encoder().encode
@@ -230,7 +230,7 @@ def same(old: Any, new: Any) -> bool:
     return bool(old == new) and (_encode(old) == _encode(new) or patches.same(old, new))
 
 
-def _compare(old: Any, new: Any, shape: Shape) -> Changes:
+def _compare(old: Any, new: Any, shape: Shape) -> FieldChanges:
     """Both values are there. A set's `.` says that the value itself changed; the caller hangs it under its element."""
     if same(old, new):
         return NO_CHANGE
@@ -249,14 +249,14 @@ def _compare(old: Any, new: Any, shape: Shape) -> Changes:
     # Another sort of value stands here now: what could be taken apart is gone or new, what could not has changed.
     removed = _below(_everything(old, shape)) if old_map or old_list else _NONE
     added = _below(_everything(new, shape)) if new_map or new_list else _NONE
-    return Changes(removed, _MODIFIED.modified, added)
+    return FieldChanges(removed, _MODIFIED.modified, added)
 
 
 def _below(node: PathSet) -> PathSet:
     return {element: child for element, child in node.items() if element != SELF}
 
 
-def _compare_maps(old: dict[str, Any], new: dict[str, Any], rules: MapShape) -> Changes:
+def _compare_maps(old: dict[str, Any], new: dict[str, Any], rules: MapShape) -> FieldChanges:
     removed: PathSet = {}
     modified: PathSet = {}
     added: PathSet = {}
@@ -277,10 +277,10 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], rules: MapShape) -> 
             shape = rules.child(field)
             if shape is not None:
                 removed[f"f:{field}"] = _everything(value, shape)
-    return Changes(*map(paths.in_order, (removed, modified, added)))
+    return FieldChanges(*map(paths.in_order, (removed, modified, added)))
 
 
-def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> Changes:
+def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> FieldChanges:
     removed: PathSet = {}
     modified: PathSet = {}
     added: PathSet = {}
@@ -311,10 +311,10 @@ def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> 
             added[element] = MEMBER
             if olds:
                 removed[element] = _everything(olds[0], rules.item)
-    return Changes(*map(paths.in_order, (removed, modified, added)))
+    return FieldChanges(*map(paths.in_order, (removed, modified, added)))
 
 
-def _hang(element: str, changes: Changes, removed: PathSet, modified: PathSet, added: PathSet) -> None:
+def _hang(element: str, changes: FieldChanges, removed: PathSet, modified: PathSet, added: PathSet) -> None:
     for below, into in zip(changes, (removed, modified, added), strict=True):
         if below:
             into[element] = MEMBER if below.keys() == {SELF} else below
@@ -425,7 +425,7 @@ def without(value: Any, gone: PathSet, shape: Shape) -> Any:
         for item in value:
             try:
                 node = gone.get(list_rules.element(item))
-            except Indistinct:
+            except DuplicateListKeys:
                 node = None
             if node is None:
                 items.append(item)

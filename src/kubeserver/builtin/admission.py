@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from kubemachinery import quantity, status
 from kubemachinery.quantity import Quantity
-from kubeserver.admission.chain import CREATE, UPDATE, Hook, Review
+from kubeserver.admission.chain import CREATE, UPDATE, AdmissionAttributes, AdmissionHook
 from kubeserver.builtin import pods
 from kubeserver.registry.strategy import Tree
 
@@ -25,16 +25,18 @@ LIMIT_RANGES: Final = "limitranges"
 _LIMIT_NOTE: Final = "kubernetes.io/limit-ranger"
 
 
-def hooks(find: Find) -> tuple[Hook, ...]:
+def hooks(find: Find) -> tuple[AdmissionHook, ...]:
     """The plugins, in the order in which they look at a pod."""
 
-    def pod(name: str, change: Callable[[Tree, Review], None]) -> Hook:
-        def mutate(review: Review) -> Tree | None:
+    def pod(name: str, change: Callable[[Tree, AdmissionAttributes], None]) -> AdmissionHook:
+        def mutate(review: AdmissionAttributes) -> Tree | None:
             if review.object is not None:
                 change(review.object, review)
             return review.object
 
-        return Hook(name=name, group="", plural="pods", version="v1", operations=frozenset({CREATE}), mutate=mutate)
+        return AdmissionHook(
+            name=name, group="", plural="pods", version="v1", operations=frozenset({CREATE}), mutate=mutate
+        )
 
     return (
         pod("Priority", lambda one, review: _resolve_priority(one, review, find(PRIORITY_CLASSES, ""))),
@@ -42,7 +44,7 @@ def hooks(find: Find) -> tuple[Hook, ...]:
         pod("DefaultTolerationSeconds", lambda one, _: pods.tolerate_troubles(one["spec"])),
         pod("RuntimeClass", lambda one, review: _resolve_runtime_class(one, review, find(RUNTIME_CLASSES, ""))),
         pod("LimitRanger", lambda one, review: _apply_limits(one, review, find(LIMIT_RANGES, review.namespace))),
-        Hook(
+        AdmissionHook(
             name="Priority",
             group="scheduling.k8s.io",
             plural="priorityclasses",
@@ -53,7 +55,7 @@ def hooks(find: Find) -> tuple[Hook, ...]:
     )
 
 
-def _forbidden(review: Review, why: str) -> status.StatusError:
+def _forbidden(review: AdmissionAttributes, why: str) -> status.StatusError:
     named: str = review.name or ((review.object or {}).get("metadata") or {}).get("name", "")
     return status.forbidden(review.resource.group, review.resource.plural, named, why)
 
@@ -61,7 +63,7 @@ def _forbidden(review: Review, why: str) -> status.StatusError:
 # --- priority ---------------------------------------------------------------------------------------------------------
 
 
-def _resolve_priority(pod: Tree, review: Review, classes: Iterable[Tree]) -> None:
+def _resolve_priority(pod: Tree, review: AdmissionAttributes, classes: Iterable[Tree]) -> None:
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
     if name:
@@ -89,7 +91,7 @@ def _resolve_priority(pod: Tree, review: Review, classes: Iterable[Tree]) -> Non
     spec["preemptionPolicy"] = policy
 
 
-def _refuse_second_default(review: Review, classes: Iterable[Tree]) -> None:
+def _refuse_second_default(review: AdmissionAttributes, classes: Iterable[Tree]) -> None:
     one = review.object
     if one is None or not one.get("globalDefault"):
         return
@@ -105,7 +107,7 @@ def _refuse_second_default(review: Review, classes: Iterable[Tree]) -> None:
 # --- runtime class ----------------------------------------------------------------------------------------------------
 
 
-def _resolve_runtime_class(pod: Tree, review: Review, classes: Iterable[Tree]) -> None:
+def _resolve_runtime_class(pod: Tree, review: AdmissionAttributes, classes: Iterable[Tree]) -> None:
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
     if not name:
@@ -136,7 +138,7 @@ def _resolve_runtime_class(pod: Tree, review: Review, classes: Iterable[Tree]) -
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-def _apply_limits(pod: Tree, review: Review, ranges: Iterable[Tree]) -> None:
+def _apply_limits(pod: Tree, review: AdmissionAttributes, ranges: Iterable[Tree]) -> None:
     """Give containers what their namespace gives to those who ask for nothing; refuse what is out of bounds."""
     items = [item for one in ranges for item in one["spec"].get("limits") or ()]
     notes: list[str] = []

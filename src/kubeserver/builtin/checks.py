@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kubemachinery import meta, quantity
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.builtin_types.types import Type, message
+from kubeserver.builtin_types.types import FieldType, message
 
 Tree = dict[str, Any]
 Errors = Iterator[FieldError]
@@ -86,7 +86,7 @@ def enums(name: str, tree: Tree, skip: tuple[str, ...] = ("status", "metadata"))
             yield from _enums(field.type, field.enum, tree[field.name], field.name)
 
 
-def _enums(kind: Type, allowed: tuple[str, ...], value: Any, path: str) -> Errors:
+def _enums(kind: FieldType, allowed: tuple[str, ...], value: Any, path: str) -> Errors:
     if value is None:
         return
     if kind.item is not None:

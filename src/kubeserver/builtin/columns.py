@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kubemachinery import meta, selectors
 from kubemachinery.meta import SECOND
-from kubeserver.registry.strategy import Column
+from kubeserver.registry.strategy import TableColumn
 from kubeserver.registry.tables import age, duration
 
 Tree = dict[str, Any]
@@ -19,21 +19,21 @@ _UNKNOWN: Final = "<unknown>"
 _ROLE: Final = "node-role.kubernetes.io/"
 
 
-class Printed(NamedTuple):
+class PrintedTable(NamedTuple):
     """The columns of a kind and their cells."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     cells: Cells
 
 
-def _columns(names: str, wide: str = "", **types: str) -> tuple[Column, ...]:
+def _columns(names: str, wide: str = "", **types: str) -> tuple[TableColumn, ...]:
     """Columns from their names, divided by commas; those of `wide` are shown with `-o wide` only."""
     out = []
     for listed, priority in ((names, 0), (wide, 1)):
         for name in filter(None, listed.split(",")):
             sort = types.get(name.replace(" ", "_").replace("-", "_"), "string")
             out.append(
-                Column(name=name, path="", type=sort, format="name" if name == "Name" else "", priority=priority)
+                TableColumn(name=name, path="", type=sort, format="name" if name == "Name" else "", priority=priority)
             )
     return tuple(out)
 
@@ -490,13 +490,13 @@ def _priority_class(one: Tree, now: int) -> list[Any]:
     ]
 
 
-_CREATED: Final = Printed(_columns("Name,Created At", Created_At="date"), _created)
-_WEBHOOKS: Final = Printed(
+_CREATED: Final = PrintedTable(_columns("Name,Created At", Created_At="date"), _created)
+_WEBHOOKS: Final = PrintedTable(
     _columns("Name,Webhooks,Age", Webhooks="integer"), _simple(lambda one: len(one.get("webhooks", ())))
 )
-_EVENTS: Final = Printed(
+_EVENTS: Final = PrintedTable(
     tuple(
-        Column(name=name, path="", format="name" if name == "Name" else "", priority=priority)
+        TableColumn(name=name, path="", format="name" if name == "Name" else "", priority=priority)
         for name, priority in (
             ("Last Seen", 0),
             ("Type", 0),
@@ -512,18 +512,18 @@ _EVENTS: Final = Printed(
     ),
     _event,
 )
-_BINDINGS: Final = Printed(_columns("Name,Role,Age", "Users,Groups,ServiceAccounts"), _binding)
+_BINDINGS: Final = PrintedTable(_columns("Name,Role,Age", "Users,Groups,ServiceAccounts"), _binding)
 
-PRINTED: Final[dict[str, Printed]] = {
-    "apps.v1.Deployment": Printed(
+PRINTED: Final[dict[str, PrintedTable]] = {
+    "apps.v1.Deployment": PrintedTable(
         _columns("Name,Ready,Up-to-date,Available,Age", "Containers,Images,Selector"),
         _workload(_ready, _count("updatedReplicas"), _count("availableReplicas")),
     ),
-    "apps.v1.StatefulSet": Printed(
+    "apps.v1.StatefulSet": PrintedTable(
         _columns("Name,Ready,Age", "Containers,Images"),
         _workload(_ready, selector=False),
     ),
-    "apps.v1.ReplicaSet": Printed(
+    "apps.v1.ReplicaSet": PrintedTable(
         _columns(
             "Name,Desired,Current,Ready,Age",
             "Containers,Images,Selector",
@@ -533,7 +533,7 @@ PRINTED: Final[dict[str, Printed]] = {
         ),
         _workload(_wanted, _count("replicas"), _count("readyReplicas")),
     ),
-    "apps.v1.DaemonSet": Printed(
+    "apps.v1.DaemonSet": PrintedTable(
         _columns(
             "Name,Desired,Current,Ready,Up-to-date,Available,Node Selector,Age",
             "Containers,Images,Selector",
@@ -548,7 +548,7 @@ PRINTED: Final[dict[str, Printed]] = {
             lambda one: _labels(one["spec"]["template"]["spec"].get("nodeSelector")),
         ),
     ),
-    "batch.v1.CronJob": Printed(
+    "batch.v1.CronJob": PrintedTable(
         _columns(
             "Name,Schedule,Timezone,Suspend,Active,Last Schedule,Age",
             "Containers,Images,Selector",
@@ -557,37 +557,39 @@ PRINTED: Final[dict[str, Printed]] = {
         ),
         _cron_job,
     ),
-    "core.v1.Service": Printed(_columns("Name,Type,Cluster-IP,External-IP,Port(s),Age", "Selector"), _service),
-    "core.v1.Endpoints": Printed(_columns("Name,Endpoints,Age"), _endpoints),
-    "discovery.v1.EndpointSlice": Printed(_columns("Name,AddressType,Ports,Endpoints,Age"), _endpoint_slice),
-    "core.v1.Pod": Printed(_columns("Name,Ready,Status,Restarts,Age", "IP,Node,Nominated Node,Readiness Gates"), _pod),
-    "batch.v1.Job": Printed(_columns("Name,Status,Completions,Duration,Age", "Containers,Images,Selector"), _job),
-    "core.v1.Node": Printed(
+    "core.v1.Service": PrintedTable(_columns("Name,Type,Cluster-IP,External-IP,Port(s),Age", "Selector"), _service),
+    "core.v1.Endpoints": PrintedTable(_columns("Name,Endpoints,Age"), _endpoints),
+    "discovery.v1.EndpointSlice": PrintedTable(_columns("Name,AddressType,Ports,Endpoints,Age"), _endpoint_slice),
+    "core.v1.Pod": PrintedTable(
+        _columns("Name,Ready,Status,Restarts,Age", "IP,Node,Nominated Node,Readiness Gates"), _pod
+    ),
+    "batch.v1.Job": PrintedTable(_columns("Name,Status,Completions,Duration,Age", "Containers,Images,Selector"), _job),
+    "core.v1.Node": PrintedTable(
         _columns("Name,Status,Roles,Age,Version", "Internal-IP,External-IP,OS-Image,Kernel-Version,Container-Runtime"),
         _node,
     ),
-    "core.v1.Namespace": Printed(
+    "core.v1.Namespace": PrintedTable(
         _columns("Name,Status,Age"), _simple(lambda one: one.get("status", {}).get("phase", ""))
     ),
-    "core.v1.ConfigMap": Printed(
+    "core.v1.ConfigMap": PrintedTable(
         _columns("Name,Data,Age"), _simple(lambda one: len(one.get("data", ())) + len(one.get("binaryData", ())))
     ),
-    "core.v1.Secret": Printed(
+    "core.v1.Secret": PrintedTable(
         _columns("Name,Type,Data,Age"), _simple(lambda one: one.get("type", ""), lambda one: len(one.get("data", ())))
     ),
-    "core.v1.ServiceAccount": Printed(_columns("Name,Age"), _simple()),
+    "core.v1.ServiceAccount": PrintedTable(_columns("Name,Age"), _simple()),
     "core.v1.Event": _EVENTS,
     "events.v1.Event": _EVENTS,
     "core.v1.LimitRange": _CREATED,
-    "core.v1.PodTemplate": Printed(_columns("Name,Containers,Images,Pod Labels"), _template),
-    "coordination.v1.Lease": Printed(
+    "core.v1.PodTemplate": PrintedTable(_columns("Name,Containers,Images,Pod Labels"), _template),
+    "coordination.v1.Lease": PrintedTable(
         _columns("Name,Holder,Age"), _simple(lambda one: one.get("spec", {}).get("holderIdentity", ""))
     ),
-    "scheduling.v1.PriorityClass": Printed(
+    "scheduling.v1.PriorityClass": PrintedTable(
         _columns("Name,Value,Global-Default,Age,PreemptionPolicy", Value="integer", Global_Default="boolean"),
         _priority_class,
     ),
-    "node.v1.RuntimeClass": Printed(_columns("Name,Handler,Age"), _simple(lambda one: one.get("handler", ""))),
+    "node.v1.RuntimeClass": PrintedTable(_columns("Name,Handler,Age"), _simple(lambda one: one.get("handler", ""))),
     "apiextensions.v1.CustomResourceDefinition": _CREATED,
     "admissionregistration.v1.MutatingWebhookConfiguration": _WEBHOOKS,
     "admissionregistration.v1.ValidatingWebhookConfiguration": _WEBHOOKS,
@@ -595,10 +597,10 @@ PRINTED: Final[dict[str, Printed]] = {
     "rbac.v1.ClusterRole": _CREATED,
     "rbac.v1.RoleBinding": _BINDINGS,
     "rbac.v1.ClusterRoleBinding": _BINDINGS,
-    "resource.v1.DeviceClass": Printed(_columns("Name,Age"), _simple()),
-    "resource.v1.ResourceClaimTemplate": Printed(_columns("Name,Age"), _simple()),
-    "resource.v1.ResourceClaim": Printed(_columns("Name,State,Age"), _claim),
-    "resource.v1.ResourceSlice": Printed(
+    "resource.v1.DeviceClass": PrintedTable(_columns("Name,Age"), _simple()),
+    "resource.v1.ResourceClaimTemplate": PrintedTable(_columns("Name,Age"), _simple()),
+    "resource.v1.ResourceClaim": PrintedTable(_columns("Name,State,Age"), _claim),
+    "resource.v1.ResourceSlice": PrintedTable(
         _columns("Name,Node,Driver,Pool,Age"),
         _simple(
             lambda one: one["spec"].get("nodeName") or "<unset>",

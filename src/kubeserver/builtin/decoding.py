@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from kubemachinery import meta, quantity
-from kubeserver.builtin_types.types import Field, Message, Type, message
+from kubeserver.builtin_types.types import FieldType, MessageField, MessageType, message
 
 _DEEPEST: Final = 100
 _RANGES: Final = {"int32": 2**31, "int64": 2**63}
 
 
-class Malformed(ValueError):
+class DecodingError(ValueError):
     """A value that the type cannot hold; the message says where and what was expected."""
 
 
@@ -36,10 +36,10 @@ def zero(name: str) -> dict[str, Any]:
 
 def unknown(name: str, tree: Any, path: str = "") -> Iterator[str]:
     """The fields that the message does not know: `spec.zzz`, `spec.containers[0].zzz`."""
-    yield from _unknown(Type(name), tree, path)
+    yield from _unknown(FieldType(name), tree, path)
 
 
-def _unknown(kind: Type, tree: Any, path: str) -> Iterator[str]:
+def _unknown(kind: FieldType, tree: Any, path: str) -> Iterator[str]:
     if kind.item is not None:
         for index, item in enumerate(tree if isinstance(tree, list) else ()):
             yield from _unknown(kind.item, item, f"{path}[{index}]")
@@ -57,13 +57,13 @@ def _unknown(kind: Type, tree: Any, path: str) -> Iterator[str]:
                 yield from _unknown(field.type, value, place)
 
 
-def _read_message(kind: Message, tree: Any, path: str, depth: int) -> dict[str, Any]:
+def _read_message(kind: MessageType, tree: Any, path: str, depth: int) -> dict[str, Any]:
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):
-        raise Malformed(f"{path or 'the object'}: expected an object of type {kind.name}, got {_sort(tree)}")
+        raise DecodingError(f"{path or 'the object'}: expected an object of type {kind.name}, got {_sort(tree)}")
     if depth == 0:
-        raise Malformed(f"{path}: nested more than {_DEEPEST} levels deep")
+        raise DecodingError(f"{path}: nested more than {_DEEPEST} levels deep")
     out: dict[str, Any] = {}
     for field in kind.fields.values():
         given = tree.get(field.name)
@@ -77,20 +77,20 @@ def _read_message(kind: Message, tree: Any, path: str, depth: int) -> dict[str, 
     return out
 
 
-def _read_field(field: Field, value: Any, path: str, depth: int) -> Any:
+def _read_field(field: MessageField, value: Any, path: str, depth: int) -> Any:
     if value is None:
         return None if field.type.pointer else _zero(field.type, depth)
     return _read_value(field.type, value, path, depth)
 
 
-def _is_empty(kind: Type, value: Any) -> bool:
+def _is_empty(kind: FieldType, value: Any) -> bool:
     """Is this what an optional field leaves out? A message and a quantity have no such thing as nothing."""
     if kind.is_message or kind.name == "Quantity":
         return False
     return value is None or value in ("", 0, [], {})
 
 
-def _zero(kind: Type, depth: int) -> Any:
+def _zero(kind: FieldType, depth: int) -> Any:
     if kind.is_message:
         return _read_message(message(kind.name), {}, "", depth - 1)
     return _ZEROS.get(kind.name)
@@ -109,10 +109,10 @@ _ZEROS: Final[dict[str, Any]] = {
 }
 
 
-def _read_value(kind: Type, value: Any, path: str, depth: int) -> Any:
+def _read_value(kind: FieldType, value: Any, path: str, depth: int) -> Any:
     if kind.item is not None:
         if not isinstance(value, list):
-            raise Malformed(f"{path}: expected a list, got {_sort(value)}")
+            raise DecodingError(f"{path}: expected a list, got {_sort(value)}")
         item = kind.item
         return [
             _zero(item, depth) if one is None else _read_value(item, one, f"{path}[{index}]", depth)
@@ -120,7 +120,7 @@ def _read_value(kind: Type, value: Any, path: str, depth: int) -> Any:
         ]
     if kind.value is not None:
         if not isinstance(value, dict):
-            raise Malformed(f"{path}: expected a map, got {_sort(value)}")
+            raise DecodingError(f"{path}: expected a map, got {_sort(value)}")
         held = kind.value
         return {
             key: _zero(held, depth) if one is None else _read_value(held, one, f"{path}.{key}", depth)
@@ -148,13 +148,13 @@ def _sort(value: Any) -> str:
 
 def _string(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise Malformed(f"{path}: expected a string, got {_sort(value)}")
+        raise DecodingError(f"{path}: expected a string, got {_sort(value)}")
     return value
 
 
 def _bool(value: Any, path: str) -> bool:
     if not isinstance(value, bool):
-        raise Malformed(f"{path}: expected true or false, got {_sort(value)}")
+        raise DecodingError(f"{path}: expected true or false, got {_sort(value)}")
     return value
 
 
@@ -163,9 +163,9 @@ def _integer(width: str) -> Callable[[Any, str], int]:
 
     def read_integer(value: Any, path: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Malformed(f"{path}: expected a whole number, got {_sort(value)}")
+            raise DecodingError(f"{path}: expected a whole number, got {_sort(value)}")
         if not -limit <= value < limit:
-            raise Malformed(f"{path}: {value} does not fit into {width}")
+            raise DecodingError(f"{path}: {value} does not fit into {width}")
         return value
 
     return read_integer
@@ -173,7 +173,7 @@ def _integer(width: str) -> Callable[[Any, str], int]:
 
 def _float(value: Any, path: str) -> float | int:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise Malformed(f"{path}: expected a number, got {_sort(value)}")
+        raise DecodingError(f"{path}: expected a number, got {_sort(value)}")
     return value
 
 
@@ -184,17 +184,17 @@ def _bytes(value: Any, path: str) -> str:
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Malformed(f"{path}: not valid base64") from None
+        raise DecodingError(f"{path}: not valid base64") from None
     return text
 
 
 def _quantity(value: Any, path: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise Malformed(f"{path}: expected a quantity, got {_sort(value)}")
+        raise DecodingError(f"{path}: expected a quantity, got {_sort(value)}")
     try:
         return str(quantity.parse(value))
     except quantity.QuantityError as wrong:
-        raise Malformed(f"{path}: {wrong}") from None
+        raise DecodingError(f"{path}: {wrong}") from None
 
 
 def _int_or_string(value: Any, path: str) -> int | str:
@@ -208,7 +208,7 @@ _MICROSECONDS: Final = re.compile(r"\.[0-9]{6}(?![0-9])")
 def _micro_time(value: Any, path: str) -> str:
     text = _string(value, path)
     if not _MICROSECONDS.search(text):
-        raise Malformed(f"{path}: expected a time with six digits after the seconds, got {text!r}")
+        raise DecodingError(f"{path}: expected a time with six digits after the seconds, got {text!r}")
     _time(text, path)
     return meta.format_micro_time(meta.parse_time(text))
 
@@ -218,7 +218,7 @@ def _time(value: Any, path: str) -> str:
     try:
         return meta.format_time(meta.parse_time(text))
     except meta.TimeError as wrong:
-        raise Malformed(f"{path}: {wrong}") from None
+        raise DecodingError(f"{path}: {wrong}") from None
 
 
 def _anything(value: Any, _path: str) -> Any:

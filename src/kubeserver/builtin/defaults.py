@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from kubemachinery import quantity
-from kubeserver.builtin_types.types import Type, message
+from kubeserver.builtin_types.types import FieldType, message
 
 Tree = dict[str, Any]
 
@@ -137,7 +137,7 @@ def _round_up(amounts: dict[str, str]) -> None:
             amounts[name] = str(quantity.parse(f"{quantity.parse(text).milli_value()}m"))
 
 
-def _value(kind: Type, value: Any) -> None:
+def _value(kind: FieldType, value: Any) -> None:
     if kind.item is not None:
         for one in value:
             _value(kind.item, one)
@@ -148,8 +148,8 @@ def _value(kind: Type, value: Any) -> None:
         _message(kind.name, value)
 
 
-def _is_concerned_type(kind: Type) -> bool:
-    inner: Type | None = kind
+def _is_concerned_type(kind: FieldType) -> bool:
+    inner: FieldType | None = kind
     while inner is not None:
         if inner.is_message and _is_concerned(inner.name):
             return True
@@ -167,7 +167,7 @@ def _leads_to_default(name: str, above: frozenset[str]) -> bool:
     if name in _STATIC or name in _AMOUNTS or name in _COMPUTED:
         return True
     for field in message(name).fields.values():
-        kind: Type | None = field.type
+        kind: FieldType | None = field.type
         while kind is not None:
             if kind.is_message and kind.name not in above and _leads_to_default(kind.name, above | {name}):
                 return True

@@ -29,7 +29,7 @@ from kubeserver.builtin import (
 from kubeserver.builtin.columns import PRINTED
 from kubeserver.builtin_types import schemas
 from kubeserver.registry import metadata
-from kubeserver.registry.strategy import ALL_VERBS, Action, Resource, Rules, Scaling, Tree
+from kubeserver.registry.strategy import ALL_VERBS, Resource, ResourceRules, ScalePaths, SubresourceAction, Tree
 
 _Validate = Callable[[Tree, Tree | None, str], Sequence[FieldError] | Any]
 
@@ -79,7 +79,7 @@ def _resource(
         components=lambda: schemas.components(name),
         shape=lambda: _shape(name),
         strategic=lambda tree, patch: strategic_merge.merge(tree, patch, _whole_schema(name)),
-        rules=Rules(**rules),
+        rules=ResourceRules(**rules),
         columns=printed.columns if printed else None,
         cells=printed.cells if printed else None,
         **row,
@@ -99,7 +99,7 @@ def _read(name: str, tree: Tree, further: Callable[[Tree], Tree] | None) -> Tree
     """The object as its own type reads it; 400 where it cannot."""
     try:
         out = decoding.read(name, tree)
-    except decoding.Malformed as wrong:
+    except decoding.DecodingError as wrong:
         _, version, kind = name.split(".")
         raise status.bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {wrong}') from None
     return further(out) if further is not None else out
@@ -129,7 +129,7 @@ def _paths(*labels: str) -> dict[str, str]:
 
 _STATUS: Final = frozenset({"status"})
 _SCALED: Final = frozenset({"status", "scale"})
-_REPLICAS: Final = Scaling(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
+_REPLICAS: Final = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 _SUBJECT: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 RESOURCES: Final[tuple[Resource, ...]] = (
@@ -170,7 +170,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         on_status=pods.on_status,
         validate=pods.validate,
         warn=warnings.of_pod,
-        actions={"binding": Action(kind="Binding", alter=pods.bind)},
+        actions={"binding": SubresourceAction(kind="Binding", alter=pods.bind)},
     ),
     _resource(
         "core.v1.Node",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from kubeserver.builtin_types.types import Field, Type, message
+from kubeserver.builtin_types.types import FieldType, MessageField, message
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -104,7 +104,7 @@ def _referenced(name: str) -> list[str]:
             return
         found[name] = None
         for field in message(name).fields.values():
-            kind: Type | None = field.type
+            kind: FieldType | None = field.type
             while kind is not None:
                 if kind.is_message:
                     visit(kind.name)
@@ -126,7 +126,7 @@ def _message(name: str, refer: _Refer) -> Schema:
     return out
 
 
-def _field(field: Field, refer: _Refer) -> Schema:
+def _field(field: MessageField, refer: _Refer) -> Schema:
     out = dict(_type(field.type, refer))
     if field.type.item is not None:
         if field.list_keys:
@@ -147,7 +147,7 @@ def _field(field: Field, refer: _Refer) -> Schema:
     return out
 
 
-def _type(kind: Type, refer: _Refer) -> Schema:
+def _type(kind: FieldType, refer: _Refer) -> Schema:
     if kind.item is not None:
         return {"type": "array", "items": _type(kind.item, refer)}
     if kind.value is not None:

@@ -42,25 +42,25 @@ SPECIAL: Final = frozenset(
 )
 
 
-class Type(NamedTuple):
+class FieldType(NamedTuple):
     """What a field holds. `name` is a plain or special type or a qualified message; it is "" for a list or a map."""
 
     name: str
     pointer: bool = False
-    item: Type | None = None  # of a list
-    value: Type | None = None  # of a map
+    item: FieldType | None = None  # of a list
+    value: FieldType | None = None  # of a map
 
     @property
     def is_message(self) -> bool:
         return bool(self.name) and self.name not in PLAIN and self.name not in SPECIAL
 
 
-class Field(NamedTuple):
+class MessageField(NamedTuple):
     """One field of a message, as its line says it."""
 
     name: str
     number: int
-    type: Type
+    type: FieldType
     always: bool = False
     required: bool = False
     list_set: bool = False
@@ -73,12 +73,12 @@ class Field(NamedTuple):
     enum: tuple[str, ...] = ()
 
 
-class Message(NamedTuple):
+class MessageType(NamedTuple):
     """A type of the API: its fields in JSON, and the same by their numbers on the wire."""
 
     name: str
-    fields: Mapping[str, Field]
-    numbers: Mapping[int, Field]
+    fields: Mapping[str, MessageField]
+    numbers: Mapping[int, MessageField]
     # The messages that lie inside this one on the wire, and whose fields are this one's own in JSON.
     inlined: Mapping[int, str]
     atomic: bool
@@ -91,11 +91,11 @@ def _lines() -> dict[str, dict[str, dict[str, str]]]:
 
 
 @cache
-def message(name: str) -> Message:
+def message(name: str) -> MessageType:
     """The message of this qualified name: `core.v1.PodSpec`."""
     package, _, own = name.rpartition(".")
-    fields: dict[str, Field] = {}
-    numbers: dict[int, Field] = {}
+    fields: dict[str, MessageField] = {}
+    numbers: dict[int, MessageField] = {}
     inlined: dict[int, str] = {}
     atomic = False
     for key, line in _lines()[package][own].items():
@@ -110,7 +110,7 @@ def message(name: str) -> Message:
             found = fields[key] = _field(key, line, package)
             if found.number:
                 numbers[found.number] = found
-    return Message(name, fields, numbers, inlined, atomic)
+    return MessageType(name, fields, numbers, inlined, atomic)
 
 
 def messages() -> list[str]:
@@ -126,7 +126,7 @@ def of_kind(api_version: str, kind: str) -> str | None:
     return f"{package}.{kind}" if kind in _lines().get(package, {}) else None
 
 
-def _field(name: str, line: str, package: str) -> Field:
+def _field(name: str, line: str, package: str) -> MessageField:
     number, spelling, *flags = line.split(" ")
     found: dict[str, Any] = {}
     for flag in flags:
@@ -148,17 +148,17 @@ def _field(name: str, line: str, package: str) -> Field:
                 found["enum"] = tuple(value.split("|"))
             case _:
                 raise ValueError(f"fields.json: {package}: field {name} has the unknown flag {flag}")
-    return Field(name, int(number), _type(spelling, package), **found)
+    return MessageField(name, int(number), _type(spelling, package), **found)
 
 
-def _type(spelling: str, package: str, *, pointer: bool = False) -> Type:
+def _type(spelling: str, package: str, *, pointer: bool = False) -> FieldType:
     if spelling[0] == "*":
         return _type(spelling[1:], package, pointer=True)
     if spelling[:2] == "[]":
-        return Type("", pointer, item=_type(spelling[2:], package))
+        return FieldType("", pointer, item=_type(spelling[2:], package))
     if spelling[:2] == "{}":
-        return Type("", pointer, value=_type(spelling[2:], package))
-    return Type(_qualified(spelling, package), pointer)
+        return FieldType("", pointer, value=_type(spelling[2:], package))
+    return FieldType(_qualified(spelling, package), pointer)
 
 
 def _qualified(name: str, package: str) -> str:

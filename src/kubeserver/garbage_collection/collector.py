@@ -14,14 +14,14 @@ from typing import Any, Final
 from kubemachinery import meta, status
 from kubemachinery.clock import Clock
 from kubeserver.garbage_collection import event_expiry
-from kubeserver.garbage_collection.owner_graph import Node, Owners
+from kubeserver.garbage_collection.owner_graph import OwnedObject, OwnerGraph
 from kubeserver.registry import crd_registration, metadata, namespaces
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Tree
-from kubeserver.storage.entries import Change, Entry
+from kubeserver.storage.entries import ObjectEntry, StoreChange
 from kubeserver.storage.objects import Objects
-from kubeserver.storage.sqlite import Key, Op
-from kubeserver.write.loopback_client import TOGETHER, Hands
+from kubeserver.storage.sqlite import StoreKey, WriteOperation
+from kubeserver.write.loopback_client import TOGETHER, LoopbackClient
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ _OTHERS_LEFT: Final = 10
 _ROUNDED_SECONDS: Final = 1e-6
 
 
-class Collector:
+class GarbageCollector:
     """Follows every change, and takes away what has lost its ground."""
 
     def __init__(
-        self, objects: Objects, registry: Registry, hands: Hands, clock: Clock, orphan_seconds: float = 0.0
+        self, objects: Objects, registry: Registry, hands: LoopbackClient, clock: Clock, orphan_seconds: float = 0.0
     ) -> None:
         self._objects = objects
         self._registry = registry
@@ -46,8 +46,8 @@ class Collector:
         self._clock = clock
         self._orphan_seconds = orphan_seconds
         self._alone_since: dict[str, float] = {}
-        self._owners = Owners()
-        self._due: dict[Key, None] = {}
+        self._owners = OwnerGraph()
+        self._due: dict[StoreKey, None] = {}
         self._leaving_namespaces: dict[str, None] = {}
         self._leaving_crds: dict[str, None] = {}
         self._wake = asyncio.Event()
@@ -61,9 +61,9 @@ class Collector:
 
     # --- Learning -----------------------------------------------------------------------------------------------------
 
-    def _notice(self, change: Change) -> None:
+    def _notice(self, change: StoreChange) -> None:
         key = change.entry.key
-        if change.op is Op.DELETED:
+        if change.op is WriteOperation.DELETED:
             node = self._owners.forget(key)
             if node is None:
                 return
@@ -80,7 +80,7 @@ class Collector:
         if node.owners or node.leaving:
             self._look_at(key)
 
-    def _look_at(self, key: Key) -> None:
+    def _look_at(self, key: StoreKey) -> None:
         self._due[key] = None
         node = self._owners.get(key)
         if node is not None and node.leaving:
@@ -121,7 +121,7 @@ class Collector:
                 if error.code == 404:
                     return
                 well = False
-                if isinstance(subject, Key):
+                if isinstance(subject, StoreKey):
                     self._due[subject] = None
                 log.debug("collecting %s will be tried again: %s", subject, error)
 
@@ -131,7 +131,7 @@ class Collector:
 
     # --- Owners -------------------------------------------------------------------------------------------------------
 
-    async def _check(self, key: Key) -> None:
+    async def _check(self, key: StoreKey) -> None:
         node = self._owners.get(key)
         if node is None:
             return
@@ -142,13 +142,13 @@ class Collector:
         elif node.owners and not node.leaving:
             await self._follow_owners(key, node)
 
-    async def _orphan(self, key: Key, node: Node) -> None:
+    async def _orphan(self, key: StoreKey, node: OwnedObject) -> None:
         """Dependents stay, and forget their owner."""
         for dependent in list(self._owners.dependents(node.uid)):
             await self._drop_owners(dependent, {node.uid})
         await self._drop_finalizer(key, metadata.ORPHAN)
 
-    async def _foreground(self, key: Key, node: Node) -> None:
+    async def _foreground(self, key: StoreKey, node: OwnedObject) -> None:
         """First the dependents that the owner waits for, then the owner."""
         blocking = [
             dependent
@@ -161,7 +161,7 @@ class Collector:
         for dependent in blocking:
             await self._follow_owners(dependent, self._owners[dependent])
 
-    async def _follow_owners(self, key: Key, node: Node) -> None:
+    async def _follow_owners(self, key: StoreKey, node: OwnedObject) -> None:
         """An object goes when none of its owners is there to stay."""
         kept: list[str] = []
         gone: set[str] = set()
@@ -197,7 +197,7 @@ class Collector:
             policy = "Orphan"
         await self._hands.delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
 
-    def _may_stay(self, key: Key, node: Node, seconds: float) -> bool:
+    def _may_stay(self, key: StoreKey, node: OwnedObject, seconds: float) -> bool:
         """Whether an object that has lost owners is left alone a little longer. It is looked at again then."""
         if not seconds:
             return False
@@ -209,13 +209,13 @@ class Collector:
         loop.call_later(left, self._look_at, key)
         return True
 
-    async def _tell_of_stranger(self, key: Key, node: Node, owner: meta.OwnerReference, where: str) -> None:
+    async def _tell_of_stranger(self, key: StoreKey, node: OwnedObject, owner: meta.OwnerReference, where: str) -> None:
         """An Event beside the object that names an owner in another namespace; one for each, whatever happens."""
         own = self._registry.stored_as(key.resource)
         if own is None or self._registry.stored_as(event_expiry.RESOURCE) is None:
             return
         name = f"{key.name[:200]}.{zlib.crc32(f'{node.uid}/{owner.uid}'.encode()):08x}"
-        if self._objects.latest(Key(event_expiry.RESOURCE, key.namespace, name)) is not None:
+        if self._objects.latest(StoreKey(event_expiry.RESOURCE, key.namespace, name)) is not None:
             return
         now = meta.format_time(self._clock.now())
         event = {
@@ -237,7 +237,7 @@ class Collector:
         }
         await self._hands.create(event_expiry.RESOURCE, key.namespace, event)
 
-    async def _drop_owners(self, key: Key, uids: set[str]) -> None:
+    async def _drop_owners(self, key: StoreKey, uids: set[str]) -> None:
         def change(tree: Tree) -> None:
             owners = [one for one in tree["metadata"].get("ownerReferences") or () if one.get("uid") not in uids]
             tree["metadata"]["ownerReferences"] = owners
@@ -245,7 +245,7 @@ class Collector:
         if uids:
             await self._hands.change(key, change)
 
-    async def _drop_finalizer(self, key: Key, finalizer: str) -> None:
+    async def _drop_finalizer(self, key: StoreKey, finalizer: str) -> None:
         def change(tree: Tree) -> None:
             tree["metadata"]["finalizers"] = [f for f in tree["metadata"].get("finalizers") or () if f != finalizer]
 
@@ -285,6 +285,6 @@ class Collector:
             return
         await self._drop_finalizer(key, crd_registration.CLEANUP)
 
-    async def _delete_all(self, content: Iterable[Entry]) -> None:
+    async def _delete_all(self, content: Iterable[ObjectEntry]) -> None:
         """Begin the deletion of everything that has not begun to go. What has finalizers stays until they agree."""
         await self._hands.delete_all(entry.key for entry in content if not self._owners[entry.key].leaving)

@@ -10,9 +10,9 @@ import msgspec
 
 from kubemachinery import meta, status
 from kubemachinery.clock import Clock
-from kubeserver.storage.entries import Entry
+from kubeserver.storage.entries import ObjectEntry
 from kubeserver.storage.objects import Objects
-from kubeserver.write.loopback_client import Hands
+from kubeserver.write.loopback_client import LoopbackClient
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +22,10 @@ AGE_MAX: Final = meta.HOUR
 COUNT_MAX: Final = 20_000
 
 
-class OldNews:
+class EventExpiry:
     """Looks for Events that have had their time."""
 
-    def __init__(self, objects: Objects, hands: Hands, clock: Clock) -> None:
+    def __init__(self, objects: Objects, hands: LoopbackClient, clock: Clock) -> None:
         self._objects = objects
         self._hands = hands
         self._clock = clock
@@ -46,7 +46,7 @@ class OldNews:
         await self._hands.delete_all(key for index, (seen, key) in enumerate(dated) if seen < limit or index < excess)
 
 
-def _last_seen(entry: Entry) -> int:
+def _last_seen(entry: ObjectEntry) -> int:
     tree = msgspec.json.decode(entry.body)
     series = tree.get("series") or {}
     times = (

@@ -10,8 +10,8 @@ import msgspec
 
 from kubemachinery import meta
 from kubeserver.registry import metadata
-from kubeserver.storage.entries import Entry
-from kubeserver.storage.sqlite import Key
+from kubeserver.storage.entries import ObjectEntry
+from kubeserver.storage.sqlite import StoreKey
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -28,7 +28,7 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class OwnedObject:
     """What is remembered of an object: its owners, and whether it is on its way out."""
 
     uid: str
@@ -38,13 +38,13 @@ class Node:
     orphan: bool = False
 
 
-def _node(entry: Entry) -> Node:
+def _node(entry: ObjectEntry) -> OwnedObject:
     # Most objects have neither owners nor finalizers; their bytes say so faster than a decoder.
     if b'"ownerReferences"' not in entry.body and b'"deletionTimestamp"' not in entry.body:
-        return Node(entry.uid)
+        return OwnedObject(entry.uid)
     details = _decode(entry.body).metadata
     leaving = details.deletion_timestamp is not None
-    return Node(
+    return OwnedObject(
         entry.uid,
         details.owner_references,
         leaving,
@@ -53,30 +53,30 @@ def _node(entry: Entry) -> Node:
     )
 
 
-class Owners:
+class OwnerGraph:
     """Every object, and the objects that name it as their owner."""
 
     def __init__(self) -> None:
-        self._nodes: dict[Key, Node] = {}
-        self._by_uid: dict[str, Key] = {}
-        self._dependents: dict[str, dict[Key, None]] = {}
+        self._nodes: dict[StoreKey, OwnedObject] = {}
+        self._by_uid: dict[str, StoreKey] = {}
+        self._dependents: dict[str, dict[StoreKey, None]] = {}
 
-    def __iter__(self) -> Iterator[tuple[Key, Node]]:
+    def __iter__(self) -> Iterator[tuple[StoreKey, OwnedObject]]:
         return iter(self._nodes.items())
 
-    def __getitem__(self, key: Key) -> Node:
+    def __getitem__(self, key: StoreKey) -> OwnedObject:
         return self._nodes[key]
 
-    def get(self, key: Key) -> Node | None:
+    def get(self, key: StoreKey) -> OwnedObject | None:
         return self._nodes.get(key)
 
-    def with_uid(self, uid: str) -> Key | None:
+    def with_uid(self, uid: str) -> StoreKey | None:
         return self._by_uid.get(uid)
 
-    def dependents(self, uid: str) -> Collection[Key]:
+    def dependents(self, uid: str) -> Collection[StoreKey]:
         return self._dependents.get(uid, {})
 
-    def learn(self, entry: Entry) -> Node:
+    def learn(self, entry: ObjectEntry) -> OwnedObject:
         key, node = entry.key, _node(entry)
         before = self._nodes.get(key)
         if before is not None:
@@ -87,7 +87,7 @@ class Owners:
             self._dependents.setdefault(owner.uid, {})[key] = None
         return node
 
-    def forget(self, key: Key) -> Node | None:
+    def forget(self, key: StoreKey) -> OwnedObject | None:
         """What was known of an object that is gone."""
         node = self._nodes.pop(key, None)
         if node is not None:
@@ -95,7 +95,7 @@ class Owners:
             self._forget_owners(key, node)
         return node
 
-    def _forget_owners(self, key: Key, node: Node) -> None:
+    def _forget_owners(self, key: StoreKey, node: OwnedObject) -> None:
         for owner in node.owners:
             dependents = self._dependents.get(owner.uid)
             if dependents is not None:

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from kubemachinery import status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol import authentication
-from kubeserver.protocol.authentication import Access, User
+from kubeserver.protocol.authentication import Authenticator, RequestUser
 from kubeserver.registry.strategy import Tree
 
 _GROUP = "authorization.k8s.io"
 
 
-def review(door: Access, user: User, kind: str, tree: Tree, served: Mapping[str, Iterable[str]]) -> Tree:
+def review(
+    authenticator: Authenticator, user: RequestUser, kind: str, tree: Tree, served: Mapping[str, Iterable[str]]
+) -> Tree:
     """The question with its answer; `kind` says which question it is.
 
     `served` are the resources of every group, subresources among them (`pods/status`).
@@ -25,7 +27,7 @@ def review(door: Access, user: User, kind: str, tree: Tree, served: Mapping[str,
             found = _may(user, spec)
         case "SubjectAccessReview" | "LocalSubjectAccessReview":
             _refuse((*_attribute_errors(spec), *_subject_errors(spec)))
-            found = _may(User(spec.get("user") or "", tuple(spec.get("groups") or ())), spec)
+            found = _may(RequestUser(spec.get("user") or "", tuple(spec.get("groups") or ())), spec)
         case "SelfSubjectReview":
             found = {"userInfo": _info(user)}
         case "SelfSubjectRulesReview":
@@ -33,7 +35,7 @@ def review(door: Access, user: User, kind: str, tree: Tree, served: Mapping[str,
                 raise status.bad_request("the namespace that is asked about is missing")
             found = _rules(user, served)
         case "TokenReview":
-            found = _holder(door, spec)
+            found = _holder(authenticator, spec)
         case _:
             raise status.method_not_allowed("POST", kind)
     return {**tree, "status": found}
@@ -61,17 +63,17 @@ def _subject_errors(spec: Tree) -> Iterator[FieldError]:
         yield FieldError("spec.user", ErrorType.INVALID, "a user or a group must be named", "")
 
 
-def _holder(door: Access, spec: Tree) -> Tree:
+def _holder(authenticator: Authenticator, spec: Tree) -> Tree:
     token = spec.get("token") or ""
     if not token:
         raise status.bad_request("a token to look at is missing")
-    known = door.holder(token)
+    known = authenticator.holder(token)
     if known is None:
         return {"user": {}, "error": "nobody is known by this token"}
     return {"authenticated": True, "user": _info(known)}
 
 
-def _may(user: User, spec: Tree) -> Tree:
+def _may(user: RequestUser, spec: Tree) -> Tree:
     asked = spec.get("resourceAttributes")
     if isinstance(asked, dict):
         verb, group, plural = (str(asked.get(key) or "") for key in ("verb", "group", "resource"))
@@ -84,7 +86,7 @@ def _may(user: User, spec: Tree) -> Tree:
     return {"allowed": allowed, "reason": _reason(user)}
 
 
-def _reason(user: User) -> str:
+def _reason(user: RequestUser) -> str:
     if user.is_nobody:
         return "embedded: nobody is let in without credentials"
     if user.is_viewer:
@@ -92,11 +94,11 @@ def _reason(user: User) -> str:
     return "embedded: authorization off"
 
 
-def _info(user: User) -> Tree:
+def _info(user: RequestUser) -> Tree:
     return {"username": user.name, "groups": list(user.groups)}
 
 
-def _rules(user: User, served: Mapping[str, Iterable[str]]) -> Tree:
+def _rules(user: RequestUser, served: Mapping[str, Iterable[str]]) -> Tree:
     if not user.is_viewer:
         everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
         paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}

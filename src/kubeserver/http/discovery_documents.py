@@ -16,7 +16,7 @@ from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Tree
 
 
-class Pages:
+class DiscoveryEndpoints:
     """Every document that is no object."""
 
     def __init__(self, registry: Registry, openapi: OpenApi) -> None:

@@ -27,17 +27,17 @@ PROBES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ServerInfo:
     """What the server says of itself."""
 
     program_version: str
     backups: Path | None = None
 
 
-class Health:
+class HealthEndpoints:
     """Ready from the moment that its owner says so, as long as the store works."""
 
-    def __init__(self, objects: Objects, about: About) -> None:
+    def __init__(self, objects: Objects, about: ServerInfo) -> None:
         self._objects = objects
         self._about = about
         self.ready = False

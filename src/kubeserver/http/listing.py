@@ -17,7 +17,7 @@ from kubemachinery.serving import query
 from kubeserver.protocol import cooperative
 from kubeserver.registry.representations import Presenter
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.storage.entries import Entry
+from kubeserver.storage.entries import ObjectEntry
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.watch import Match, Watch
 
@@ -143,7 +143,7 @@ class _Object(msgspec.Struct):
 _labelled: Final = msgspec.json.Decoder(_Object)
 
 
-def matcher(resource: Resource, options: ListOptions, tree: Callable[[Entry], Tree]) -> Match | None:
+def matcher(resource: Resource, options: ListOptions, tree: Callable[[ObjectEntry], Tree]) -> Match | None:
     """The question whether an entry is selected; None where all are."""
     labels = options.labels if options.labels.requirements else None
     if labels is None and not options.fields.requirements:
@@ -151,7 +151,7 @@ def matcher(resource: Resource, options: ListOptions, tree: Callable[[Entry], Tr
     by_key = [r for r in options.fields.requirements if r.path in _ALWAYS_SELECTABLE]
     inside = [r for r in options.fields.requirements if r.path not in _ALWAYS_SELECTABLE]
 
-    def match(entry: Entry) -> bool:
+    def match(entry: ObjectEntry) -> bool:
         for requirement in by_key:
             found = entry.key.name if requirement.path == "metadata.name" else entry.key.namespace
             if (found == requirement.value) is not requirement.equal:
@@ -222,7 +222,7 @@ async def wait_until(objects: Objects, revision: int | None) -> None:
 
 async def select(
     objects: Objects, resource: Resource, namespace: str, options: ListOptions, presenter: Presenter
-) -> tuple[list[Entry], Tree]:
+) -> tuple[list[ObjectEntry], Tree]:
     """The entries of one page, and the metadata of the list."""
     revision, after = objects.revision, None
     if options.token:
@@ -243,14 +243,14 @@ async def select(
 
 
 async def _page(
-    resource: Resource, options: ListOptions, presenter: Presenter, entries: list[Entry], revision: int
-) -> tuple[list[Entry], Tree]:
+    resource: Resource, options: ListOptions, presenter: Presenter, entries: list[ObjectEntry], revision: int
+) -> tuple[list[ObjectEntry], Tree]:
     match, wanted = matcher(resource, options, presenter.tree), options.limit or len(entries)
-    chosen: list[Entry] = []
+    chosen: list[ObjectEntry] = []
     if match is None:
         chosen = entries[:wanted]
     else:
-        async for some in cooperative.slices(entries):
+        async for some in cooperative.yield_to_loop(entries):
             chosen += filter(match, some)
             if len(chosen) > wanted:
                 break

@@ -16,7 +16,7 @@ import msgspec
 
 from kubemachinery import meta
 from kubeserver.builtin_types import types
-from kubeserver.builtin_types.types import Field, Message, Type
+from kubeserver.builtin_types.types import FieldType, MessageField, MessageType
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -136,7 +136,7 @@ def _text(data: bytes, path: str) -> str:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _message(kind: Message, data: bytes, path: str, depth: int) -> Tree:
+def _message(kind: MessageType, data: bytes, path: str, depth: int) -> Tree:
     if depth == 0:
         raise ProtobufError(f"{path}: nested more than {_DEEPEST} levels deep")
     out: Tree = {}
@@ -155,7 +155,7 @@ def _message(kind: Message, data: bytes, path: str, depth: int) -> Tree:
     return out
 
 
-def _put(out: Tree, field: Field, part: _Part, path: str, depth: int) -> None:
+def _put(out: Tree, field: MessageField, part: _Part, path: str, depth: int) -> None:
     kind = field.type
     if kind.item is not None:
         items = out.setdefault(field.name, [])
@@ -177,7 +177,7 @@ def _packed(data: bytes, path: str) -> Iterator[int]:
         yield _signed(value)
 
 
-def _entry(kind: Type, data: bytes, path: str, depth: int) -> tuple[str, Any]:
+def _entry(kind: FieldType, data: bytes, path: str, depth: int) -> tuple[str, Any]:
     key, value = "", None
     for part in _parts(data, path):
         match part.number:
@@ -193,7 +193,7 @@ def _entry(kind: Type, data: bytes, path: str, depth: int) -> tuple[str, Any]:
     return key, value
 
 
-def _value(kind: Type, part: _Part, path: str, depth: int) -> Any:
+def _value(kind: FieldType, part: _Part, path: str, depth: int) -> Any:
     if kind.is_message:
         return _message(types.message(kind.name), part.content(), path, depth - 1)
     return _READERS[kind.name](part, path)

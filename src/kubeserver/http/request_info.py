@@ -16,9 +16,9 @@ from kubemachinery.serving.negotiation import Representation
 from kubemachinery.serving.paths import ResourcePath
 from kubeserver.http import protobuf
 from kubeserver.protocol import bodies
-from kubeserver.protocol.authentication import User
+from kubeserver.protocol.authentication import RequestUser
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.registry.write_context import Call
+from kubeserver.registry.write_context import WriteContext
 
 _VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANAGER_LENGTH: Final = 128
@@ -30,10 +30,10 @@ def is_watch(request: Request) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RequestInfo:
     """A request, with what its path leads to. What is odd about it and can still be answered goes to `warnings`."""
 
-    user: User
+    user: RequestUser
     request: Request
     address: ResourcePath
     resource: Resource
@@ -75,7 +75,7 @@ class Question:
 
     # --- Options ------------------------------------------------------------------------------------------------------
 
-    def call(self) -> Call:
+    def write_context(self) -> WriteContext:
         """The write that is asked for."""
         request, address = self.request, self.address
         manager = request.first("fieldManager")
@@ -91,7 +91,7 @@ class Question:
             raise _bad_option("CreateOptions", "fieldValidation", ErrorType.NOT_SUPPORTED, why, validation)
         dry_run = [value for name, value in request.query if name == "dryRun" and value]
         options = {"fieldManager": manager, "dryRun": dry_run, "fieldValidation": request.first("fieldValidation")}
-        return Call(
+        return WriteContext(
             resource=self.resource,
             user=self.user,
             namespace=address.namespace,
@@ -105,7 +105,7 @@ class Question:
             warnings=self.warnings,
         )
 
-    def delete_options(self, call: Call, body: bytes) -> Tree:
+    def delete_options(self, context: WriteContext, body: bytes) -> Tree:
         """How something is to be deleted, by the body and by the query, which goes first."""
         request, options = self.request, {}
         if body.strip():
@@ -120,18 +120,18 @@ class Question:
         if query.has(request, "orphanDependents"):
             options["orphanDependents"] = query.flag(request, "orphanDependents")
         if options.get("dryRun"):
-            call.dry_run = _dry_run(options["dryRun"])
+            context.dry_run = _dry_run(options["dryRun"])
         return options
 
     # --- Bodies -------------------------------------------------------------------------------------------------------
 
-    def object(self, call: Call, body: bytes) -> Tree:
+    def object(self, context: WriteContext, body: bytes) -> Tree:
         """The object in a body, whatever it is written in. No type at all means JSON."""
         tree: Any
         match self.media_type:
             case "" | bodies.JSON:
                 tree = bodies.parse_json(body)
-                call.oddities = bodies.duplicates(body, tree)
+                context.oddities = bodies.duplicates(body, tree)
             case bodies.YAML | "application/x-yaml" | "text/yaml":
                 tree = bodies.parse_yaml(body)
             case bodies.PROTOBUF if not self.resource.custom:
@@ -143,7 +143,7 @@ class Question:
             raise status.bad_request("the body is not an object")
         return tree
 
-    def configuration(self, call: Call, body: bytes) -> Tree:
+    def configuration(self, context: WriteContext, body: bytes) -> Tree:
         """What is to be applied."""
         if not self.request.first("fieldManager"):
             raise _bad_option("PatchOptions", "fieldManager", ErrorType.REQUIRED, "is required for apply patch")
@@ -151,7 +151,7 @@ class Question:
         if not isinstance(configuration, dict):
             raise status.bad_request("the configuration to apply is not an object")
         if body.lstrip()[:1] == b"{":
-            call.oddities = bodies.duplicates(body, configuration)
+            context.oddities = bodies.duplicates(body, configuration)
         return configuration
 
     def patch(self, body: bytes) -> Any:

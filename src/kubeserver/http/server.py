@@ -17,15 +17,15 @@ from kubemachinery.clock import Clock
 from kubemachinery.http_server import Handler, Request, Response, Write
 from kubemachinery.serving import paths
 from kubeserver.http import request_info, responses
-from kubeserver.http.discovery_documents import Pages
-from kubeserver.http.health import About, Health
-from kubeserver.http.request_info import Question
-from kubeserver.http.verbs import Door, Verbs
+from kubeserver.http.discovery_documents import DiscoveryEndpoints
+from kubeserver.http.health import HealthEndpoints, ServerInfo
+from kubeserver.http.request_info import RequestInfo
+from kubeserver.http.verbs import SubresourceHandler, Verbs
 from kubeserver.protocol import authentication
-from kubeserver.protocol.authentication import Access, User
+from kubeserver.protocol.authentication import Authenticator, RequestUser
 from kubeserver.protocol.cooperative import Workers
-from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, Shedder
-from kubeserver.protocol.scoped_rows import Lent
+from kubeserver.protocol.load_shedding import LOG_STREAMS, WATCHES, LoadShedder
+from kubeserver.protocol.scoped_rows import ScopedRows
 from kubeserver.registry import unsupported
 from kubeserver.registry.openapi import OpenApi
 from kubeserver.registry.registry import Registry
@@ -43,27 +43,27 @@ class ApiServer:
         registry: Registry,
         rest: Rest,
         openapi: OpenApi,
-        door: Access,
-        shedder: Shedder,
+        authenticator: Authenticator,
+        shedder: LoadShedder,
         clock: Clock,
         rng: random.Random,
-        about: About,
+        about: ServerInfo,
         workers: Workers,
     ) -> None:
         self._objects = objects
         self._registry = registry
-        self._door = door
+        self._authenticator = authenticator
         self._shedder = shedder
         self._clock = clock
         self._about = about
-        self.health = Health(objects, about)
-        self._pages = Pages(registry, openapi)
-        self._verbs = Verbs(objects, registry, rest, door, clock, rng, workers)
+        self.health = HealthEndpoints(objects, about)
+        self._pages = DiscoveryEndpoints(registry, openapi)
+        self._verbs = Verbs(objects, registry, rest, authenticator, clock, rng, workers)
         # An id for each answer: unique over restarts by its first part, over requests by its last.
         self._audit_prefix = str(uuid.UUID(int=rng.getrandbits(128), version=4))[:24]
         self._answers = 0
-        self._shown: Lent[Handler] = Lent()
-        self._guests: Lent[Handler] = Lent()
+        self._shown: ScopedRows[Handler] = ScopedRows()
+        self._guests: ScopedRows[Handler] = ScopedRows()
 
     def hosting(self, guests: Mapping[str, Handler]) -> AbstractContextManager[None]:
         """Hand whole folders of paths, such as `/site/`, to others while inside; they ask themselves who may look."""
@@ -73,9 +73,9 @@ class ApiServer:
         """Answer more paths while inside: what is no resource, for whoever is let in."""
         return self._shown.with_more(pages)
 
-    def answering(self, doors: Mapping[str, Door]) -> AbstractContextManager[None]:
+    def answering(self, subresource_handlers: Mapping[str, SubresourceHandler]) -> AbstractContextManager[None]:
         """Serve more parts of objects while inside, such as `pods/log`: whoever knows them comes and goes."""
-        return self._verbs.doors.with_more(doors)
+        return self._verbs.subresource_handlers.with_more(subresource_handlers)
 
     # --- The door -----------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class ApiServer:
         """Answer somebody from outside."""
         return await self._answered(request, self._admit)
 
-    async def handle_as(self, user: User, request: Request) -> Response:
+    async def handle_as(self, user: RequestUser, request: Request) -> Response:
         """Answer somebody of this process."""
 
         async def answer(request: Request, warnings: list[str]) -> Response:
@@ -107,13 +107,13 @@ class ApiServer:
         return await responses.compressed(request, response)
 
     async def _admit(self, request: Request, warnings: list[str]) -> Response:
-        self._door.check_host(request)
+        self._authenticator.check_host(request)
         if authentication.is_open(request.path) and (health := self.health.answer(request)):
             return health
         for folder, guest in self._guests.rows.items():
             if f"{request.path}/".startswith(folder):
                 return await guest(request)
-        user = self._door.authenticate(request)
+        user = self._authenticator.authenticate(request)
         request.identified()
         if request_info.is_watch(request):
             self._shedder.check_stream(WATCHES, user)
@@ -123,7 +123,7 @@ class ApiServer:
             response = await self._bounded(request, lambda: self._route(user, request, warnings))
         return self._counted(LOG_STREAMS, user, response)
 
-    def _counted(self, sort: str, user: User, response: Response) -> Response:
+    def _counted(self, sort: str, user: RequestUser, response: Response) -> Response:
         """The same answer; where it is a stream, it counts for its user while it lasts."""
         if (stream := response.stream) is None:
             return response
@@ -153,7 +153,7 @@ class ApiServer:
 
     # --- Paths --------------------------------------------------------------------------------------------------------
 
-    async def _route(self, user: User, request: Request, warnings: list[str]) -> Response:
+    async def _route(self, user: RequestUser, request: Request, warnings: list[str]) -> Response:
         parts = paths.segments(request.path)
         if parts == [".well-known", "embedded-backup"]:
             return await self._backup(user, request)
@@ -168,9 +168,9 @@ class ApiServer:
         resource = self._registry.find(address.group, address.version, address.plural)
         if resource is None:
             raise status.no_such_path(request.path[:200])
-        return await self._verbs.answer(Question(user, request, address, resource, warnings))
+        return await self._verbs.answer(RequestInfo(user, request, address, resource, warnings))
 
-    async def _backup(self, user: User, request: Request) -> Response:
+    async def _backup(self, user: RequestUser, request: Request) -> Response:
         """A copy of the state, made while everything goes on. Where it goes is not the client's choice."""
         if request.method != "POST":
             raise status.method_not_allowed(request.method, "a backup")

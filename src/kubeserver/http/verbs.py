@@ -13,16 +13,16 @@ from kubemachinery.http_server import Request, Response, Write
 from kubemachinery.serving import views
 from kubemachinery.serving.negotiation import Representation
 from kubeserver.http import access_reviews, listing, responses
-from kubeserver.http.request_info import Question
+from kubeserver.http.request_info import RequestInfo
 from kubeserver.protocol import authentication, bodies, cooperative
-from kubeserver.protocol.authentication import Access
+from kubeserver.protocol.authentication import Authenticator
 from kubeserver.protocol.cooperative import Workers
-from kubeserver.protocol.scoped_rows import Lent
+from kubeserver.protocol.scoped_rows import ScopedRows
 from kubeserver.registry import discovery, scale, unsupported
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.representations import Presenter
-from kubeserver.registry.strategy import Action, Scaling, Tree
-from kubeserver.registry.write_context import Call, Outcome
+from kubeserver.registry.strategy import ScalePaths, SubresourceAction, Tree
+from kubeserver.registry.write_context import WriteContext, WriteResult
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.watch import WatchStream
 from kubeserver.write import prepare
@@ -34,7 +34,7 @@ OPERATIONS_SHORT: Final = 50
 T = TypeVar("T")
 
 # What answers for a part of an object that the server itself does not know: (object, request) -> answer.
-Door: TypeAlias = Callable[[Tree, Request], Awaitable[Response]]
+SubresourceHandler: TypeAlias = Callable[[Tree, Request], Awaitable[Response]]
 
 
 class Verbs:
@@ -45,7 +45,7 @@ class Verbs:
         objects: Objects,
         registry: Registry,
         rest: Rest,
-        tokens: Access,
+        tokens: Authenticator,
         clock: Clock,
         rng: random.Random,
         workers: Workers,
@@ -57,62 +57,62 @@ class Verbs:
         self._tokens = tokens
         self._clock = clock
         self._chance = rng
-        self.doors: Lent[Door] = Lent()
+        self.subresource_handlers: ScopedRows[SubresourceHandler] = ScopedRows()
 
-    async def answer(self, asked: Question) -> Response:
-        request, address, resource = asked.request, asked.address, asked.resource
+    async def answer(self, info: RequestInfo) -> Response:
+        request, address, resource = info.request, info.address, info.resource
         if resource.deprecated:
-            asked.warnings.append(resource.deprecated)
+            info.warnings.append(resource.deprecated)
         if address.namespace and not resource.namespaced:
             raise status.no_such_path(request.path[:200])
         if view := resource.views.get(address.subresource):
-            authentication.check(asked.user, "get", resource.group, resource.plural, address.name)
+            authentication.check(info.user, "get", resource.group, resource.plural, address.name)
             return views.respond(request, address, view, namespaced=resource.namespaced)
-        if door := self.doors.rows.get(f"{resource.group_resource}/{address.subresource}"):
-            return await self._through(door, asked)
+        if authenticator := self.subresource_handlers.rows.get(f"{resource.group_resource}/{address.subresource}"):
+            return await self._subresource(authenticator, info)
         if action := resource.actions.get(address.subresource):
-            return await self._act(action, asked)
+            return await self._act(action, info)
         if address.subresource and address.subresource not in resource.subresources:
             why = unsupported.of_subresource(resource.plural, address.subresource)
             raise status.no_such_path(request.path[:200], why)
-        verb = asked.verb
+        verb = info.verb
         allowed = discovery.SUBRESOURCE_VERBS[address.subresource] if address.subresource else resource.verbs
         if verb not in allowed:
             raise status.method_not_allowed(request.method, f"{resource.group_resource} ({address.name or 'all'})")
         if address.name and resource.namespaced and not address.namespace:
             raise status.no_such_path(request.path[:200])
-        authentication.check(asked.user, verb, resource.group, resource.plural, address.name)
-        form = asked.form
+        authentication.check(info.user, verb, resource.group, resource.plural, address.name)
+        form = info.form
         if address.subresource == scale.NAME:
-            return await self._scale(asked, verb, form)
-        presenter = Presenter(self._registry, self._clock, resource, form, asked.include)
+            return await self._scale(info, verb, form)
+        presenter = Presenter(self._registry, self._clock, resource, form, info.include)
         match verb:
             case "list":
-                return await self._list(asked, presenter, form)
+                return await self._list(info, presenter, form)
             case "watch":
-                return await self._watch(asked, presenter)
+                return await self._watch(info, presenter)
             case "get":
                 entry = self._rest.get(resource, address.namespace, address.name)
                 return await responses.formed(presenter.one(entry), form)
-        return await self._write(asked, verb, presenter, form)
+        return await self._write(info, verb, presenter, form)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def _list(self, asked: Question, presenter: Presenter, form: Representation) -> Response:
-        options = listing.ListOptions.read(asked.request, asked.resource)
-        namespace = asked.address.namespace
-        entries, details = await listing.select(self._objects, asked.resource, namespace, options, presenter)
+    async def _list(self, info: RequestInfo, presenter: Presenter, form: Representation) -> Response:
+        options = listing.ListOptions.read(info.request, info.resource)
+        namespace = info.address.namespace
+        entries, details = await listing.select(self._objects, info.resource, namespace, options, presenter)
         return await responses.formed(await presenter.many(entries, details), form)
 
-    async def _watch(self, asked: Question, presenter: Presenter) -> Response:
-        resource, address = asked.resource, asked.address
-        options = listing.ListOptions.read(asked.request, resource, watch=True)
+    async def _watch(self, info: RequestInfo, presenter: Presenter) -> Response:
+        resource, address = info.resource, info.address
+        options = listing.ListOptions.read(info.request, resource, watch=True)
         if address.name:
             options = options.narrowed_to(address.name)
         if options.initial:
             await listing.wait_until(self._objects, options.revision)
         # Requests of the process's own controllers come from no address.
-        remote = bool(asked.request.remote)
+        remote = bool(info.request.remote)
         stream = WatchStream(
             self._objects, listing.watch(resource, address.namespace, options, presenter, self._chance, remote=remote)
         )
@@ -126,108 +126,113 @@ class Verbs:
 
         return Response(stream=run, content_type=bodies.JSON)
 
-    async def _through(self, door: Door, asked: Question) -> Response:
-        address, resource = asked.address, asked.resource
-        responses.only_get(asked.request, f"{resource.group_resource}/{address.subresource}")
-        authentication.check(asked.user, "get", resource.group, resource.plural, address.name)
+    async def _subresource(self, authenticator: SubresourceHandler, info: RequestInfo) -> Response:
+        address, resource = info.address, info.resource
+        responses.only_get(info.request, f"{resource.group_resource}/{address.subresource}")
+        authentication.check(info.user, "get", resource.group, resource.plural, address.name)
         entry = self._rest.get(resource, address.namespace, address.name)
-        return await door(self._rest.tree(resource, entry), asked.request)
+        return await authenticator(self._rest.tree(resource, entry), info.request)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def _write(self, asked: Question, verb: str, presenter: Presenter, form: Representation) -> Response:
-        if words := unsupported.warning(asked.resource.group):
-            asked.warnings.append(words)
-        body = await asked.body()
-        call = asked.call()
+    async def _write(self, info: RequestInfo, verb: str, presenter: Presenter, form: Representation) -> Response:
+        if words := unsupported.warning(info.resource.group):
+            info.warnings.append(words)
+        body = await info.body()
+        context = info.write_context()
         match verb:
             case "deletecollection":
-                options = await self._read(call, body, asked.delete_options)
-                return await self._delete_collection(asked, call, options, presenter, form)
+                options = await self._read(context, body, info.delete_options)
+                return await self._delete_collection(info, context, options, presenter, form)
             case "delete":
-                outcome = await self._rest.delete(call, await self._read(call, body, asked.delete_options))
+                outcome = await self._rest.delete(context, await self._read(context, body, info.delete_options))
             case "patch":
-                outcome = await self._patch(asked, call, body)
+                outcome = await self._patch(info, context, body)
             case _:
-                tree = await self._read(call, body, asked.object)
-                if asked.resource.virtual:
-                    return await responses.formed(bodies.encode(self._reviewed(call, tree)), form, 201)
-                outcome = await (self._rest.create if verb == "create" else self._rest.update)(call, tree)
+                tree = await self._read(context, body, info.object)
+                if info.resource.virtual:
+                    return await responses.formed(bodies.encode(self._reviewed(context, tree)), form, 201)
+                outcome = await (self._rest.create if verb == "create" else self._rest.update)(context, tree)
         return await self._shown(outcome, presenter, form)
 
-    async def _patch(self, asked: Question, call: Call, body: bytes) -> Outcome:
-        kind = asked.media_type
+    async def _patch(self, info: RequestInfo, context: WriteContext, body: bytes) -> WriteResult:
+        kind = info.media_type
         if kind == bodies.APPLY_YAML:
-            return await self._rest.apply(call, await self._read(call, body, asked.configuration))
-        patch = await self._read(call, body, lambda call, body: self._read_patch(asked, call, body))
+            return await self._rest.apply(context, await self._read(context, body, info.configuration))
+        patch = await self._read(context, body, lambda context, body: self._read_patch(info, context, body))
         # Each operation may copy or move a large part of the object.
-        call.is_long |= isinstance(patch, list) and len(patch) > OPERATIONS_SHORT
-        return await self._rest.patch(call, kind, patch)
+        context.is_long |= isinstance(patch, list) and len(patch) > OPERATIONS_SHORT
+        return await self._rest.patch(context, kind, patch)
 
     @staticmethod
-    def _read_patch(asked: Question, call: Call, body: bytes) -> Any:
-        patch = asked.patch(body)
-        odd = bodies.duplicates(body, patch) + bodies.unknown_in_patch(asked.media_type, patch)
-        call.patches, call.oddities = True, odd
+    def _read_patch(info: RequestInfo, context: WriteContext, body: bytes) -> Any:
+        patch = info.patch(body)
+        odd = bodies.duplicates(body, patch) + bodies.unknown_in_patch(info.media_type, patch)
+        context.patches, context.oddities = True, odd
         return patch
 
-    async def _read(self, call: Call, body: bytes, read: Callable[[Call, bytes], T]) -> T:
+    async def _read(self, context: WriteContext, body: bytes, read: Callable[[WriteContext, bytes], T]) -> T:
         """What a body holds. A long one is read in a thread, and the write that follows is long, too."""
-        call.is_long = len(body) > cooperative.LONG_BYTES
-        return await self._workers.run(call.user.name, lambda: read(call, body), is_long=call.is_long)
+        context.is_long = len(body) > cooperative.LONG_BYTES
+        return await self._workers.run(context.user.name, lambda: read(context, body), is_long=context.is_long)
 
-    async def _act(self, action: Action, asked: Question) -> Response:
-        address, resource = asked.address, asked.resource
-        if asked.request.method != "POST":
-            raise status.method_not_allowed(asked.request.method, f"{resource.group_resource}/{address.subresource}")
-        authentication.check(asked.user, "create", resource.group, resource.plural, address.name)
-        call = asked.call()
-        sent = await self._read(call, await asked.body(), asked.object)
-        await self._rest.change(call, lambda tree: action.alter(tree, sent))
+    async def _act(self, action: SubresourceAction, info: RequestInfo) -> Response:
+        address, resource = info.address, info.resource
+        if info.request.method != "POST":
+            raise status.method_not_allowed(info.request.method, f"{resource.group_resource}/{address.subresource}")
+        authentication.check(info.user, "create", resource.group, resource.plural, address.name)
+        context = info.write_context()
+        sent = await self._read(context, await info.body(), info.object)
+        await self._rest.change(context, lambda tree: action.alter(tree, sent))
         return Response(status=201, body=bodies.encode(status.success()))
 
-    async def _scale(self, asked: Question, verb: str, form: Representation) -> Response:
+    async def _scale(self, info: RequestInfo, verb: str, form: Representation) -> Response:
         """The object behind is read and written; what is answered is its Scale."""
-        resource, where = asked.resource, asked.resource.scaling
+        resource, where = info.resource, info.resource.scaling
         assert where is not None, "the subresource is served where there is something to scale"
-        presenter = Presenter(self._registry, self._clock, scale.KIND, form, asked.include)
+        presenter = Presenter(self._registry, self._clock, scale.KIND, form, info.include)
         if verb == "get":
-            outcome = Outcome(entry=self._rest.get(resource, asked.address.namespace, asked.address.name))
+            outcome = WriteResult(entry=self._rest.get(resource, info.address.namespace, info.address.name))
         else:
-            outcome = await self._rescale(asked, verb, where)
+            outcome = await self._rescale(info, verb, where)
         tree = outcome.tree if outcome.entry is None else self._rest.tree(resource, outcome.entry)
         assert tree is not None, "a write comes to an object"
         if verb == "get":
             scale.refuse_unsaid(where, tree)
         return await responses.formed(presenter.of_tree(scale.shown(where, tree)), form, outcome.code)
 
-    async def _rescale(self, asked: Question, verb: str, where: Scaling) -> Outcome:
-        body = await asked.body()
-        call = asked.call()
+    async def _rescale(self, info: RequestInfo, verb: str, where: ScalePaths) -> WriteResult:
+        body = await info.body()
+        context = info.write_context()
         if verb == "update":
-            sent = await self._read(call, body, asked.object)
-            return await self._rest.rescale(call, lambda _: sent)
-        if asked.media_type == bodies.APPLY_YAML:
-            configuration = scale.read(await self._read(call, body, asked.configuration))
-            return await self._rest.apply(call, scale.configuration(asked.resource, where, configuration))
-        patch = await self._read(call, body, lambda _, body: asked.patch(body))
-        return await self._rest.patch_scale(call, asked.media_type, patch)
+            sent = await self._read(context, body, info.object)
+            return await self._rest.rescale(context, lambda _: sent)
+        if info.media_type == bodies.APPLY_YAML:
+            configuration = scale.read(await self._read(context, body, info.configuration))
+            return await self._rest.apply(context, scale.configuration(info.resource, where, configuration))
+        patch = await self._read(context, body, lambda _, body: info.patch(body))
+        return await self._rest.patch_scale(context, info.media_type, patch)
 
     async def _delete_collection(
-        self, asked: Question, call: Call, options: Mapping[str, Any], presenter: Presenter, form: Representation
+        self,
+        info: RequestInfo,
+        context: WriteContext,
+        options: Mapping[str, Any],
+        presenter: Presenter,
+        form: Representation,
     ) -> Response:
         """Delete what is selected, one by one. Not atomic: what is gone meanwhile is gone."""
-        chosen = listing.ListOptions.read(asked.request, call.resource)
-        entries, details = await listing.select(self._objects, call.resource, call.namespace, chosen, presenter)
+        chosen = listing.ListOptions.read(info.request, context.resource)
+        entries, details = await listing.select(self._objects, context.resource, context.namespace, chosen, presenter)
 
         async def delete(namespace: str, name: str) -> None:
-            one = Call(
-                resource=call.resource,
-                user=call.user,
+            one = WriteContext(
+                resource=context.resource,
+                user=context.user,
                 namespace=namespace,
                 name=name,
-                dry_run=call.dry_run,
-                warnings=call.warnings,
+                dry_run=context.dry_run,
+                warnings=context.warnings,
             )
             try:
                 await self._rest.delete(one, options)
@@ -235,20 +240,20 @@ class Verbs:
                 if error.code != 404:
                     raise
 
-        async for some in cooperative.slices(entries):
+        async for some in cooperative.yield_to_loop(entries):
             await asyncio.gather(*(delete(entry.key.namespace, entry.key.name) for entry in some))
         return await responses.formed(await presenter.many(entries, details), form)
 
-    def _reviewed(self, call: Call, tree: Tree) -> Tree:
-        said = prepare.received(call, tree)
+    def _reviewed(self, context: WriteContext, tree: Tree) -> Tree:
+        said = prepare.received(context, tree)
         served: dict[str, list[str]] = {}
         for one in self._registry.all():
             parts = (*one.subresources, *one.views)
             served.setdefault(one.group, []).extend((one.plural, *(f"{one.plural}/{part}" for part in parts)))
-        return access_reviews.review(self._tokens, call.user, call.resource.kind, said, served)
+        return access_reviews.review(self._tokens, context.user, context.resource.kind, said, served)
 
     @staticmethod
-    async def _shown(outcome: Outcome, presenter: Presenter, form: Representation) -> Response:
+    async def _shown(outcome: WriteResult, presenter: Presenter, form: Representation) -> Response:
         if outcome.entry is not None:
             return await responses.formed(presenter.one(outcome.entry), form, outcome.code)
         tree = outcome.tree or {}

@@ -30,7 +30,7 @@ _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class RequestUser:
     """Somebody, with the groups that decide what they may do."""
 
     name: str
@@ -46,16 +46,16 @@ class User:
         return self.name == ANONYMOUS or UNAUTHENTICATED in self.groups
 
 
-ADMIN: Final = User("admin", (ADMINISTRATORS, AUTHENTICATED))
-VIEWER: Final = User("view", (VIEWERS, AUTHENTICATED))
+ADMIN: Final = RequestUser("admin", (ADMINISTRATORS, AUTHENTICATED))
+VIEWER: Final = RequestUser("view", (VIEWERS, AUTHENTICATED))
 # The server's own hands: the collector, the namespace controller.
-SYSTEM: Final = User("system:embedded", (ADMINISTRATORS, AUTHENTICATED))
+SYSTEM: Final = RequestUser("system:embedded", (ADMINISTRATORS, AUTHENTICATED))
 
 
-class Access:
+class Authenticator:
     """The identities that this server knows, and the names under which it may be addressed."""
 
-    def __init__(self, tokens: Mapping[str, User], hosts: Iterable[str] = ()) -> None:
+    def __init__(self, tokens: Mapping[str, RequestUser], hosts: Iterable[str] = ()) -> None:
         # Only digests are kept: a token cannot leak from a memory dump or a log line that never had it.
         self._tokens = [(_digest(token), user) for token, user in tokens.items()]
         self._hosts = _LOOPBACK_NAMES | {host.lower() for host in hosts}
@@ -67,7 +67,7 @@ class Access:
         if name.lower() not in self._hosts:
             raise status.StatusError(403, "Forbidden", f"this server is not called {name[:100]!r}")
 
-    def holder(self, token: str) -> User | None:
+    def holder(self, token: str) -> RequestUser | None:
         """Whose token this is."""
         given, found = _digest(token), None
         for digest, user in self._tokens:
@@ -76,7 +76,7 @@ class Access:
                 found = user
         return found
 
-    def authenticate(self, request: Request) -> User:
+    def authenticate(self, request: Request) -> RequestUser:
         """Who is asking; raises 401 where nobody can tell, and 403 for somebody who wants to be somebody else."""
         if any(name.startswith("impersonate-") for name in request.headers):
             raise status.StatusError(403, "Forbidden", "impersonation is not supported by this server")
@@ -88,7 +88,7 @@ class Access:
             raise status.unauthorized()
         if request.certificate is not None:
             name = (request.certificate.get("CN") or [""])[0]
-            return User(name, (*request.certificate.get("O", ()), AUTHENTICATED))
+            return RequestUser(name, (*request.certificate.get("O", ()), AUTHENTICATED))
         raise status.unauthorized()
 
 
@@ -97,7 +97,7 @@ def is_open(path: str) -> bool:
     return (path.rstrip("/") or "/") in _OPEN_PATHS
 
 
-def allows(user: User, verb: str, group: str, plural: str) -> bool:
+def allows(user: RequestUser, verb: str, group: str, plural: str) -> bool:
     """Whether a user may do this; `*` asks for all verbs, groups or resources at once."""
     if user.is_nobody:
         return False
@@ -109,7 +109,7 @@ def allows(user: User, verb: str, group: str, plural: str) -> bool:
     return verb in READING and not hidden
 
 
-def check(user: User, verb: str, group: str, plural: str, name: str) -> None:
+def check(user: RequestUser, verb: str, group: str, plural: str, name: str) -> None:
     if not allows(user, verb, group, plural):
         raise status.forbidden(
             group, plural, name, f'User "{user.name}" cannot {verb} resource "{plural}" in API group "{group}"'

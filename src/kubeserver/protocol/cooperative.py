@@ -20,7 +20,7 @@ SLICE: Final = 50
 T = TypeVar("T")
 
 
-async def slices(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+async def yield_to_loop(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
     """The parts of a list, one after the other; in between, others get their turn where it is due."""
     loop = asyncio.get_running_loop()
     since = loop.time()

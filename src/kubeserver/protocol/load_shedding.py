@@ -15,14 +15,14 @@ from typing import Final
 
 from kubemachinery import status
 from kubemachinery.clock import Clock
-from kubeserver.protocol.authentication import User
+from kubeserver.protocol.authentication import RequestUser
 
 WATCHES: Final = "watches"
 LOG_STREAMS: Final = "log streams"
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
+class RequestLimits:
     in_flight_max: int = 256
     watches_max: int = 500
     watches_per_user_max: int = 350
@@ -34,12 +34,12 @@ class Caps:
     burst: float = 8_000.0
 
 
-class Shedder:
+class LoadShedder:
     """Counts requests, and refuses the one too many with 429."""
 
-    def __init__(self, clock: Clock, caps: Caps | None = None) -> None:
+    def __init__(self, clock: Clock, caps: RequestLimits | None = None) -> None:
         self._clock = clock
-        self._caps = caps or Caps()
+        self._caps = caps or RequestLimits()
         self._in_flight = 0
         # For each user: tokens left, and when they were counted.
         self._buckets: dict[str, tuple[float, float]] = {}
@@ -53,7 +53,7 @@ class Shedder:
             ),
         }
         # Open streams, by sort and user.
-        self._streams: dict[str, Counter[User]] = {sort: Counter() for sort in self._stream_caps}
+        self._streams: dict[str, Counter[RequestUser]] = {sort: Counter() for sort in self._stream_caps}
 
     @contextmanager
     def request(self, user: str) -> Iterator[None]:
@@ -77,7 +77,7 @@ class Shedder:
             self._buckets.clear()
         self._buckets[user] = (tokens - 1.0, now)
 
-    def check_stream(self, sort: str, user: User) -> None:
+    def check_stream(self, sort: str, user: RequestUser) -> None:
         """Refuse one more stream of this sort where there are enough."""
         together, for_one, for_viewers = self._stream_caps[sort]
         counts = self._streams[sort]
@@ -92,7 +92,7 @@ class Shedder:
             raise status.too_many_requests(f"{viewed} {sort} of the role view are open, which is all it can have")
 
     @contextmanager
-    def stream(self, sort: str, user: User) -> Iterator[None]:
+    def stream(self, sort: str, user: RequestUser) -> Iterator[None]:
         """Count a stream while it is open."""
         counts = self._streams[sort]
         counts[user] += 1

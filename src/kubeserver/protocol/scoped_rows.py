@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Lent(Generic[T]):
+class ScopedRows(Generic[T]):
     """By name; empty until somebody lends something."""
 
     def __init__(self) -> None:

@@ -21,13 +21,13 @@ from kubemachinery import tls
 from kubemachinery.certificates import CertificateAuthority, KeyPair, still_good, write_private
 from kubeserver.protocol import authentication
 
-__all__ = ["Credentials", "KeyPair", "kubeconfig", "prepare", "server_context", "write_private"]
+__all__ = ["KeyPair", "ServerCredentials", "kubeconfig", "prepare", "server_context", "write_private"]
 
 _KEY: Final = b"-----BEGIN PRIVATE KEY"
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ServerCredentials:
     """What a server needs to be reached, and what its clients need to reach it."""
 
     ca: bytes
@@ -38,14 +38,14 @@ class Credentials:
     view_token: str
 
 
-def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Credentials:
+def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> ServerCredentials:
     """The credentials in a directory; what is missing, old or for other names is made."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = _authority(directory / "ca.pem", now)
     server = directory / "server.pem"
     if not _is_good(server, now, hosts):
         _write(server, authority.issue("kube-apiserver", (), now, hosts=hosts))
-    return Credentials(
+    return ServerCredentials(
         ca=authority.key_pair.certificate,
         server=server,
         admin=_client(authority, directory / "admin.pem", authentication.ADMIN, now),
@@ -82,7 +82,9 @@ def _authority(path: Path, now: datetime.datetime) -> CertificateAuthority:
     return made
 
 
-def _client(authority: CertificateAuthority, path: Path, user: authentication.User, now: datetime.datetime) -> KeyPair:
+def _client(
+    authority: CertificateAuthority, path: Path, user: authentication.RequestUser, now: datetime.datetime
+) -> KeyPair:
     if not _is_good(path, now, ()):
         groups = [group for group in user.groups if group != authentication.AUTHENTICATED]
         _write(path, authority.issue(user.name, groups, now))

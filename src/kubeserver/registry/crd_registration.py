@@ -21,9 +21,9 @@ from kubemachinery.field_errors import FieldError
 from kubeserver.registry import crd_validation, custom_resources
 from kubeserver.registry.registry import Convert, Registry, swap_version
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.storage.entries import Change
+from kubeserver.storage.entries import StoreChange
 from kubeserver.storage.objects import Objects
-from kubeserver.storage.sqlite import Key, Op
+from kubeserver.storage.sqlite import StoreKey, WriteOperation
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +140,8 @@ class CustomResources:
 
     # --- Serving ------------------------------------------------------------------------------------------------------
 
-    def _notice(self, change: Change) -> None:
-        if change.op is Op.DELETED:
+    def _notice(self, change: StoreChange) -> None:
+        if change.op is WriteOperation.DELETED:
             self._withdraw(change.entry.key.name)
         else:
             self._serve(msgspec.json.decode(change.entry.body), change.revision)
@@ -235,5 +235,5 @@ def _all_names(names: Tree) -> list[str]:
     return [name for name in (*resources, *kinds) if name]
 
 
-def key(name: str) -> Key:
-    return Key(RESOURCE, "", name)
+def key(name: str) -> StoreKey:
+    return StoreKey(RESOURCE, "", name)

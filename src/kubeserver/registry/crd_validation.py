@@ -95,9 +95,9 @@ def _check_version(version: Any, path: str, *, reads: bool) -> Iterator[FieldErr
         yield FieldError(f"{path}.schema.openAPIV3Schema", ErrorType.REQUIRED, "schemas are required")
     elif reads:
         yield from structural.check_schema(schema, f"{path}.schema.openAPIV3Schema")
-    doors = version.get("subresources")
-    if isinstance(doors, dict) and doors.get(scale.NAME) is not None:
-        yield from scale.check(doors[scale.NAME], f"{path}.subresources.scale")
+    declared = version.get("subresources")
+    if isinstance(declared, dict) and declared.get(scale.NAME) is not None:
+        yield from scale.check(declared[scale.NAME], f"{path}.subresources.scale")
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
         yield from _check_column(column, f"{path}.additionalPrinterColumns[{index}]")
     for index, selectable in enumerate(version.get("selectableFields") or ()):

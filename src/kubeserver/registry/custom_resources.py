@@ -12,7 +12,7 @@ from kubemachinery.field_errors import FieldError
 from kubeserver.apply import Shape
 from kubeserver.protocol.cooperative import LONG_BYTES
 from kubeserver.registry import metadata, scale
-from kubeserver.registry.strategy import ALL_VERBS, Column, Resource, Rules, Scaling, Tree
+from kubeserver.registry.strategy import ALL_VERBS, Resource, ResourceRules, ScalePaths, TableColumn, Tree
 
 
 def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign: bool = True) -> Resource:
@@ -22,8 +22,8 @@ def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign
     schema: Tree = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     columns = version.get("additionalPrinterColumns")
     stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
-    doors = version.get("subresources") or {}
-    scaling = scale.scaling(doors[scale.NAME]) if doors.get(scale.NAME) is not None else None
+    declared = version.get("subresources") or {}
+    scaling = scale.scaling(declared[scale.NAME]) if declared.get(scale.NAME) is not None else None
     deprecated = ""
     if version.get("deprecated"):
         told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
@@ -44,7 +44,7 @@ def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign
         categories=tuple(names.get("categories") or ()),
         namespaced=spec["scope"] == "Namespaced",
         verbs=tuple(verb for verb in ALL_VERBS if verb != "create") if leaving else ALL_VERBS,
-        subresources=frozenset(name for name in ("status", scale.NAME) if doors.get(name) is not None),
+        subresources=frozenset(name for name in ("status", scale.NAME) if declared.get(name) is not None),
         scaling=scaling,
         schema=lambda: schema,
         shape=shape,
@@ -66,7 +66,7 @@ def _is_costly(schema: Tree) -> bool:
     return len(written) > LONG_BYTES or b'"pattern"' in written or b'"x-kubernetes-validations"' in written
 
 
-def _rules(schema: Tree, scaling: Scaling | None) -> Rules:
+def _rules(schema: Tree, scaling: ScalePaths | None) -> ResourceRules:
     @cache
     def compiled() -> structural.Structural:
         # Compiled when the first object comes: a server with many CRDs starts as fast as one with few.
@@ -76,7 +76,7 @@ def _rules(schema: Tree, scaling: Scaling | None) -> Rules:
         found = compiled().validate(new, old)
         return found if scaling is None else [*found, *scale.check_numbers(scaling, new)]
 
-    return Rules(
+    return ResourceRules(
         unknown=lambda tree, old=None: compiled().unknown_fields(tree, old),
         prune=lambda tree: compiled().prune(tree),
         default=lambda tree, old=None: compiled().default(tree, old),
@@ -99,8 +99,8 @@ def _compiled(schema: bytes) -> structural.Structural:
     return structural.compile(msgspec.json.decode(schema))
 
 
-def _column(row: Tree) -> Column:
-    return Column(
+def _column(row: Tree) -> TableColumn:
+    return TableColumn(
         name=row["name"],
         path=row["jsonPath"],
         type=row.get("type", "string"),

@@ -8,9 +8,9 @@ import msgspec
 
 from kubemachinery import status
 from kubeserver.registry.strategy import Tree
-from kubeserver.registry.write_context import Call
-from kubeserver.storage.entries import Entry
-from kubeserver.storage.sqlite import Key
+from kubeserver.registry.write_context import WriteContext
+from kubeserver.storage.entries import ObjectEntry
+from kubeserver.storage.sqlite import StoreKey
 
 RESOURCE: Final = "namespaces"
 # Nobody can delete these.
@@ -18,37 +18,37 @@ _PROTECTED: Final = ("default", "kube-system", "kube-public")
 INITIAL: Final = (*_PROTECTED, "kube-node-lease")
 
 
-def key(name: str) -> Key:
-    return Key(RESOURCE, "", name)
+def key(name: str) -> StoreKey:
+    return StoreKey(RESOURCE, "", name)
 
 
-def refuse_protected(where: Key) -> None:
+def refuse_protected(where: StoreKey) -> None:
     if where.resource == RESOURCE and where.name in _PROTECTED:
         raise status.forbidden("", RESOURCE, where.name, "this namespace may not be deleted")
 
 
-def is_terminating(entry: Entry) -> bool:
+def is_terminating(entry: ObjectEntry) -> bool:
     found: bool = entry.form(
         "terminating", lambda e: bool(msgspec.json.decode(e.body)["metadata"].get("deletionTimestamp"))
     )
     return found
 
 
-def check_open(namespace: Entry | None, call: Call) -> None:
+def check_open(namespace: ObjectEntry | None, context: WriteContext) -> None:
     """Refuse what is to be created in a namespace that is not there, or is on its way out."""
     if namespace is None:
-        raise status.not_found("", RESOURCE, call.namespace)
+        raise status.not_found("", RESOURCE, context.namespace)
     if is_terminating(namespace):
         cause = {
             "reason": "NamespaceTerminating",
-            "message": f"namespace {call.namespace} is being terminated",
+            "message": f"namespace {context.namespace} is being terminated",
             "field": "metadata.namespace",
         }
-        why = f"unable to create new content in namespace {call.namespace} because it is being terminated"
-        raise status.forbidden(call.resource.group, call.resource.plural, call.name, why, [cause])
+        why = f"unable to create new content in namespace {context.namespace} because it is being terminated"
+        raise status.forbidden(context.resource.group, context.resource.plural, context.name, why, [cause])
 
 
-def begin_deletion(where: Key, tree: Tree) -> None:
+def begin_deletion(where: StoreKey, tree: Tree) -> None:
     """A namespace that goes says so in its phase; its content goes before it does."""
     if where.resource == RESOURCE:
         tree["status"] = {**(tree.get("status") or {}), "phase": "Terminating"}

@@ -8,7 +8,7 @@ from kubemachinery import patches, status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.protocol import bodies
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.registry.write_context import Call
+from kubeserver.registry.write_context import WriteContext
 
 
 def types(resource: Resource) -> list[str]:
@@ -17,14 +17,14 @@ def types(resource: Resource) -> list[str]:
     return [bodies.JSON_PATCH, bodies.MERGE_PATCH, *strategic, bodies.APPLY_YAML]
 
 
-def patched(call: Call, kind: str, old: Tree, patch: Any, *, shown_as: Resource | None = None) -> Any:
+def patched(context: WriteContext, kind: str, old: Tree, patch: Any, *, shown_as: Resource | None = None) -> Any:
     """What a patch makes of an object, or of the document that the object is shown as."""
     try:
-        return _patched(shown_as or call.resource, kind, old, patch)
+        return _patched(shown_as or context.resource, kind, old, patch)
     except patches.PatchError as error:
         if error.fault is patches.Fault.MALFORMED:
             raise status.bad_request(str(error)) from None
-        raise call.invalid([FieldError("patch", ErrorType.INVALID, str(error))]) from None
+        raise context.invalid([FieldError("patch", ErrorType.INVALID, str(error))]) from None
 
 
 def _patched(resource: Resource, kind: str, old: Tree, patch: Any) -> Any:

@@ -35,7 +35,7 @@ class Registry:
         self._conversions: dict[str, Convert] = {}
         self._by_address: dict[tuple[str, str, str], Resource] = {}
         self._stored: dict[str, Resource] = {}
-        self._targets: dict[tuple[Resource, str], apply.Target] = {}
+        self._targets: dict[tuple[Resource, str], apply.ApplyTarget] = {}
         self._streams: dict[str, dict[WatchStream, None]] = {}
         self._listeners: list[Callable[[], None]] = []
         self.etag = ""
@@ -95,13 +95,13 @@ class Registry:
     def convert(self, resource: Resource) -> Convert:
         return resource.convert or self._conversions.get(resource.group_resource, swap_version)
 
-    def target(self, resource: Resource, subresource: str) -> apply.Target:
+    def target(self, resource: Resource, subresource: str) -> apply.ApplyTarget:
         """Whose fields a write through this door owns."""
         key = (resource, subresource)
         found = self._targets.get(key)
         if found is None:
             versions = self.served_versions(resource)
-            found = self._targets[key] = apply.Target(
+            found = self._targets[key] = apply.ApplyTarget(
                 api_version=resource.api_version,
                 shapes={one.api_version: one.shape() for one in versions},
                 subresource=subresource,

@@ -17,7 +17,7 @@ from kubeserver.protocol import bodies, cooperative
 from kubeserver.registry import tables
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.storage.entries import Entry
+from kubeserver.storage.entries import ObjectEntry
 
 
 class Presenter:
@@ -35,21 +35,21 @@ class Presenter:
 
     # --- One object ---------------------------------------------------------------------------------------------------
 
-    def whole(self, entry: Entry) -> bytes:
+    def whole(self, entry: ObjectEntry) -> bytes:
         """The object itself, in the version asked for."""
         if entry.body.startswith(self._head) and entry.revision >= self._resource.schema_revision:
             return entry.body
         found: bytes = entry.form((self._resource.api_version, self._resource.schema_revision), self._converted)
         return found
 
-    def _converted(self, entry: Entry) -> bytes:
+    def _converted(self, entry: ObjectEntry) -> bytes:
         return encode(self._resource, to_version(self._registry, self._resource, msgspec.json.decode(entry.body)))
 
-    def tree(self, entry: Entry) -> Tree:
+    def tree(self, entry: ObjectEntry) -> Tree:
         tree: Tree = msgspec.json.decode(self.whole(entry))
         return tree
 
-    def one(self, entry: Entry) -> bytes:
+    def one(self, entry: ObjectEntry) -> bytes:
         match self._form.shape:
             case "partial":
                 return bodies.encode(self._partial(entry))
@@ -68,7 +68,7 @@ class Presenter:
 
     # --- Lists --------------------------------------------------------------------------------------------------------
 
-    async def many(self, entries: Sequence[Entry], metadata: Tree) -> bytes:
+    async def many(self, entries: Sequence[ObjectEntry], metadata: Tree) -> bytes:
         """A list; a long one is made in slices."""
         resource, version = self._resource, self._form.api_version
         match self._form.shape:
@@ -90,10 +90,10 @@ class Presenter:
         skipped = len(self._head)
         return await _listed(about, b"items", entries, lambda entry: b"{" + self.whole(entry)[skipped:])
 
-    def _partial(self, entry: Entry) -> Tree:
+    def _partial(self, entry: ObjectEntry) -> Tree:
         return tables.partial(self.tree(entry), self._form.api_version)
 
-    def _row(self, entry: Entry, now: int) -> Tree:
+    def _row(self, entry: ObjectEntry, now: int) -> Tree:
         return self._row_of(self.tree(entry), now)
 
     def _row_of(self, tree: Tree, now: int) -> Tree:
@@ -122,10 +122,12 @@ class Presenter:
         return self.of_tree(tree)
 
 
-async def _listed(about: Tree, key: bytes, entries: Sequence[Entry], encode: Callable[[Entry], bytes]) -> bytes:
+async def _listed(
+    about: Tree, key: bytes, entries: Sequence[ObjectEntry], encode: Callable[[ObjectEntry], bytes]
+) -> bytes:
     """The document `about` a list, with the entries under `key` at its end."""
     items: list[bytes] = []
-    async for some in cooperative.slices(entries):
+    async for some in cooperative.yield_to_loop(entries):
         items += map(encode, some)
     return b"".join((bodies.encode(about)[:-1], b',"', key, b'":[', b",".join(items), b"]}\n"))
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kubemachinery import selectors, status, strategic_merge
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.registry.strategy import Column, Resource, Scaling, Tree
+from kubeserver.registry.strategy import Resource, ScalePaths, TableColumn, Tree
 
 NAME: Final = "scale"
 _SCHEMA: Final = {
@@ -44,10 +44,10 @@ KIND: Final = Resource(
     public_name="io.k8s.api.autoscaling.v1.Scale",
     schema=lambda: _SCHEMA,
     columns=(
-        Column(name="Name", path=".metadata.name", format="name"),
-        Column(name="Desired", path=".spec.replicas", type="integer"),
-        Column(name="Available", path=".status.replicas", type="integer"),
-        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+        TableColumn(name="Name", path=".metadata.name", format="name"),
+        TableColumn(name="Desired", path=".spec.replicas", type="integer"),
+        TableColumn(name="Available", path=".status.replicas", type="integer"),
+        TableColumn(name="Age", path=".metadata.creationTimestamp", type="date"),
     ),
 )
 # As a built-in kind shows it, which understands one sort of patch more.
@@ -63,18 +63,18 @@ _PATHS: Final = (
 )
 
 
-def scaling(row: Tree) -> Scaling:
+def scaling(row: Tree) -> ScalePaths:
     """The `subresources.scale` of a CRD's version, which `check` found to be right."""
-    return Scaling(*(tuple((row.get(key) or "").split(".")[1:]) for key, _, _ in _PATHS))
+    return ScalePaths(*(tuple((row.get(key) or "").split(".")[1:]) for key, _, _ in _PATHS))
 
 
-def refuse_unsaid(where: Scaling, tree: Tree) -> None:
+def refuse_unsaid(where: ScalePaths, tree: Tree) -> None:
     """An object that does not say how many replicas it wants can be scaled, but not be looked at."""
     if not _is_count(_at(tree, where.wanted)):
         raise status.internal(f'the spec replicas field "{_spelt(where.wanted)}" does not exist')
 
 
-def shown(where: Scaling, tree: Tree) -> Tree:
+def shown(where: ScalePaths, tree: Tree) -> Tree:
     """The Scale of an object."""
     wanted, present, selector = (_at(tree, path) for path in (where.wanted, where.present, where.selector))
     found: Tree = {"replicas": present if _is_count(present) else 0}
@@ -97,7 +97,7 @@ def kind(resource: Resource) -> Resource:
     return KIND if resource.custom else TYPED
 
 
-def rescaled(where: Scaling, tree: Tree, scale: Tree) -> Tree:
+def rescaled(where: ScalePaths, tree: Tree, scale: Tree) -> Tree:
     """The object as a Scale wants it. The revision and the uid of the Scale are conditions, if it has them."""
     given = scale["metadata"]
     details = {key: value for key, value in tree["metadata"].items() if key not in ("resourceVersion", "uid")}
@@ -112,7 +112,7 @@ def refuse_negative(scale: Tree, name: str) -> None:
         raise status.invalid(KIND.group, KIND.kind, name, [wrong])
 
 
-def configuration(resource: Resource, where: Scaling, scale: Tree) -> Tree:
+def configuration(resource: Resource, where: ScalePaths, scale: Tree) -> Tree:
     """What applying a Scale means to the object behind it."""
     tree: Tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": scale.get("metadata")}
     spec = scale.get("spec")
@@ -121,7 +121,7 @@ def configuration(resource: Resource, where: Scaling, scale: Tree) -> Tree:
     return _with(tree, where.wanted, replicas(scale))
 
 
-def check_numbers(where: Scaling, tree: Tree) -> Iterator[FieldError]:
+def check_numbers(where: ScalePaths, tree: Tree) -> Iterator[FieldError]:
     """What is wrong with the numbers of an object, through whichever door they came."""
     for path in (where.wanted, where.present):
         number = _at(tree, path)

@@ -45,16 +45,16 @@ def _no_shape() -> Shape:
     return Shape.of(None)
 
 
-class Unknown(Protocol):
+class FindUnknownFields(Protocol):
     def __call__(self, tree: Tree, old: Tree | None = None, /) -> Sequence[str]: ...
 
 
-class Default(Protocol):
+class SetDefaults(Protocol):
     def __call__(self, tree: Tree, old: Tree | None = None, /) -> Tree: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class ResourceRules:
     """What a kind does with an object, in the order in which `rest` calls it.
 
     `malformed(tree)` says why the tree cannot be read as this kind at all (400), or "". `unknown(tree)` names the
@@ -68,9 +68,9 @@ class Rules:
     """
 
     malformed: Callable[[Tree], str] = _no_word
-    unknown: Unknown = _no_words
+    unknown: FindUnknownFields = _no_words
     prune: Callable[[Tree], Tree] = _same
-    default: Default = _same
+    default: SetDefaults = _same
     on_create: Callable[[Tree], None] = _nothing
     on_update: Callable[[Tree, Tree], None] = _nothing
     on_status: Callable[[Tree, Tree], None] = _nothing
@@ -79,7 +79,7 @@ class Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class TableColumn:
     """One printed column. `path` is a JSONPath below the object, as in a CRD: `.status.phase`."""
 
     name: str
@@ -91,7 +91,7 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Action:
+class SubresourceAction:
     """Something done to one object by a POST below it, such as binding a pod to a node.
 
     `alter(object, body)` changes the object in place, or raises `status.StatusError`.
@@ -102,7 +102,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class ScalePaths:
     """Where the objects of a kind keep what `scale` shows of them; a path is the names of the fields on the way."""
 
     wanted: tuple[str, ...]
@@ -130,7 +130,7 @@ class Resource:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: frozenset[str] = frozenset()
-    scaling: Scaling | None = None
+    scaling: ScalePaths | None = None
     # What a write through /status leaves as it was, and so does not own.
     status_keeps: tuple[tuple[str, ...], ...] = (("metadata",), ("spec",))
     # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
@@ -141,8 +141,8 @@ class Resource:
     shape: Callable[[], Shape] = _no_shape
     # Strategic merge, where the kind has it: (tree, patch) -> tree; raises patches.PatchError.
     strategic: Callable[[Tree, Tree], Tree] | None = None
-    rules: Rules = field(default_factory=Rules)
-    columns: tuple[Column, ...] | None = None
+    rules: ResourceRules = field(default_factory=ResourceRules)
+    columns: tuple[TableColumn, ...] | None = None
     # The cells below `columns`, where paths alone cannot say them: (tree, now) -> values.
     cells: Callable[[Tree, int], Sequence[Any]] | None = None
     selectable: Mapping[str, str] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Resource:
     virtual: bool = False
     # By the last part of their path.
     views: Mapping[str, SubresourceView] = field(default_factory=dict)
-    actions: Mapping[str, Action] = field(default_factory=dict)
+    actions: Mapping[str, SubresourceAction] = field(default_factory=dict)
     deprecated: str = ""
     # Objects written before this revision are defaulted again when they are read: the schema has changed since.
     schema_revision: int = 0

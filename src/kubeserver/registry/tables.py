@@ -9,15 +9,15 @@ import msgspec
 
 from kubemachinery.jsonpath import PathError, Walk, compile_path
 from kubemachinery.meta import SECOND, TimeError, parse_time
-from kubeserver.registry.strategy import Column, Resource, Tree
+from kubeserver.registry.strategy import Resource, TableColumn, Tree
 
 # How many values the paths of all columns may visit for one row: some milliseconds' worth.
 ROW_VALUES_MAX: Final = 10_000
 
-NAME: Final = Column(
+NAME: Final = TableColumn(
     name="Name", path=".metadata.name", format="name", description="The name, unique among its kind in a namespace."
 )
-AGE: Final = Column(
+AGE: Final = TableColumn(
     name="Age", path=".metadata.creationTimestamp", type="date", description="How long ago the object was created."
 )
 
@@ -35,7 +35,7 @@ def definitions(resource: Resource) -> list[Tree]:
     ]
 
 
-def _columns(resource: Resource) -> Sequence[Column]:
+def _columns(resource: Resource) -> Sequence[TableColumn]:
     if resource.columns is None:
         return (NAME, AGE)
     if not resource.custom:
@@ -51,7 +51,7 @@ def cells(resource: Resource, tree: Tree, now: int) -> list[Any]:
     return [cell(column, tree, now, walk) for column in _columns(resource)]
 
 
-def cell(column: Column, tree: Tree, now: int, walk: Walk) -> Any:
+def cell(column: TableColumn, tree: Tree, now: int, walk: Walk) -> Any:
     """One value. What is absent is null, and so is what does not have the column's type, or lies behind a path that
     visits more values than are left to the row."""
     try:

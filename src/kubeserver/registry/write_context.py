@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 from kubemachinery import status
 from kubemachinery.field_errors import FieldError
-from kubeserver.protocol.authentication import User
+from kubeserver.protocol.authentication import RequestUser
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.storage.entries import Entry
-from kubeserver.storage.sqlite import Key
+from kubeserver.storage.entries import ObjectEntry
+from kubeserver.storage.sqlite import StoreKey
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
+class WriteContext:
     """One request to change something: to what, by whom, and under which options."""
 
     resource: Resource
-    user: User
+    user: RequestUser
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -36,8 +36,8 @@ class Call:
     is_long: bool = False
 
     @property
-    def key(self) -> Key:
-        return Key(self.resource.group_resource, self.namespace, self.name)
+    def key(self) -> StoreKey:
+        return StoreKey(self.resource.group_resource, self.namespace, self.name)
 
     def not_found(self) -> status.StatusError:
         return status.not_found(self.resource.group, self.resource.plural, self.name)
@@ -53,9 +53,9 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteResult:
     """What a write came to: the stored entry, or (dry run, deletion) the tree to show."""
 
     code: int = 200
-    entry: Entry | None = None
+    entry: ObjectEntry | None = None
     tree: Tree | None = None

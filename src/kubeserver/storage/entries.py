@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from kubeserver.storage.sqlite import Key, Op
+from kubeserver.storage.sqlite import StoreKey, WriteOperation
 
 # Namespace and name: where an object is among those of its resource.
 Place: TypeAlias = tuple[str, str]
 
 
-class Entry:
+class ObjectEntry:
     """One object at one revision. `forms` holds the bytes it was converted to, by what was asked for."""
 
     __slots__ = ("body", "created_revision", "forms", "key", "revision", "uid")
 
-    def __init__(self, key: Key, uid: str, revision: int, created_revision: int, body: bytes) -> None:
+    def __init__(self, key: StoreKey, uid: str, revision: int, created_revision: int, body: bytes) -> None:
         self.key = key
         self.uid = uid
         self.revision = revision
@@ -26,7 +26,7 @@ class Entry:
         self.body = body
         self.forms: dict[Any, Any] | None = None
 
-    def form(self, which: Any, make: Callable[[Entry], Any]) -> Any:
+    def form(self, which: Any, make: Callable[[ObjectEntry], Any]) -> Any:
         """The bytes of another form, made once."""
         if self.forms is None:
             self.forms = {}
@@ -36,7 +36,7 @@ class Entry:
         return found
 
 
-class Change:
+class StoreChange:
     """One step of the past: what happened, the object after it, and the object before it.
 
     `previous` is None for a creation, and `forgotten` says that there was one but it was compacted away.
@@ -44,7 +44,9 @@ class Change:
 
     __slots__ = ("at", "entry", "forgotten", "op", "previous")
 
-    def __init__(self, op: Op, entry: Entry, previous: Entry | None, at: int, forgotten: bool = False) -> None:
+    def __init__(
+        self, op: WriteOperation, entry: ObjectEntry, previous: ObjectEntry | None, at: int, forgotten: bool = False
+    ) -> None:
         self.op = op
         self.entry = entry
         self.previous = previous
@@ -56,20 +58,20 @@ class Change:
         return self.entry.revision
 
 
-class Collection:
+class ObjectCollection:
     """All objects of one resource: by key, in order, and how they came to be."""
 
     __slots__ = ("entries", "history", "keys", "listeners")
 
     def __init__(self) -> None:
-        self.entries: dict[Place, Entry] = {}
+        self.entries: dict[Place, ObjectEntry] = {}
         # Namespace, then name. Python orders strings by code point, which is the byte order of their UTF-8.
         self.keys: list[Place] = []
-        self.history: deque[Change] = deque()
+        self.history: deque[StoreChange] = deque()
         # In the order of registration, so that a run can be repeated.
-        self.listeners: dict[Callable[[Change], None], None] = {}
+        self.listeners: dict[Callable[[StoreChange], None], None] = {}
 
-    def place(self, entry: Entry) -> None:
+    def place(self, entry: ObjectEntry) -> None:
         key = (entry.key.namespace, entry.key.name)
         if key not in self.entries:
             insort(self.keys, key)
@@ -79,10 +81,10 @@ class Collection:
         if self.entries.pop((namespace, name), None) is not None:
             del self.keys[bisect_left(self.keys, (namespace, name))]
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[ObjectEntry]:
         return (self.entries[key] for key in self.keys)
 
-    def between(self, namespace: str, after: Place | None = None) -> Iterator[Entry]:
+    def between(self, namespace: str, after: Place | None = None) -> Iterator[ObjectEntry]:
         """Entries in order, of one namespace ("" for all), beginning behind a key."""
         first = after if after is not None else (namespace, "") if namespace else ("", "")
         position = bisect_left(self.keys, first)

@@ -24,8 +24,8 @@ from kubemachinery import status
 from kubemachinery.clock import Clock
 from kubemachinery.meta import MINUTE
 from kubeserver.protocol import memory
-from kubeserver.storage.entries import Change, Collection, Entry, Place
-from kubeserver.storage.sqlite import FIRST_REVISION, Journal, Key, Loaded, Op, Record
+from kubeserver.storage.entries import ObjectCollection, ObjectEntry, Place, StoreChange
+from kubeserver.storage.sqlite import FIRST_REVISION, Journal, JournalRecord, LoadedState, StoreKey, WriteOperation
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class _Batch:
     __slots__ = ("kept", "records")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.records: list[tuple[Record, Entry]] = []
+        self.records: list[tuple[JournalRecord, ObjectEntry]] = []
         self.kept: asyncio.Future[None] = loop.create_future()
         # A writer may have gone away; its answer is then nobody's business, and no warning either.
         self.kept.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -69,7 +69,7 @@ class Objects:
         journal: Journal,
         clock: Clock,
         *,
-        loaded: Loaded | None = None,
+        loaded: LoadedState | None = None,
         executor: Executor | None = None,
         bounds: HistoryBounds | None = None,
     ) -> None:
@@ -78,10 +78,10 @@ class Objects:
         # None: the journal never blocks (memory), so it is called in line and a run stays on one thread.
         self._executor = executor
         self._bounds = bounds or HistoryBounds()
-        self._collections: dict[str, Collection] = {}
+        self._collections: dict[str, ObjectCollection] = {}
         # The newest write of each key on its way to the disk: its revision, and what it leaves behind (None: nothing).
-        self._pending: dict[Key, tuple[int, Entry | None]] = {}
-        self._log: deque[Change] = deque()
+        self._pending: dict[StoreKey, tuple[int, ObjectEntry | None]] = {}
+        self._log: deque[StoreChange] = deque()
         self._log_bytes = 0
         # What was forgotten since memory was given back.
         self._forgotten_bytes = 0
@@ -92,7 +92,7 @@ class Objects:
         self._recovery: asyncio.Task[None] | None = None
         self._reached: list[tuple[int, asyncio.Future[None]]] = []
         # Told of every change, after the watchers of its resource.
-        self.listeners: list[Callable[[Change], None]] = []
+        self.listeners: list[Callable[[StoreChange], None]] = []
         self.commits = 0
         self.writes = 0
         self.revision = FIRST_REVISION
@@ -102,21 +102,25 @@ class Objects:
             self._load(loaded)
         self._assigned = self.revision
 
-    def _load(self, loaded: Loaded) -> None:
+    def _load(self, loaded: LoadedState) -> None:
         self.revision, self.compacted, self.cluster_id = loaded.revision, loaded.compacted, loaded.cluster_id
-        latest: dict[Key, Entry] = {}
+        latest: dict[StoreKey, ObjectEntry] = {}
         for record in loaded.records:
             if record.revision <= loaded.compacted:
                 continue
             previous = latest.get(record.key)
-            entry = Entry(record.key, record.uid, record.revision, record.created_revision, record.body)
-            forgotten = record.op is not Op.ADDED and previous is None
-            self._remember(Change(record.op, entry, None if record.op is Op.ADDED else previous, record.at, forgotten))
+            entry = ObjectEntry(record.key, record.uid, record.revision, record.created_revision, record.body)
+            forgotten = record.op is not WriteOperation.ADDED and previous is None
+            self._remember(
+                StoreChange(
+                    record.op, entry, None if record.op is WriteOperation.ADDED else previous, record.at, forgotten
+                )
+            )
             latest[record.key] = entry
         for row in loaded.rows:
-            entry = latest.get(row.key) or Entry(row.key, row.uid, row.revision, row.created_revision, row.body)
+            entry = latest.get(row.key) or ObjectEntry(row.key, row.uid, row.revision, row.created_revision, row.body)
             if entry.revision != row.revision:
-                entry = Entry(row.key, row.uid, row.revision, row.created_revision, row.body)
+                entry = ObjectEntry(row.key, row.uid, row.revision, row.created_revision, row.body)
             collection = self.collection(row.key.resource)
             collection.entries[row.key.namespace, row.key.name] = entry
         for collection in self._collections.values():
@@ -129,27 +133,27 @@ class Objects:
         """Why nothing can be written at present, or ""."""
         return self._failure
 
-    def collection(self, resource: str) -> Collection:
+    def collection(self, resource: str) -> ObjectCollection:
         found = self._collections.get(resource)
         if found is None:
-            found = self._collections[resource] = Collection()
+            found = self._collections[resource] = ObjectCollection()
         return found
 
     @property
     def resources(self) -> list[str]:
         return sorted(self._collections)
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: StoreKey) -> ObjectEntry | None:
         """The committed object."""
         return self.collection(key.resource).entries.get((key.namespace, key.name))
 
-    def latest(self, key: Key) -> Entry | None:
+    def latest(self, key: StoreKey) -> ObjectEntry | None:
         """The object to build upon: pending, else committed."""
         if key in self._pending:
             return self._pending[key][1]
         return self.get(key)
 
-    async def settled(self, key: Key) -> None:
+    async def settled(self, key: StoreKey) -> None:
         """Wait until what `latest` showed is kept, so that an answer that rests on it is true."""
         if key in self._pending:
             await self.flushed()
@@ -176,14 +180,14 @@ class Objects:
                 self._reached.remove(waiting)
         return True
 
-    def at(self, resource: str, revision: int, namespace: str, after: Place | None) -> Iterator[Entry]:
+    def at(self, resource: str, revision: int, namespace: str, after: Place | None) -> Iterator[ObjectEntry]:
         """The objects as they were at `revision`, in order. Raises 410 where the past is no longer known."""
         if revision < self.compacted:
             raise status.expired(
                 f"The provided resourceVersion {revision} is too old: history begins at {self.compacted}"
             )
         collection = self.collection(resource)
-        undone: dict[Place, Entry | None] = {}
+        undone: dict[Place, ObjectEntry | None] = {}
         for change in reversed(collection.history):
             if change.revision <= revision:
                 break
@@ -196,11 +200,11 @@ class Objects:
 
     @staticmethod
     def _with_undone(
-        collection: Collection,
-        undone: dict[Place, Entry | None],
+        collection: ObjectCollection,
+        undone: dict[Place, ObjectEntry | None],
         namespace: str,
         after: Place | None,
-    ) -> Iterator[Entry]:
+    ) -> Iterator[ObjectEntry]:
         keys = sorted(collection.entries.keys() | undone.keys())
         for key in keys:
             if (namespace and key[0] != namespace) or (after is not None and key <= after):
@@ -209,9 +213,9 @@ class Objects:
             if entry is not None:
                 yield entry
 
-    def changes_since(self, resource: str, revision: int) -> list[Change]:
+    def changes_since(self, resource: str, revision: int) -> list[StoreChange]:
         """What happened after `revision`, oldest first. The caller has compared with `compacted`."""
-        found: list[Change] = []
+        found: list[StoreChange] = []
         for change in reversed(self.collection(resource).history):
             if change.revision <= revision:
                 break
@@ -227,17 +231,17 @@ class Objects:
         return self._assigned + 1
 
     def write(
-        self, op: Op, key: Key, uid: str, body: bytes, *, ephemeral: bool = False
-    ) -> tuple[Entry, asyncio.Future[None]]:
+        self, op: WriteOperation, key: StoreKey, uid: str, body: bytes, *, ephemeral: bool = False
+    ) -> tuple[ObjectEntry, asyncio.Future[None]]:
         """Queue a write upon `latest(key)`. The future is done when it is kept; shield it when awaiting."""
         self.refuse_when_failed()
         previous = self.latest(key)
-        if (previous is None) != (op is Op.ADDED):
+        if (previous is None) != (op is WriteOperation.ADDED):
             raise AssertionError(f"{op.name} of {key} does not fit what is there")
         self._assigned += 1
         created = self._assigned if previous is None else previous.created_revision
-        entry = Entry(key, uid, self._assigned, created, body)
-        record = Record(
+        entry = ObjectEntry(key, uid, self._assigned, created, body)
+        record = JournalRecord(
             key=key,
             op=op,
             revision=self._assigned,
@@ -248,7 +252,7 @@ class Objects:
             at=self._clock.now(),
             ephemeral=ephemeral,
         )
-        self._pending[key] = (entry.revision, None if op is Op.DELETED else entry)
+        self._pending[key] = (entry.revision, None if op is WriteOperation.DELETED else entry)
         if self._open is None:
             loop = asyncio.get_running_loop()
             self._open = _Batch(loop)
@@ -285,7 +289,7 @@ class Objects:
         sending = asyncio.get_running_loop().run_in_executor(self._executor, self._try, records)
         sending.add_done_callback(lambda done: self._finish(batch, done.result()))
 
-    def _try(self, records: list[Record]) -> Exception | None:
+    def _try(self, records: list[JournalRecord]) -> Exception | None:
         try:
             self._journal.commit(records)
         except Exception as error:
@@ -310,14 +314,14 @@ class Objects:
         if self._open is not None:
             asyncio.get_running_loop().call_soon(self._send)
 
-    def _publish(self, record: Record, entry: Entry) -> None:
+    def _publish(self, record: JournalRecord, entry: ObjectEntry) -> None:
         collection = self.collection(record.key.resource)
         previous = collection.entries.get((record.key.namespace, record.key.name))
-        if record.op is Op.DELETED:
+        if record.op is WriteOperation.DELETED:
             collection.remove(record.key.namespace, record.key.name)
         else:
             collection.place(entry)
-        change = Change(record.op, entry, previous, record.at)
+        change = StoreChange(record.op, entry, previous, record.at)
         self.revision = record.revision
         self._remember(change)
         for listener in (*collection.listeners, *self.listeners):
@@ -327,7 +331,7 @@ class Objects:
                 # The write is kept and its writers wait for their answer: one poison object stops nobody else.
                 log.exception("a listener failed on %s at revision %d", "/".join(record.key), record.revision)
 
-    def _remember(self, change: Change) -> None:
+    def _remember(self, change: StoreChange) -> None:
         self.collection(change.entry.key.resource).history.append(change)
         self._log.append(change)
         self._log_bytes += len(change.entry.body)
@@ -360,14 +364,14 @@ class Objects:
         while self._failure and not self._closed:
             await asyncio.sleep(pause)
             try:
-                records = await self._call(self._journal.since, self.revision)
+                records = await self._on_journal_thread(self._journal.since, self.revision)
             except Exception as error:
                 self._failure = str(error) or type(error).__name__
                 # Looking means reading the whole file; a disk that is full now will be full in a moment, too.
                 pause = min(pause * 2, RECOVERY_SECONDS_MAX)
                 continue
             for record in records:
-                entry = Entry(record.key, record.uid, record.revision, record.created_revision, record.body)
+                entry = ObjectEntry(record.key, record.uid, record.revision, record.created_revision, record.body)
                 self._publish(record, entry)
             # Numbers of writes that were lost are not used again: somebody may have seen them in an error.
             self._assigned = max(self._assigned, self.revision)
@@ -376,7 +380,7 @@ class Objects:
             log.warning("the store works again; %d writes of the failed batch had been kept", len(records))
         self._recovery = None
 
-    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _on_journal_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self._executor is None:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
@@ -410,13 +414,13 @@ class Objects:
         more = True
         while more and not self._failure:
             # Batches of writes get their turn between two steps: the thread takes its calls in order.
-            more = bool(await self._call(self._journal.compact, target, COMPACTION_STEP))
+            more = bool(await self._on_journal_thread(self._journal.compact, target, COMPACTION_STEP))
 
     async def shrink(self) -> None:
         """Give back the disk that the forgotten past took, in small steps, and the memory."""
         more = True
         while more and not self._failure:
-            more = await self._call(self._journal.shrink, SHRINK_PAGES)
+            more = await self._on_journal_thread(self._journal.shrink, SHRINK_PAGES)
             await asyncio.sleep(SHRINK_PAUSE_SECONDS if more else 0)
         if self._executor is not None and self._forgotten_bytes > TRIM_BYTES:
             self._forgotten_bytes = 0
@@ -434,7 +438,7 @@ class Objects:
 
     async def backup(self, target: Path) -> None:
         await self.flushed()
-        await self._call(self._journal.backup, target)
+        await self._on_journal_thread(self._journal.backup, target)
 
     async def close(self) -> None:
         """Keep what was accepted, then let go."""
@@ -446,4 +450,4 @@ class Objects:
                 await self.flushed()
             except status.StatusError:
                 break
-        await self._call(self._journal.close)
+        await self._on_journal_thread(self._journal.close)

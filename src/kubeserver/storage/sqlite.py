@@ -57,7 +57,7 @@ class StoreError(Exception):
     """The store cannot be used; the message is a sentence for the person who runs it."""
 
 
-class Op(IntEnum):
+class WriteOperation(IntEnum):
     ADDED = 1
     MODIFIED = 2
     DELETED = 3
@@ -71,7 +71,7 @@ class Durability(StrEnum):
     MEMORY = "memory"
 
 
-class Key(NamedTuple):
+class StoreKey(NamedTuple):
     """Where an object lives. `resource` is the plural with its group: `workloads.kueue.x-k8s.io`."""
 
     resource: str
@@ -79,14 +79,14 @@ class Key(NamedTuple):
     name: str
 
 
-class Record(NamedTuple):
+class JournalRecord(NamedTuple):
     """One write: a row of `change`, and what becomes of the row of `object`.
 
     `body` is the object at this revision; of a deletion, its last state under the deletion's own revision.
     """
 
-    key: Key
-    op: Op
+    key: StoreKey
+    op: WriteOperation
     revision: int
     previous_revision: int
     created_revision: int
@@ -96,10 +96,10 @@ class Record(NamedTuple):
     ephemeral: bool = False
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """One object of the present."""
 
-    key: Key
+    key: StoreKey
     uid: str
     revision: int
     created_revision: int
@@ -107,14 +107,14 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedState:
     """What a store held when it was opened."""
 
     revision: int
     compacted: int
     cluster_id: str
-    rows: list[Row]
-    records: list[Record]
+    rows: list[JournalRow]
+    records: list[JournalRecord]
     # The revision with which it went on when a backup was last restored; 0 where none was.
     restored: int = 0
 
@@ -122,7 +122,7 @@ class Loaded:
 class Journal(Protocol):
     """What keeps the writes. The calls come one at a time, and may block."""
 
-    def commit(self, records: Sequence[Record]) -> None:
+    def commit(self, records: Sequence[JournalRecord]) -> None:
         """Keep all of them or, raising, none."""
         ...
 
@@ -134,7 +134,7 @@ class Journal(Protocol):
         """Give at most `pages_max` free pages of each file back to the disk; whether there are more to give back."""
         ...
 
-    def since(self, revision: int) -> list[Record]:
+    def since(self, revision: int) -> list[JournalRecord]:
         """Reopen after a failure: what is kept after `revision`. Raises while writing is still impossible."""
         ...
 
@@ -146,7 +146,7 @@ class Journal(Protocol):
 class MemoryJournal:
     """Keeps nothing: for tests and simulations."""
 
-    def commit(self, records: Sequence[Record]) -> None:
+    def commit(self, records: Sequence[JournalRecord]) -> None:
         return
 
     def compact(self, revision: int, rows_max: int) -> int:
@@ -155,7 +155,7 @@ class MemoryJournal:
     def shrink(self, pages_max: int) -> bool:
         return False
 
-    def since(self, revision: int) -> list[Record]:
+    def since(self, revision: int) -> list[JournalRecord]:
         return []
 
     def backup(self, target: Path) -> None:
@@ -276,13 +276,13 @@ class SqliteJournal:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedState:
         connection = self._connection
-        rows: list[Row] = []
+        rows: list[JournalRow] = []
         for name in _FILES:
             query = f"SELECT gr, ns, name, uid, rev, created_rev, body FROM {name}.object"
             for gr, ns, n, uid, rev, born, body in connection.execute(query):
-                rows.append(Row(Key(gr, ns, n), uid, rev, born, body))
+                rows.append(JournalRow(StoreKey(gr, ns, n), uid, rev, born, body))
         records = self._records(0)
         counted = max(_meta(connection, name, "revision") for name in _FILES)
         seen = max((row.revision for row in rows), default=0)
@@ -294,7 +294,7 @@ class SqliteJournal:
             log.error("the history up to revision %d is dropped: a change in it is no JSON object", compacted)
         rows = self._readable(rows, {(one.key, one.revision): one.body for one in records if _is_object(one.body)})
         records = [record for record in records if record.revision > compacted]
-        return Loaded(
+        return LoadedState(
             revision=revision,
             compacted=compacted,
             cluster_id=connection.execute("SELECT value FROM main.meta WHERE key = 'cluster_id'").fetchone()[0],
@@ -303,13 +303,13 @@ class SqliteJournal:
             restored=(connection.execute("SELECT value FROM main.meta WHERE key = 'restored'").fetchone() or (0,))[0],
         )
 
-    def _readable(self, rows: list[Row], changes: Mapping[tuple[Key, int], bytes]) -> list[Row]:
+    def _readable(self, rows: list[JournalRow], changes: Mapping[tuple[StoreKey, int], bytes]) -> list[JournalRow]:
         """The rows that hold an object; a damaged body is taken from the change that wrote it, if that is still there.
 
         One damaged row must neither keep the others of its kind from being listed nor the server from starting. What
         cannot be recovered is moved into the folder `damaged`, so that its name can be used again.
         """
-        out: list[Row] = []
+        out: list[JournalRow] = []
         for row in rows:
             body = row.body if _is_object(row.body) else changes.get((row.key, row.revision))
             if body is not None:
@@ -318,7 +318,7 @@ class SqliteJournal:
             self._set_aside(row)
         return out
 
-    def _set_aside(self, row: Row) -> None:
+    def _set_aside(self, row: JournalRow) -> None:
         folder = self._directory / "damaged"
         folder.mkdir(mode=0o700, exist_ok=True)
         file = folder / quote(f"{row.key.resource}_{row.key.namespace}_{row.key.name}_{row.revision}", safe="")
@@ -333,21 +333,25 @@ class SqliteJournal:
             "the stored %s %s is no JSON object: it is not served, its bytes are in %s", row.key.resource, place, file
         )
 
-    def _records(self, after: int) -> list[Record]:
-        found: list[Record] = []
+    def _records(self, after: int) -> list[JournalRecord]:
+        found: list[JournalRecord] = []
         for name in _FILES:
             query = (
                 f"SELECT rev, gr, ns, name, uid, op, prev_rev, created_rev, body, at FROM {name}.change "
                 "WHERE rev > ? ORDER BY rev"
             )
             for rev, gr, ns, n, uid, op, previous, born, body, at in self._connection.execute(query, (after,)):
-                found.append(Record(Key(gr, ns, n), Op(op), rev, previous, born, uid, body, at, name == "events"))
+                found.append(
+                    JournalRecord(
+                        StoreKey(gr, ns, n), WriteOperation(op), rev, previous, born, uid, body, at, name == "events"
+                    )
+                )
         found.sort(key=lambda record: record.revision)
         return found
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    def commit(self, records: Sequence[Record]) -> None:
+    def commit(self, records: Sequence[JournalRecord]) -> None:
         """One transaction, in as few statements as there are sorts of change.
 
         Every statement gives up Python's lock and has to win it back from the event loop, which costs milliseconds when
@@ -367,7 +371,7 @@ class SqliteJournal:
                 execute("ROLLBACK")
             raise
 
-    def _write(self, name: str, records: Sequence[Record]) -> None:
+    def _write(self, name: str, records: Sequence[JournalRecord]) -> None:
         self._many(
             f"INSERT INTO {name}.change VALUES {{rows}}",
             [(r.revision, *r.key, r.uid, r.op, r.previous_revision, r.created_revision, r.body, r.at) for r in records],
@@ -376,7 +380,7 @@ class SqliteJournal:
         modified: list[Cells] = []
         deleted: list[Cells] = []
         for before, last in _net(records):
-            if last.op is not Op.DELETED:
+            if last.op is not WriteOperation.DELETED:
                 row = (*last.key, last.uid, last.revision, last.created_revision, last.body)
                 if before:
                     modified.append((*row, before))
@@ -445,7 +449,7 @@ class SqliteJournal:
                 connection.execute(f"PRAGMA {name}.wal_checkpoint(TRUNCATE)").fetchall()
         return more
 
-    def since(self, revision: int) -> list[Record]:
+    def since(self, revision: int) -> list[JournalRecord]:
         with suppress(sqlite3.Error):
             self._connection.close()
         self._connection = self._open("")
@@ -512,10 +516,10 @@ def _meta(connection: sqlite3.Connection, name: str, key: str) -> int:
     return int(connection.execute(f"SELECT value FROM {name}.meta WHERE key = ?", (key,)).fetchone()[0])
 
 
-def _net(records: Sequence[Record]) -> Iterator[tuple[int, Record]]:
+def _net(records: Sequence[JournalRecord]) -> Iterator[tuple[int, JournalRecord]]:
     """What a batch comes to for each key: the revision it had before (0: none), and its last record."""
-    before: dict[Key, int] = {}
-    last: dict[Key, Record] = {}
+    before: dict[StoreKey, int] = {}
+    last: dict[StoreKey, JournalRecord] = {}
     for record in records:
         before.setdefault(record.key, record.previous_revision)
         last[record.key] = record

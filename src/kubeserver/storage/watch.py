@@ -17,9 +17,9 @@ import msgspec
 from kubemachinery import status
 from kubemachinery.http_server import StreamDropped, Write
 from kubeserver.protocol import cooperative
-from kubeserver.storage.entries import Change, Entry
+from kubeserver.storage.entries import ObjectEntry, StoreChange
 from kubeserver.storage.objects import Objects
-from kubeserver.storage.sqlite import Op
+from kubeserver.storage.sqlite import WriteOperation
 
 BOOKMARK_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 10.0
@@ -32,7 +32,7 @@ LAST_BOOKMARK_SECONDS: Final = 2.0
 PROMPT_WATCHES: Final = 50
 PACE_SECONDS: Final = 0.001
 
-Match = Callable[[Entry], bool]
+Match = Callable[[ObjectEntry], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Watch:
     namespace: str
     match: Match | None
     after: int | None
-    present: Callable[[Entry], bytes]
+    present: Callable[[ObjectEntry], bytes]
     bookmark: Callable[[int, bool], bytes]
     bookmarks: bool = False
     end_initial: bool = False
@@ -57,7 +57,7 @@ class Watch:
     remote: bool = False
 
 
-class Stopped(Exception):
+class WatchStopped(Exception):
     """The watched kind is gone or has changed, or the server ends."""
 
 
@@ -81,7 +81,7 @@ class WatchStream:
     def _stopped(self) -> bool:
         return self._stopping.is_set()
 
-    def _notice(self, change: Change) -> None:
+    def _notice(self, change: StoreChange) -> None:
         if not self._is_pacing:
             self._wake.set()
 
@@ -92,7 +92,7 @@ class WatchStream:
             await self._run(_patient(write))
         except status.StatusError as error:
             await write(_line(b"ERROR", error.encode()))
-        except Stopped:
+        except WatchStopped:
             return
         finally:
             listeners.pop(self._notice, None)
@@ -162,22 +162,22 @@ class WatchStream:
         revision = self._told if self._told else self._objects.revision
         await write(_line(b"BOOKMARK", self._watch.bookmark(revision, ends_initial)))
 
-    def _events(self, changes: list[Change]) -> Iterator[tuple[bytes, bytes] | None]:
+    def _events(self, changes: list[StoreChange]) -> Iterator[tuple[bytes, bytes] | None]:
         watch = self._watch
         for change in changes:
             if not watch.namespace or change.entry.key.namespace == watch.namespace:
                 yield self._event(change)
 
-    def _event(self, change: Change) -> tuple[bytes, bytes] | None:
+    def _event(self, change: StoreChange) -> tuple[bytes, bytes] | None:
         """What a change means to this client: an object may come into its view, or leave it."""
         watch, entry = self._watch, change.entry
         if watch.match is None:
             return _TYPES[change.op], watch.present(entry)
         is_match = watch.match(entry)
         match change.op:
-            case Op.ADDED:
+            case WriteOperation.ADDED:
                 return (b"ADDED", watch.present(entry)) if is_match else None
-            case Op.DELETED:
+            case WriteOperation.DELETED:
                 return (b"DELETED", watch.present(entry)) if is_match else None
         if change.previous is None:
             raise status.expired(f"the state before revision {change.revision} is no longer known")
@@ -206,7 +206,7 @@ class WatchStream:
                 await asyncio.sleep(0)
                 since = loop.time()
                 if self._stopped:
-                    raise Stopped
+                    raise WatchStopped
         if chunk:
             await write(b"".join(chunk))
 
@@ -220,7 +220,11 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
         pass
 
 
-_TYPES: Final = {Op.ADDED: b"ADDED", Op.MODIFIED: b"MODIFIED", Op.DELETED: b"DELETED"}
+_TYPES: Final = {
+    WriteOperation.ADDED: b"ADDED",
+    WriteOperation.MODIFIED: b"MODIFIED",
+    WriteOperation.DELETED: b"DELETED",
+}
 
 
 def too_old(revision: int, compacted: int) -> status.StatusError:
@@ -244,8 +248,8 @@ def _patient(write: Write) -> Write:
     return patient
 
 
-def _at_revision(entry: Entry, revision: int) -> Entry:
+def _at_revision(entry: ObjectEntry, revision: int) -> ObjectEntry:
     """The object under another revision: what a client sees last of an object that left its view."""
     tree: dict[str, Any] = msgspec.json.decode(entry.body)
     tree["metadata"]["resourceVersion"] = str(revision)
-    return Entry(entry.key, entry.uid, revision, entry.created_revision, msgspec.json.encode(tree))
+    return ObjectEntry(entry.key, entry.uid, revision, entry.created_revision, msgspec.json.encode(tree))

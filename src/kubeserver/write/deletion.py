@@ -11,7 +11,7 @@ from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.meta import Nanoseconds
 from kubeserver.registry import metadata, namespaces
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.registry.write_context import Call
+from kubeserver.registry.write_context import WriteContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class DeleteOptions:
         return others
 
 
-def begin(call: Call, wanted: DeleteOptions, tree: Tree, now: Nanoseconds) -> None:
+def begin(context: WriteContext, wanted: DeleteOptions, tree: Tree, now: Nanoseconds) -> None:
     """Mark an object as going, or going sooner than it was."""
-    resource, details = call.resource, tree["metadata"]
+    resource, details = context.resource, tree["metadata"]
     finalizers = wanted.finalizers(details.get("finalizers") or [])
     already = bool(details.get("deletionTimestamp"))
     grace = _grace_seconds(resource, tree, wanted.grace_seconds)
@@ -82,7 +82,7 @@ def begin(call: Call, wanted: DeleteOptions, tree: Tree, now: Nanoseconds) -> No
         details["finalizers"] = finalizers
     else:
         details.pop("finalizers", None)
-    namespaces.begin_deletion(call.key, tree)
+    namespaces.begin_deletion(context.key, tree)
     if not already and resource.generation:
         details["generation"] = details.get("generation", 1) + 1
 

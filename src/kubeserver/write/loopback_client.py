@@ -10,8 +10,8 @@ from kubemachinery import status
 from kubeserver.protocol import authentication
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Tree
-from kubeserver.registry.write_context import Call
-from kubeserver.storage.sqlite import Key
+from kubeserver.registry.write_context import WriteContext
+from kubeserver.storage.sqlite import StoreKey
 from kubeserver.write.rest import Rest
 
 # So many at once, so that their writes share commits.
@@ -19,7 +19,7 @@ TOGETHER: Final = 64
 _MANAGER: Final = "embedded-collector"
 
 
-class Hands:
+class LoopbackClient:
     """Writes as the server itself."""
 
     def __init__(self, registry: Registry, rest: Rest) -> None:
@@ -27,32 +27,32 @@ class Hands:
         self._rest = rest
 
     async def create(self, resource: str, namespace: str, tree: Tree) -> None:
-        await self._rest.create(self._call(Key(resource, namespace, "")), tree)
+        await self._rest.create(self._context(StoreKey(resource, namespace, "")), tree)
 
-    async def change(self, key: Key, change: Callable[[Tree], None], subresource: str = "") -> None:
-        await self._rest.change(self._call(key, subresource), change)
+    async def change(self, key: StoreKey, change: Callable[[Tree], None], subresource: str = "") -> None:
+        await self._rest.change(self._context(key, subresource), change)
 
-    async def delete(self, key: Key, options: Tree) -> None:
-        await self._rest.delete(self._call(key), options)
+    async def delete(self, key: StoreKey, options: Tree) -> None:
+        await self._rest.delete(self._context(key), options)
 
-    async def delete_all(self, keys: Iterable[Key]) -> None:
+    async def delete_all(self, keys: Iterable[StoreKey]) -> None:
         """Begin the deletion of all of these. What is gone already is no mistake."""
         going = list(keys)
         for start in range(0, len(going), TOGETHER):
             await asyncio.gather(*(self._delete_quietly(key) for key in going[start : start + TOGETHER]))
 
-    async def _delete_quietly(self, key: Key) -> None:
+    async def _delete_quietly(self, key: StoreKey) -> None:
         try:
             await self.delete(key, {"propagationPolicy": "Background"})
         except status.StatusError as error:
             if error.code != 404:
                 raise
 
-    def _call(self, key: Key, subresource: str = "") -> Call:
+    def _context(self, key: StoreKey, subresource: str = "") -> WriteContext:
         resource = self._registry.stored_as(key.resource)
         if resource is None:
             raise status.not_found("", key.resource, key.name)
-        return Call(
+        return WriteContext(
             resource=resource,
             user=authentication.SYSTEM,
             namespace=key.namespace,

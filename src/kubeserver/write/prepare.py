@@ -9,12 +9,12 @@ from kubemachinery import status
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubeserver.registry import metadata
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.registry.write_context import Call
+from kubeserver.registry.write_context import WriteContext
 
 
-def received(call: Call, sent: Any, old: Tree | None = None) -> Tree:
+def received(context: WriteContext, sent: Any, old: Tree | None = None) -> Tree:
     """The object in a body. `old` is the one that it is to succeed."""
-    resource, rules = call.resource, call.resource.rules
+    resource, rules = context.resource, context.resource.rules
     if not isinstance(sent, dict):
         raise status.bad_request("the body is not an object")
     check_kind(resource, sent)
@@ -23,12 +23,12 @@ def received(call: Call, sent: Any, old: Tree | None = None) -> Tree:
     if malformed := rules.malformed(tree):
         raise status.bad_request(f"{_title(resource)}: {malformed}")
     # A built-in kind is also read into its own spelling by pruning; a custom one has nothing else to gain from it.
-    if check_unknown(call, tree, old) or not resource.custom:
+    if check_unknown(context, tree, old) or not resource.custom:
         tree = rules.prune(tree)
     tree["metadata"] = details
     tree = rules.default(tree, old)
     metadata.prune(tree["metadata"])
-    place(call, tree["metadata"])
+    place(context, tree["metadata"])
     return tree
 
 
@@ -48,53 +48,53 @@ def check_kind(resource: Resource, tree: Tree, *, must_say: bool = False) -> Non
     tree["apiVersion"], tree["kind"] = resource.api_version, resource.kind
 
 
-def check_unknown(call: Call, tree: Tree, old: Tree | None = None) -> bool:
+def check_unknown(context: WriteContext, tree: Tree, old: Tree | None = None) -> bool:
     """Whether there is anything to prune: refused, warned of or ignored, as the client wants it."""
-    if call.validation == "Ignore":
+    if context.validation == "Ignore":
         return True
-    found = [f'unknown field "{path}"' for path in call.resource.rules.unknown(tree, old)]
+    found = [f'unknown field "{path}"' for path in context.resource.rules.unknown(tree, old)]
     found += [f'unknown field "{path}"' for path in metadata.unknown(tree["metadata"])]
-    found += call.oddities
+    found += context.oddities
     found = list(dict.fromkeys(found))
-    if found and call.validation == "Strict":
+    if found and context.validation == "Strict":
         told = f"strict decoding error: {', '.join(found)}"
-        if call.patches:
+        if context.patches:
             raise status.invalid("", "", "", [FieldError("patch", ErrorType.INVALID, told)])
-        raise status.bad_request(f"{_title(call.resource)}: {told}")
-    call.warnings.extend(found)
+        raise status.bad_request(f"{_title(context.resource)}: {told}")
+    context.warnings.extend(found)
     return bool(found)
 
 
-def place(call: Call, details: Tree) -> None:
+def place(context: WriteContext, details: Tree) -> None:
     """The metadata and the path must agree on where the object goes; what they do not say, the path says."""
     given = details.get("namespace") or ""
-    if call.resource.namespaced:
-        if given and given != call.namespace:
+    if context.resource.namespaced:
+        if given and given != context.namespace:
             raise status.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
-        if not call.namespace:
+        if not context.namespace:
             raise status.bad_request("an object of this kind needs a namespace in its path")
-        details["namespace"] = call.namespace
+        details["namespace"] = context.namespace
     else:
         # Charts and generators write one everywhere; of an object of the whole cluster it says nothing.
         details.pop("namespace", None)
-    if call.name:
-        if details.get("name", call.name) != call.name:
+    if context.name:
+        if details.get("name", context.name) != context.name:
             raise status.bad_request(
-                f"the name of the object ({details['name']}) does not match the name on the URL ({call.name})"
+                f"the name of the object ({details['name']}) does not match the name on the URL ({context.name})"
             )
-        details["name"] = call.name
+        details["name"] = context.name
 
 
-def validate(call: Call, new: Tree, old: Tree | None) -> None:
+def validate(context: WriteContext, new: Tree, old: Tree | None) -> None:
     """Refuse what its kind does not allow, and warn of what is allowed and cannot be meant."""
-    errors = list(metadata.check(call.resource, new["metadata"], old["metadata"] if old else None))
-    errors += call.resource.rules.validate(new, old, call.subresource)
+    errors = list(metadata.check(context.resource, new["metadata"], old["metadata"] if old else None))
+    errors += context.resource.rules.validate(new, old, context.subresource)
     if errors:
-        raise call.invalid(errors)
-    if call.subresource != "status":
-        call.warnings.extend(call.resource.rules.warn(new, old))
+        raise context.invalid(errors)
+    if context.subresource != "status":
+        context.warnings.extend(context.resource.rules.warn(new, old))
 
 
 def _title(resource: Resource) -> str:

@@ -23,16 +23,16 @@ from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.serving.negotiation import Representation
 from kubeserver import apply
 from kubeserver.admission import chain
-from kubeserver.admission.chain import Admission
+from kubeserver.admission.chain import AdmissionChain
 from kubeserver.protocol import bodies
 from kubeserver.protocol.cooperative import LONG_BYTES, Workers
 from kubeserver.registry import metadata, namespaces, patching, representations, scale
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree
-from kubeserver.registry.write_context import Call, Outcome
-from kubeserver.storage.entries import Entry
+from kubeserver.registry.write_context import WriteContext, WriteResult
+from kubeserver.storage.entries import ObjectEntry
 from kubeserver.storage.objects import Objects
-from kubeserver.storage.sqlite import Key, Op
+from kubeserver.storage.sqlite import StoreKey, WriteOperation
 from kubeserver.write import comparison, deletion, prepare
 from kubeserver.write.deletion import DeleteOptions
 
@@ -52,7 +52,7 @@ class Rest:
         self,
         objects: Objects,
         registry: Registry,
-        hooks: Admission,
+        hooks: AdmissionChain,
         clock: Clock,
         rng: random.Random,
         workers: Workers | None = None,
@@ -66,76 +66,76 @@ class Rest:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Entry:
-        entry = self._objects.get(Key(resource.group_resource, namespace, name))
+    def get(self, resource: Resource, namespace: str, name: str) -> ObjectEntry:
+        entry = self._objects.get(StoreKey(resource.group_resource, namespace, name))
         if entry is None:
             raise status.not_found(resource.group, resource.plural, name)
         return entry
 
-    def tree(self, resource: Resource, entry: Entry) -> Tree:
+    def tree(self, resource: Resource, entry: ObjectEntry) -> Tree:
         """A fresh tree of an entry, in the version of `resource`. The caller may change it."""
         return representations.Presenter(self._registry, self._clock, resource, Representation()).tree(entry)
 
     # --- Create -------------------------------------------------------------------------------------------------------
 
-    async def create(self, call: Call, sent: Tree) -> Outcome:
+    async def create(self, context: WriteContext, sent: Tree) -> WriteResult:
         now = self._now()
 
         def received() -> Tree:
-            tree = prepare.received(call, sent)
-            target = self._registry.target(call.resource, "")
-            _own(tree, apply.track_update(None, tree, manager=call.manager, target=target, now=now))
+            tree = prepare.received(context, sent)
+            target = self._registry.target(context.resource, "")
+            _own(tree, apply.track_update(None, tree, manager=context.manager, target=target, now=now))
             return tree
 
-        return await self._create(call, await self._work(call, received))
+        return await self._create(context, await self._work(context, received))
 
-    async def _work(self, call: Call, function: Callable[[], T], live: Entry | None = None) -> T:
+    async def _work(self, context: WriteContext, function: Callable[[], T], live: ObjectEntry | None = None) -> T:
         """The result of work on an object that no other task has; long work is done in a thread.
 
         Other writes may come in between, so the caller compares `live` with the newest object afterwards.
         """
-        is_long = call.is_long or call.resource.costly or (live is not None and len(live.body) > LONG_BYTES)
-        return await self._workers.run(call.user.name, function, is_long=is_long)
+        is_long = context.is_long or context.resource.costly or (live is not None and len(live.body) > LONG_BYTES)
+        return await self._workers.run(context.user.name, function, is_long=is_long)
 
-    async def _create(self, call: Call, tree: Tree) -> Outcome:
+    async def _create(self, context: WriteContext, tree: Tree) -> WriteResult:
         """From a tree with its owners to a stored object."""
-        resource, rules = call.resource, call.resource.rules
+        resource, rules = context.resource, context.resource.rules
         if tree["metadata"].get("resourceVersion"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
-        self._check_namespace(call)
+        self._check_namespace(context)
         before = self._objects.next_revision
-        tree = await self._admission.mutated(call, chain.CREATE, tree, None)
+        tree = await self._admission.mutated(context, chain.CREATE, tree, None)
         details = tree["metadata"]
         metadata.begin(details, self._uid(), self._now(), generation=resource.generation)
-        await self._name(call, details)
+        await self._name(context, details)
         if resource.has_status and resource.custom:
             tree.pop("status", None)
         rules.on_create(tree)
-        await self._work(call, lambda: prepare.validate(call, tree, None))
-        await self._admission.validated(call, chain.CREATE, tree, None)
+        await self._work(context, lambda: prepare.validate(context, tree, None))
+        await self._admission.validated(context, chain.CREATE, tree, None)
         if self._objects.next_revision != before:
             # Somebody was faster while a webhook was asked: look once more.
-            self._check_namespace(call)
-            await self._refuse_taken(call)
-        return await self._store(call, Op.ADDED, tree, code=201)
+            self._check_namespace(context)
+            await self._refuse_taken(context)
+        return await self._store(context, WriteOperation.ADDED, tree, code=201)
 
-    async def _name(self, call: Call, details: Tree) -> None:
+    async def _name(self, context: WriteContext, details: Tree) -> None:
         """The name that was given, or one that is free."""
-        resource, base = call.resource, details.get("generateName") or ""
+        resource, base = context.resource, details.get("generateName") or ""
         if details.get("name") or not base:
-            call.name = details.get("name", "")
-            await self._refuse_taken(call)
+            context.name = details.get("name", "")
+            await self._refuse_taken(context)
             return
         for _ in range(NAME_ATTEMPTS):
-            call.name = details["name"] = metadata.generate_name(base, self._chance)
-            if self._objects.latest(call.key) is None:
+            context.name = details["name"] = metadata.generate_name(base, self._chance)
+            if self._objects.latest(context.key) is None:
                 return
-        raise status.generated_name_taken(resource.group, resource.plural, call.name)
+        raise status.generated_name_taken(resource.group, resource.plural, context.name)
 
-    async def _refuse_taken(self, call: Call) -> None:
-        if self._objects.latest(call.key) is not None:
-            await self._objects.settled(call.key)
-            raise status.already_exists(call.resource.group, call.resource.plural, call.name)
+    async def _refuse_taken(self, context: WriteContext) -> None:
+        if self._objects.latest(context.key) is not None:
+            await self._objects.settled(context.key)
+            raise status.already_exists(context.resource.group, context.resource.plural, context.name)
 
     def _now(self) -> str:
         """The time as objects have it. Cut to the second here, so that the text is made once a second."""
@@ -144,92 +144,92 @@ class Rest:
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
 
-    def _check_namespace(self, call: Call) -> None:
-        if call.resource.namespaced:
-            namespaces.check_open(self._objects.latest(namespaces.key(call.namespace)), call)
+    def _check_namespace(self, context: WriteContext) -> None:
+        if context.resource.namespaced:
+            namespaces.check_open(self._objects.latest(namespaces.key(context.namespace)), context)
 
     # --- Update -------------------------------------------------------------------------------------------------------
 
-    async def update(self, call: Call, sent: Tree) -> Outcome:
-        if self._objects.latest(call.key) is None:
-            if call.resource.create_on_update and not call.subresource:
-                return await self.create(call, sent)
+    async def update(self, context: WriteContext, sent: Tree) -> WriteResult:
+        if self._objects.latest(context.key) is None:
+            if context.resource.create_on_update and not context.subresource:
+                return await self.create(context, sent)
             # What is wrong with the body is told before that there is nothing to put it in the place of.
-            _replacement(call, sent)
-            raise call.not_found()
+            _replacement(context, sent)
+            raise context.not_found()
 
         def change(old: Tree) -> Tree:
-            tree = _replacement(call, comparison.sharing(sent, old), old)
-            if not tree["metadata"].get("resourceVersion") and not call.resource.unconditional_update:
+            tree = _replacement(context, comparison.sharing(sent, old), old)
+            if not tree["metadata"].get("resourceVersion") and not context.resource.unconditional_update:
                 why = "must be specified for an update"
-                raise call.invalid([FieldError("metadata.resourceVersion", ErrorType.INVALID, why, 0)])
+                raise context.invalid([FieldError("metadata.resourceVersion", ErrorType.INVALID, why, 0)])
             return tree
 
-        return await self._update(call, change)
+        return await self._update(context, change)
 
     async def _update(
-        self, call: Call, change: Callable[[Tree], Tree], *, owned: bool = False, in_place: bool = False
-    ) -> Outcome:
+        self, context: WriteContext, change: Callable[[Tree], Tree], *, owned: bool = False, in_place: bool = False
+    ) -> WriteResult:
         """Replace an object by what `change` makes of it.
 
         `owned`: the change says who owns what (apply). `in_place`: it changes the tree that it is given.
         """
-        resource = call.resource
+        resource = context.resource
         for _ in range(RACE_ATTEMPTS):
-            live = self._objects.latest(call.key)
+            live = self._objects.latest(context.key)
             if live is None:
-                raise call.not_found()
+                raise context.not_found()
             old = self.tree(resource, live)
             # A successor shares with its origin what it leaves alone, and what is shared need not be looked at again.
             # That holds where nobody changes the successor in place: hooks may.
-            by_hooks = self._admission.may_change(resource, chain.UPDATE, call.subresource)
-            shared = self._is_settled(call) and not in_place and not by_hooks
-            new = await self._changed(call, change, live, old, shared=shared)
-            await self._check_preconditions(call, live, new["metadata"])
-            new = await self._work(call, partial(self._separated, call, new, old, owned=owned), live)
-            outcome = await self._replace(call, live, new, old)
+            by_hooks = self._admission.may_change(resource, chain.UPDATE, context.subresource)
+            shared = self._is_settled(context) and not in_place and not by_hooks
+            new = await self._changed(context, change, live, old, shared=shared)
+            await self._check_preconditions(context, live, new["metadata"])
+            new = await self._work(context, partial(self._separated, context, new, old, owned=owned), live)
+            outcome = await self._replace(context, live, new, old)
             if outcome is not None:
                 return outcome
-        raise call.modified()
+        raise context.modified()
 
     async def _changed(
-        self, call: Call, change: Callable[[Tree], Tree], live: Entry, old: Tree, *, shared: bool
+        self, context: WriteContext, change: Callable[[Tree], Tree], live: ObjectEntry, old: Tree, *, shared: bool
     ) -> Tree:
-        return await self._work(call, lambda: change(old if shared else self.tree(call.resource, live)), live)
+        return await self._work(context, lambda: change(old if shared else self.tree(context.resource, live)), live)
 
-    def _is_settled(self, call: Call) -> bool:
+    def _is_settled(self, context: WriteContext) -> bool:
         """Whether the newest object was written under the schema of today, and has passed all that is asked now.
 
         Never of a built-in kind: their rules change with the program, and change objects in place.
         """
-        live = self._objects.latest(call.key)
-        return call.resource.custom and live is not None and live.revision >= call.resource.schema_revision
+        live = self._objects.latest(context.key)
+        return context.resource.custom and live is not None and live.revision >= context.resource.schema_revision
 
-    async def _check_preconditions(self, call: Call, live: Entry, details: Tree) -> None:
+    async def _check_preconditions(self, context: WriteContext, live: ObjectEntry, details: Tree) -> None:
         revision, uid = details.get("resourceVersion"), details.get("uid")
         if uid and uid != live.uid:
-            await self._objects.settled(call.key)
-            raise call.conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live.uid}")
+            await self._objects.settled(context.key)
+            raise context.conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live.uid}")
         if revision and revision != str(live.revision):
-            await self._objects.settled(call.key)
-            raise call.modified()
+            await self._objects.settled(context.key)
+            raise context.modified()
 
-    def _separated(self, call: Call, new: Tree, old: Tree, *, owned: bool) -> Tree:
+    def _separated(self, context: WriteContext, new: Tree, old: Tree, *, owned: bool) -> Tree:
         """What this door lets through, with the owners of all fields."""
-        resource, rules = call.resource, call.resource.rules
+        resource, rules = context.resource, context.resource.rules
         if owned:
             owners = new["metadata"].get("managedFields") or []
         else:
             owners = apply.track_update(
                 old,
                 new,
-                manager=call.manager,
-                target=self._registry.target(resource, call.subresource),
+                manager=context.manager,
+                target=self._registry.target(resource, context.subresource),
                 now=self._now(),
-                settled=self._is_settled(call),
+                settled=self._is_settled(context),
             )
         metadata.carry_over(new["metadata"], old["metadata"])
-        match call.subresource:
+        match context.subresource:
             case "status":
                 kept = old["metadata"] if resource.custom else new["metadata"]
                 new = {**old, "metadata": dict(kept), "status": new.get("status")}
@@ -250,24 +250,24 @@ class Rest:
         _own(new, owners)
         return new
 
-    async def _replace(self, call: Call, live: Entry, new: Tree, old: Tree) -> Outcome | None:
+    async def _replace(self, context: WriteContext, live: ObjectEntry, new: Tree, old: Tree) -> WriteResult | None:
         """Store the successor of `live`; None where somebody else stored one meanwhile."""
-        resource = call.resource
-        new = await self._admission.mutated(call, chain.UPDATE, new, old)
+        resource = context.resource
+        new = await self._admission.mutated(context, chain.UPDATE, new, old)
         if resource.generation:
-            changed = not resource.still and comparison.spec_changed(resource, new, old, call.subresource)
+            changed = not resource.still and comparison.spec_changed(resource, new, old, context.subresource)
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + (1 if changed else 0)
-        validated = partial(prepare.validate, call, new, old)
-        await self._work(call, validated, live)
-        await self._admission.validated(call, chain.UPDATE, new, old)
-        if self._objects.latest(call.key) is not live:
+        validated = partial(prepare.validate, context, new, old)
+        await self._work(context, validated, live)
+        await self._admission.validated(context, chain.UPDATE, new, old)
+        if self._objects.latest(context.key) is not live:
             return None
         if deletion.is_over(new):
-            await self._remove(call, live, new)
-            return Outcome(tree=new)
-        return await self._succeed(call, live, new, old)
+            await self._remove(context, live, new)
+            return WriteResult(tree=new)
+        return await self._succeed(context, live, new, old)
 
-    async def change(self, call: Call, alter: Callable[[Tree], None]) -> Outcome:
+    async def change(self, context: WriteContext, alter: Callable[[Tree], None]) -> WriteResult:
         """Change the newest object in place; for the server's own controllers."""
 
         def change(old: Tree) -> Tree:
@@ -275,74 +275,76 @@ class Rest:
             metadata.prune(old["metadata"])
             return old
 
-        return await self._update(call, change, in_place=True)
+        return await self._update(context, change, in_place=True)
 
-    async def rescale(self, call: Call, change: Callable[[Tree], Any]) -> Outcome:
+    async def rescale(self, context: WriteContext, change: Callable[[Tree], Any]) -> WriteResult:
         """Write the Scale that `change` makes of the one that the newest object shows."""
-        where = call.resource.scaling
+        where = context.resource.scaling
         assert where is not None, "the resource has no scale"
 
         def rescaled(old: Tree) -> Tree:
             wanted = scale.read(change(scale.shown(where, old)))
-            prepare.place(call, metadata.read(wanted))
-            if not call.resource.custom:
-                scale.refuse_negative(wanted, call.name)
+            prepare.place(context, metadata.read(wanted))
+            if not context.resource.custom:
+                scale.refuse_negative(wanted, context.name)
             return scale.rescaled(where, old, wanted)
 
-        return await self._update(call, rescaled)
+        return await self._update(context, rescaled)
 
-    async def patch_scale(self, call: Call, kind: str, patch: Any) -> Outcome:
-        shown_as = scale.kind(call.resource)
-        return await self.rescale(call, lambda shown: patching.patched(call, kind, shown, patch, shown_as=shown_as))
+    async def patch_scale(self, context: WriteContext, kind: str, patch: Any) -> WriteResult:
+        shown_as = scale.kind(context.resource)
+        return await self.rescale(
+            context, lambda shown: patching.patched(context, kind, shown, patch, shown_as=shown_as)
+        )
 
     # --- Patch --------------------------------------------------------------------------------------------------------
 
-    async def patch(self, call: Call, kind: str, patch: Any) -> Outcome:
+    async def patch(self, context: WriteContext, kind: str, patch: Any) -> WriteResult:
         """Apply a JSON patch, a merge patch or a strategic merge patch to the newest object."""
 
         def change(old: Tree) -> Tree:
-            new = patching.patched(call, kind, old, patch)
+            new = patching.patched(context, kind, old, patch)
             if not isinstance(new, dict):
                 raise status.bad_request("the patch leaves no object behind")
-            return prepare.received(call, new, old)
+            return prepare.received(context, new, old)
 
-        return await self._update(call, change)
+        return await self._update(context, change)
 
-    async def apply(self, call: Call, configuration: Tree) -> Outcome:
+    async def apply(self, context: WriteContext, configuration: Tree) -> WriteResult:
         """Server-side apply: create, or merge what this manager wants into what there is."""
-        prepare.check_kind(call.resource, configuration, must_say=True)
+        prepare.check_kind(context.resource, configuration, must_say=True)
         details = metadata.read(configuration)
-        prepare.place(call, details)
-        await self._work(call, lambda: prepare.check_unknown(call, configuration))
+        prepare.place(context, details)
+        await self._work(context, lambda: prepare.check_unknown(context, configuration))
         now = self._now()
-        if self._objects.latest(call.key) is not None:
-            return await self._update(call, lambda old: self._merged(call, configuration, old, now), owned=True)
-        if call.subresource:
-            raise call.not_found()
+        if self._objects.latest(context.key) is not None:
+            return await self._update(context, lambda old: self._merged(context, configuration, old, now), owned=True)
+        if context.subresource:
+            raise context.not_found()
         if details.get("resourceVersion") or details.get("uid"):
-            raise call.conflict(
+            raise context.conflict(
                 "uid mismatch: the provided object specified a uid or a revision, and no existing object was found"
             )
-        tree = await self._work(call, lambda: self._merged(call, configuration, None, now))
-        prepare.place(call, tree["metadata"])
-        return await self._create(call, tree)
+        tree = await self._work(context, lambda: self._merged(context, configuration, None, now))
+        prepare.place(context, tree["metadata"])
+        return await self._create(context, tree)
 
-    def _merged(self, call: Call, configuration: Tree, old: Tree | None, now: str) -> Tree:
+    def _merged(self, context: WriteContext, configuration: Tree, old: Tree | None, now: str) -> Tree:
         """What becomes of an object, or of none, when a configuration is applied to it."""
-        resource, rules = call.resource, call.resource.rules
+        resource, rules = context.resource, context.resource.rules
         outcome = apply.apply(
             old,
             configuration,
-            manager=call.manager,
-            force=call.force,
-            target=self._registry.target(resource, call.subresource),
+            manager=context.manager,
+            force=context.force,
+            target=self._registry.target(resource, context.subresource),
             now=now,
-            settled=self._is_settled(call),
+            settled=self._is_settled(context),
         )
         match outcome:
-            case apply.Conflicts():
+            case apply.ApplyConflicts():
                 raise status.apply_conflict(outcome.message, outcome.causes)
-            case apply.Refused(message):
+            case apply.ApplyRefused(message):
                 raise status.bad_request(message)
             case apply.Applied(tree):
                 tree = dict(tree)
@@ -355,60 +357,62 @@ class Rest:
 
     # --- Delete -------------------------------------------------------------------------------------------------------
 
-    async def delete(self, call: Call, options: Mapping[str, Any] | None = None) -> Outcome:
+    async def delete(self, context: WriteContext, options: Mapping[str, Any] | None = None) -> WriteResult:
         wanted = DeleteOptions.read(options or {})
-        resource = call.resource
+        resource = context.resource
         for _ in range(RACE_ATTEMPTS):
-            live = self._objects.latest(call.key)
+            live = self._objects.latest(context.key)
             if live is None:
-                raise call.not_found()
+                raise context.not_found()
             old, new = self.tree(resource, live), self.tree(resource, live)
-            await self._check_preconditions(call, live, wanted.preconditions)
-            namespaces.refuse_protected(call.key)
-            await self._admission.validated(call, chain.DELETE, None, old)
-            if self._objects.latest(call.key) is not live:
+            await self._check_preconditions(context, live, wanted.preconditions)
+            namespaces.refuse_protected(context.key)
+            await self._admission.validated(context, chain.DELETE, None, old)
+            if self._objects.latest(context.key) is not live:
                 continue
-            return await self._delete(call, wanted, live, new, old)
-        raise call.modified()
+            return await self._delete(context, wanted, live, new, old)
+        raise context.modified()
 
-    async def _delete(self, call: Call, wanted: DeleteOptions, live: Entry, new: Tree, old: Tree) -> Outcome:
-        resource = call.resource
-        deletion.begin(call, wanted, new, self._clock.now())
+    async def _delete(
+        self, context: WriteContext, wanted: DeleteOptions, live: ObjectEntry, new: Tree, old: Tree
+    ) -> WriteResult:
+        resource = context.resource
+        deletion.begin(context, wanted, new, self._clock.now())
         if deletion.is_over(new):
             # Of a kind that winds up, even an end without delay is marked; others go as they were.
             last = new if resource.grace_seconds is not None else old
-            gone = await self._remove(call, live, last)
-            return Outcome(tree=last) if resource.group_resource in _SHOWN_WHEN_DELETED else gone
-        return await self._succeed(call, live, new, old)
+            gone = await self._remove(context, live, last)
+            return WriteResult(tree=last) if resource.group_resource in _SHOWN_WHEN_DELETED else gone
+        return await self._succeed(context, live, new, old)
 
-    async def _remove(self, call: Call, live: Entry, last: Tree) -> Outcome:
+    async def _remove(self, context: WriteContext, live: ObjectEntry, last: Tree) -> WriteResult:
         """Take the object away; its last state goes to the watchers under the deletion's own revision."""
-        resource = call.resource
-        details = {"name": call.name, "group": resource.group, "kind": resource.plural, "uid": live.uid}
-        outcome = Outcome(tree=status.success({key: value for key, value in details.items() if value}))
-        if call.dry_run:
+        resource = context.resource
+        details = {"name": context.name, "group": resource.group, "kind": resource.plural, "uid": live.uid}
+        outcome = WriteResult(tree=status.success({key: value for key, value in details.items() if value}))
+        if context.dry_run:
             return outcome
-        await self._store(call, Op.DELETED, last)
+        await self._store(context, WriteOperation.DELETED, last)
         return outcome
 
     # --- Storing ------------------------------------------------------------------------------------------------------
 
-    async def _succeed(self, call: Call, live: Entry, new: Tree, old: Tree) -> Outcome:
+    async def _succeed(self, context: WriteContext, live: ObjectEntry, new: Tree, old: Tree) -> WriteResult:
         """Store the successor of `live`, unless it says the same."""
         if comparison.same(new, old):
-            await self._objects.settled(call.key)
-            return Outcome(entry=live)
-        return await self._store(call, Op.MODIFIED, new)
+            await self._objects.settled(context.key)
+            return WriteResult(entry=live)
+        return await self._store(context, WriteOperation.MODIFIED, new)
 
-    async def _store(self, call: Call, op: Op, tree: Tree, *, code: int = 200) -> Outcome:
+    async def _store(self, context: WriteContext, op: WriteOperation, tree: Tree, *, code: int = 200) -> WriteResult:
         """Give the object its revision and have it kept."""
-        resource = call.resource
-        if call.dry_run:
+        resource = context.resource
+        if context.dry_run:
             # What is not stored has no revision; what would have been changed still has its own.
             tree["metadata"].pop("resourceVersion", None)
-            if (live := self._objects.latest(call.key)) is not None:
+            if (live := self._objects.latest(context.key)) is not None:
                 tree["metadata"]["resourceVersion"] = str(live.revision)
-            return Outcome(code=code, tree=tree)
+            return WriteResult(code=code, tree=tree)
         uid = tree["metadata"]["uid"]
         stored = self._registry.stored_as(resource.group_resource) or resource
         if stored.api_version != resource.api_version:
@@ -417,15 +421,15 @@ class Rest:
         tree["metadata"]["resourceVersion"] = str(self._objects.next_revision)
         body = representations.encode(stored, tree)
         bodies.check_size(body)
-        entry, kept = self._objects.write(op, call.key, uid, body, ephemeral=resource.ephemeral)
+        entry, kept = self._objects.write(op, context.key, uid, body, ephemeral=resource.ephemeral)
         # Shielded: the future is shared with others, and the write goes on whether or not this client waits.
         await asyncio.shield(kept)
-        return Outcome(code=code, entry=entry)
+        return WriteResult(code=code, entry=entry)
 
 
-def _replacement(call: Call, sent: Tree, old: Tree | None = None) -> Tree:
+def _replacement(context: WriteContext, sent: Tree, old: Tree | None = None) -> Tree:
     """The object that is to take the place of another."""
-    tree = prepare.received(call, sent, old)
+    tree = prepare.received(context, sent, old)
     revision = tree["metadata"].get("resourceVersion") or ""
     if revision and not revision.isdecimal():
         raise status.bad_request(f"resourceVersion {revision!r} is not a revision")

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from kubemachinery import unstructured
 from kubemachinery.kinds import Kind, Scope
 from kubemachinery.unstructured import Tree
-from kubeserver.admission.chain import ACCEPTED, Hook, Review, Verdict, refused_by
-from kubeserver.assembly import Find
+from kubeserver.admission.chain import ACCEPTED, AdmissionAttributes, AdmissionHook, ValidationResult, refused_by
+from kubeserver.assembly import FindObjects
 from pykueue.webhooks import facts
 from pykueue.webhooks.registration import CRD
 from pykueue.webhooks.review import AdmissionRequest, AdmissionResponse, Phase, WebhookOptions, review
@@ -19,14 +19,14 @@ from pykueue.webhooks.table import WebhookEndpoint, endpoints
 T = TypeVar("T")
 
 
-def hooks(choices: WebhookOptions, find: Find) -> tuple[Hook, ...]:
+def hooks(choices: WebhookOptions, find: FindObjects) -> tuple[AdmissionHook, ...]:
     """Our webhooks as functions of this process; `Parts.plugins` of the server is where they go, after its own."""
     sources = _StoreSources(find)
     return tuple(_hook(endpoint, choices, sources) for endpoint in endpoints(choices))
 
 
-def _hook(endpoint: WebhookEndpoint, choices: WebhookOptions, sources: facts.AdmissionSources) -> Hook:
-    def decide(asked: Review) -> AdmissionResponse:
+def _hook(endpoint: WebhookEndpoint, choices: WebhookOptions, sources: facts.AdmissionSources) -> AdmissionHook:
+    def decide(asked: AdmissionAttributes) -> AdmissionResponse:
         request = _request(endpoint.phase, asked)
         response = review(request, _now(facts.gather(request, sources, choices)), choices)
         if response.refusal is not None:
@@ -35,15 +35,15 @@ def _hook(endpoint: WebhookEndpoint, choices: WebhookOptions, sources: facts.Adm
             raise refused_by(endpoint.name, refusal.code, refusal.reason, refusal.message, details)
         return response
 
-    def mutate(asked: Review) -> Tree | None:
+    def mutate(asked: AdmissionAttributes) -> Tree | None:
         return decide(asked).object
 
-    def validate(asked: Review) -> Verdict:
+    def validate(asked: AdmissionAttributes) -> ValidationResult:
         response = decide(asked)
-        return Verdict(warnings=response.warnings) if response.warnings else ACCEPTED
+        return ValidationResult(warnings=response.warnings) if response.warnings else ACCEPTED
 
     mutates = endpoint.phase is Phase.MUTATE
-    return Hook(
+    return AdmissionHook(
         name=endpoint.name,
         group=endpoint.kind.group,
         plural=endpoint.kind.plural,
@@ -55,7 +55,7 @@ def _hook(endpoint: WebhookEndpoint, choices: WebhookOptions, sources: facts.Adm
     )
 
 
-def _request(phase: Phase, asked: Review) -> AdmissionRequest:
+def _request(phase: Phase, asked: AdmissionAttributes) -> AdmissionRequest:
     return AdmissionRequest(
         phase=phase,
         operation=asked.operation,
@@ -71,7 +71,7 @@ def _request(phase: Phase, asked: Review) -> AdmissionRequest:
 class _StoreSources:
     """The server's own store, which is asked without waiting."""
 
-    stored: Find
+    stored: FindObjects
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
         return next(iter(self.stored(kind.name, namespace, name)), None)

@@ -8,7 +8,7 @@ from typing import Final
 
 from kubeserver import serve
 from kubeserver.assembly import Parts
-from kubeserver.storage.sqlite import Loaded
+from kubeserver.storage.sqlite import LoadedState
 from pykueue.api import conversion, registry, schema
 from pykueue.app import in_process_webhooks, options
 from pykueue.runner import node
@@ -46,7 +46,7 @@ def managed_parts(settings: Settings, machine: Machine | None = None, orphan_sec
     )
 
 
-def runner_database(loaded: Loaded | None) -> Database:
+def runner_database(loaded: LoadedState | None) -> Database:
     """Return the identity of the database that a server has loaded. A restored one has another identity."""
     if loaded is None:
         return IN_MEMORY

@@ -28,10 +28,10 @@ from kubemachinery.client.client import ApiClient as Caller
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.errors import UsageError
 from kubeserver.assembly import Embedded, Parts
-from kubeserver.http.health import About
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings
-from kubeserver.storage.sqlite import Durability, Loaded, MemoryJournal
+from kubeserver.storage.sqlite import Durability, LoadedState, MemoryJournal
 from pykueue import settings
 from pykueue.analysis.explanation import Why
 from pykueue.api import config, registry
@@ -176,7 +176,9 @@ def system(
 class _Life:
     """A system from its beginning to its end, in one task: what is entered there has to be left there."""
 
-    def __init__(self, base: tuple[Parts, Loaded], chosen: settings.Settings, runner: RunnerName, seed: int) -> None:
+    def __init__(
+        self, base: tuple[Parts, LoadedState], chosen: settings.Settings, runner: RunnerName, seed: int
+    ) -> None:
         self._base = base
         self._chosen = chosen
         self._runner = runner
@@ -206,7 +208,7 @@ class _Life:
         # What a new server makes first is made here though this one looks like it had been started before.
         parts = replace(base, plugins=own.plugins, initial=(*base.initial, *own.first))
         embedded = Embedded(
-            parts, MemoryJournal(), authentication.Access({}, ()), clock, rng, About("test"), loaded=loaded
+            parts, MemoryJournal(), authentication.Authenticator({}, ()), clock, rng, ServerInfo("test"), loaded=loaded
         )
         place = ServerSettings(data_dir=Path(), durability=Durability.MEMORY)
         await embedded.start()

@@ -10,9 +10,9 @@ from functools import cache
 
 from kubemachinery.clock import Clock
 from kubeserver.assembly import Embedded, Parts
-from kubeserver.http.health import About
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
-from kubeserver.storage.sqlite import Key, Loaded, MemoryJournal, Op, Record, Row
+from kubeserver.storage.sqlite import JournalRecord, JournalRow, LoadedState, MemoryJournal, StoreKey, WriteOperation
 from pykueue import settings
 from pykueue.api import registry, schema
 from pykueue.api.autoscaling import ProvisioningRequest
@@ -21,30 +21,30 @@ from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
 
 
 @cache
-def installed() -> tuple[Parts, Loaded]:
+def installed() -> tuple[Parts, LoadedState]:
     """What a server holds once our CRDs and the autoscaler's are installed. Reading that is ten times faster than
     installing them."""
     parts = managed_parts(settings.defaults())
     parts = replace(parts, crds=(*parts.crds, schema.crd(registry.AUTOSCALING.of(ProvisioningRequest))))
-    records: list[Record] = []
+    records: list[JournalRecord] = []
 
     class Keeping(MemoryJournal):
-        def commit(self, made: Sequence[Record]) -> None:
+        def commit(self, made: Sequence[JournalRecord]) -> None:
             records.extend(made)
 
     async def install(clock: Clock) -> None:
-        door = authentication.Access({}, ())
-        server = Embedded(parts, Keeping(), door, clock, random.Random(0), About("simulated"))
+        door = authentication.Authenticator({}, ())
+        server = Embedded(parts, Keeping(), door, clock, random.Random(0), ServerInfo("simulated"))
         await server.start()
         await server.close()
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(install(VirtualClock(runner.get_loop())))
-    latest: dict[Key, Record] = {record.key: record for record in records}
+    latest: dict[StoreKey, JournalRecord] = {record.key: record for record in records}
     rows = [
-        Row(record.key, record.uid, record.revision, record.created_revision, record.body)
+        JournalRow(record.key, record.uid, record.revision, record.created_revision, record.body)
         for record in latest.values()
-        if record.op is not Op.DELETED
+        if record.op is not WriteOperation.DELETED
     ]
     revision = max(record.revision for record in records)
-    return replace(parts, crds=()), Loaded(revision, revision, "simulated", rows, [])
+    return replace(parts, crds=()), LoadedState(revision, revision, "simulated", rows, [])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubemachinery import status
-from kubeserver.admission.chain import CREATE, Review
+from kubeserver.admission.chain import CREATE, AdmissionAttributes
 from kubeserver.builtin import admission, events, scheduling
 from kubeserver.builtin.kinds import RESOURCES
 
@@ -40,7 +40,7 @@ def admitted(tree: Tree, **objects: list[Tree]) -> Tree:
         return by_resource[resource]
 
     for hook in admission.hooks(find):
-        review = Review(operation=CREATE, resource=POD, namespace="default", object=tree)
+        review = AdmissionAttributes(operation=CREATE, resource=POD, namespace="default", object=tree)
         if hook.concerns(review) and hook.mutate is not None:
             tree = hook.mutate(review) or tree
     return tree
@@ -84,7 +84,7 @@ def test_two_standard_classes_are_one_too_many() -> None:
     (hook,) = [one for one in admission.hooks(lambda *_: [STANDARD]) if one.plural == "priorityclasses"]
     assert hook.mutate is not None
     with pytest.raises(status.StatusError, match="standard"):
-        hook.mutate(Review(operation=CREATE, resource=CLASS, object=other))
+        hook.mutate(AdmissionAttributes(operation=CREATE, resource=CLASS, object=other))
 
 
 def test_the_classes_of_the_system_pass_their_own_rules() -> None:

@@ -68,19 +68,19 @@ def test_what_a_type_does_not_know_is_named_and_dropped() -> None:
     ],
 )
 def test_a_value_that_the_type_cannot_hold_is_refused_with_its_place(spec: Any, why: str) -> None:
-    with pytest.raises(decoding.Malformed, match=why):
+    with pytest.raises(decoding.DecodingError, match=why):
         decoding.read("core.v1.Pod", pod(**spec))
 
 
 def test_a_time_to_the_microsecond_has_all_its_digits() -> None:
     lease = {"spec": {"renewTime": "2026-01-01T00:00:00.120000Z"}}
     assert decoding.read("coordination.v1.Lease", lease)["spec"] == lease["spec"]
-    with pytest.raises(decoding.Malformed, match="six digits"):
+    with pytest.raises(decoding.DecodingError, match="six digits"):
         decoding.read("coordination.v1.Lease", {"spec": {"renewTime": "2026-01-01T00:00:00Z"}})
 
 
 def test_base64_is_checked() -> None:
-    with pytest.raises(decoding.Malformed, match=r"data\.k: not valid base64"):
+    with pytest.raises(decoding.DecodingError, match=r"data\.k: not valid base64"):
         decoding.read("core.v1.Secret", {"data": {"k": "%"}})
 
 
@@ -97,5 +97,5 @@ def test_what_is_nested_without_end_is_refused() -> None:
     for _ in range(200):
         schema = {"properties": {"a": schema}}
     crd = {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}}
-    with pytest.raises(decoding.Malformed, match="levels deep"):
+    with pytest.raises(decoding.DecodingError, match="levels deep"):
         decoding.read("apiextensions.v1.CustomResourceDefinition", crd)

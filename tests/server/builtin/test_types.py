@@ -8,14 +8,14 @@ import pytest
 
 from kubeserver.builtin import kinds
 from kubeserver.builtin_types import schemas, types
-from kubeserver.builtin_types.types import Type
+from kubeserver.builtin_types.types import FieldType
 from kubeserver.registry.strategy import Resource
 
 
 def test_every_message_can_be_read_and_leads_to_known_ones() -> None:
     for name in types.messages():
         for field in types.message(name).fields.values():
-            kind: Type | None = field.type
+            kind: FieldType | None = field.type
             while kind is not None:
                 if kind.is_message:
                     types.message(kind.name)

@@ -22,11 +22,21 @@ import msgspec
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, LocalTransport
 from kubemachinery.clock import Clock
-from kubeserver.admission.chain import ACCEPTED, Hook, Review, Verdict, refused_by
-from kubeserver.assembly import Embedded, Find, Parts
-from kubeserver.http.health import About
+from kubeserver.admission.chain import ACCEPTED, AdmissionAttributes, AdmissionHook, ValidationResult, refused_by
+from kubeserver.assembly import Embedded, FindObjects, Parts
+from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
-from kubeserver.storage.sqlite import Durability, Journal, Key, Loaded, MemoryJournal, Op, Record, Row, SqliteJournal
+from kubeserver.storage.sqlite import (
+    Durability,
+    Journal,
+    JournalRecord,
+    JournalRow,
+    LoadedState,
+    MemoryJournal,
+    SqliteJournal,
+    StoreKey,
+    WriteOperation,
+)
 from pykueue.testing.virtual_loop import BEGINNING
 from simulation.engine.revisions import Stored, Tree
 
@@ -42,19 +52,19 @@ class WebhookState(Enum):
 class History:
     """Every revision that was ever stored, in order, and what is there now."""
 
-    def __init__(self, installed: Loaded) -> None:
+    def __init__(self, installed: LoadedState) -> None:
         self.stored: list[Stored] = []
         self.listeners: list[Callable[[Stored], None]] = []
-        self.present: dict[Key, Row] = {row.key: row for row in installed.rows}
+        self.present: dict[StoreKey, JournalRow] = {row.key: row for row in installed.rows}
         self.revision = installed.revision
 
-    def keep(self, records: Sequence[Record]) -> None:
+    def keep(self, records: Sequence[JournalRecord]) -> None:
         for record in records:
             key = record.key
-            if record.op is Op.DELETED:
+            if record.op is WriteOperation.DELETED:
                 self.present.pop(key, None)
             else:
-                self.present[key] = Row(key, record.uid, record.revision, record.created_revision, record.body)
+                self.present[key] = JournalRow(key, record.uid, record.revision, record.created_revision, record.body)
             self.revision = record.revision
             seconds = (record.at - BEGINNING) / 1e9
             stored = Stored(
@@ -88,10 +98,10 @@ class _Tapped(MemoryJournal):
         self._inner = inner
         self._history = history
         self._disk = disk
-        self._unsure: Sequence[Record] = ()  # stored without acknowledgement
+        self._unsure: Sequence[JournalRecord] = ()  # stored without acknowledgement
         self.is_dead = False
 
-    def commit(self, records: Sequence[Record]) -> None:
+    def commit(self, records: Sequence[JournalRecord]) -> None:
         if self.is_dead:
             return
         if self._disk.is_full:
@@ -102,7 +112,7 @@ class _Tapped(MemoryJournal):
         self._inner.commit(records)
         self._history.keep(records)
 
-    def since(self, revision: int) -> list[Record]:
+    def since(self, revision: int) -> list[JournalRecord]:
         if self._disk.is_full:
             raise _no_space()
         found = self._inner.since(revision) or list(self._unsure)
@@ -129,10 +139,10 @@ class Server:
 
     def __init__(
         self,
-        base: tuple[Parts, Loaded],
+        base: tuple[Parts, LoadedState],
         clock: Clock,
         rng: random.Random,
-        plugins: Callable[[Find], Sequence[Hook]],
+        plugins: Callable[[FindObjects], Sequence[AdmissionHook]],
         folder: Path | None,
         disk: Disk,
     ) -> None:
@@ -150,7 +160,9 @@ class Server:
         self.died = asyncio.Event()
         if folder is not None:
             records = [
-                Record(row.key, Op.ADDED, row.revision, 0, row.created_revision, row.uid, row.body, clock.now())
+                JournalRecord(
+                    row.key, WriteOperation.ADDED, row.revision, 0, row.created_revision, row.uid, row.body, clock.now()
+                )
                 for row in sorted(loaded.rows, key=lambda row: row.revision)
             ]
             journal = self._open(folder)
@@ -165,7 +177,7 @@ class Server:
         history = self.history
         if self._folder is None:
             kept: Journal = MemoryJournal()
-            loaded = Loaded(history.revision, history.revision, "simulated", list(history.present.values()), [])
+            loaded = LoadedState(history.revision, history.revision, "simulated", list(history.present.values()), [])
         else:
             kept = journal = self._open(self._folder)
             loaded = journal.load()
@@ -174,15 +186,15 @@ class Server:
         embedded = Embedded(
             self._parts,
             tapped,
-            authentication.Access({}, ()),
+            authentication.Authenticator({}, ()),
             self._clock,
             self._chance,
-            About("simulated"),
+            ServerInfo("simulated"),
             loaded=loaded,
         )
         return embedded, tapped
 
-    def _compare(self, loaded: Loaded) -> None:
+    def _compare(self, loaded: LoadedState) -> None:
         found = {row.key: row for row in loaded.rows}
         expected = self.history.present
         self.lost += [
@@ -249,20 +261,20 @@ class Server:
 
     # --- Webhooks -----------------------------------------------------------------------------------------------------
 
-    def _hooks(self, hooks: Sequence[Hook]) -> tuple[Hook, ...]:
+    def _hooks(self, hooks: Sequence[AdmissionHook]) -> tuple[AdmissionHook, ...]:
         return tuple(self._disturbed(hook) if hook.name.endswith(".kb.io") else hook for hook in hooks)
 
-    def _disturbed(self, hook: Hook) -> Hook:
+    def _disturbed(self, hook: AdmissionHook) -> AdmissionHook:
         def is_absent() -> bool:
             if self.webhooks is WebhookState.DOWN:
                 raise refused_by(hook.name, 500, "InternalError", "no response")
             return self.webhooks is WebhookState.MISSING and hook.group == "batch"
 
-        def mutate(review: Review) -> Tree | None:
+        def mutate(review: AdmissionAttributes) -> Tree | None:
             assert hook.mutate is not None
             return None if is_absent() else hook.mutate(review)
 
-        def validate(review: Review) -> Verdict:
+        def validate(review: AdmissionAttributes) -> ValidationResult:
             assert hook.validate is not None
             return ACCEPTED if is_absent() else hook.validate(review)
 

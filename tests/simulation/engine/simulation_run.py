@@ -27,8 +27,8 @@ import msgspec
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
-from kubeserver.admission.chain import Hook
-from kubeserver.assembly import Find
+from kubeserver.admission.chain import AdmissionHook
+from kubeserver.assembly import FindObjects
 from pykueue import settings
 from pykueue.app import options
 from pykueue.app.server import managed_parts
@@ -394,7 +394,7 @@ assert _STRIKES.keys() == TROUBLES.keys()
 
 
 @lru_cache(maxsize=256)
-def _configured(configuration: bytes) -> tuple[Callable[[Find], Sequence[Hook]], ManagerOptions]:
+def _configured(configuration: bytes) -> tuple[Callable[[FindObjects], Sequence[AdmissionHook]], ManagerOptions]:
     """The webhooks and manager options of a configuration. Many runs share one."""
     chosen = settings.load(msgspec.json.decode(configuration))
     # A manager that cannot read its objects in time ends, and its cluster starts it again; here it goes on trying.
