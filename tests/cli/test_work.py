@@ -278,7 +278,7 @@ class TestLater:
         for more in ((), ("-f",)):
             refused = shell("logs", "one-of-one", "-c", "other", *more)
             assert refused.code == 2
-            assert "container other is not in pod one-of-one-" in refused.err
+            assert "container other is not valid for pod one-of-one-" in refused.err
             assert len(refused.err.splitlines()) == 1
 
     def test_waiting_ends_when_it_has_taken_too_long(self, shell: Shell) -> None:

@@ -65,7 +65,7 @@ class TestOneJob:
         async def noted() -> list[tuple[str, str]]:
             return [(each["reason"], each["note"]) for each in await here.all("Event") if each["type"] == "Warning"]
 
-        why = "the image is not used (train:1): commands run on this machine as they are"
+        why = "the image is not used (train:1): commands run directly on this machine"
         assert await here.until(noted) == [("Ignored", why)]
 
 
@@ -122,7 +122,7 @@ class TestThePod:
             return get((get(pod, "status", "containerStatuses") or [{}])[0], "state", "waiting", "message")
 
         async def missing() -> bool:
-            return bool(await waits() == "there is no ConfigMap c")
+            return bool(await waits() == "ConfigMap c not found")
 
         await here.until(missing)
         await here.create("ConfigMap", "c", data={"colour": "red"})
@@ -190,8 +190,8 @@ class TestThePod:
         (pod,) = await here.pods("hello")
         name = pod["metadata"]["name"]
         for query, words in (
-            ({"container": "other"}, "container other is not in pod"),
-            ({"previous": "true"}, "has not run before"),
+            ({"container": "other"}, "container other is not valid for pod"),
+            ({"previous": "true"}, "previous terminated container main not found"),
             ({"tailLines": "-1"}, "is not a number"),
             ({"sinceTime": "yesterday"}, "sinceTime"),
         ):

@@ -27,8 +27,8 @@ def test_processors_and_memory_are_no_devices() -> None:
 
 
 def test_a_pod_asks_for_what_its_containers_do_together() -> None:
-    assert devices.wanted(pod(1, 2, inits=(4,))) == {GPU: 4}
-    assert devices.wanted(pod(1, 2, inits=(1,))) == {GPU: 3}
+    assert devices.requested(pod(1, 2, inits=(4,))) == {GPU: 4}
+    assert devices.requested(pod(1, 2, inits=(1,))) == {GPU: 3}
 
 
 def test_the_lowest_free_numbers_are_given() -> None:

@@ -83,10 +83,10 @@ class TestStarting:
         assert step(found, side=ended(143), main=ended(0)).status["phase"] == "Succeeded"
 
     def test_what_is_in_the_way_is_told_while_it_waits(self) -> None:
-        problem = StartProblem("CreateContainerConfigError", "there is no ConfigMap c")
+        problem = StartProblem("CreateContainerConfigError", "ConfigMap c not found")
         taken = pod.step(tree(), {}, START, {"main": problem})
         assert state(taken, "main") == {
-            "waiting": {"reason": "CreateContainerConfigError", "message": "there is no ConfigMap c"}
+            "waiting": {"reason": "CreateContainerConfigError", "message": "ConfigMap c not found"}
         }
 
 

@@ -57,7 +57,7 @@ class TestCommand:
         made = prepare(args=["x"])
         assert isinstance(made, StartProblem)
         assert made.lasting
-        assert "names no command" in made.message
+        assert "has no command" in made.message
 
     def test_a_zero_byte_is_refused(self) -> None:
         made = prepare(command=["x", "a\0b"])
@@ -101,9 +101,9 @@ class TestEnvironment:
         ("source", "words"),
         [
             ({"configMapKeyRef": {"name": "c", "key": "shape"}}, "ConfigMap c has no entry shape"),
-            ({"configMapKeyRef": {"name": "gone", "key": "x"}}, "there is no ConfigMap gone"),
-            ({"fieldRef": {"fieldPath": "spec.zzz"}}, "field spec.zzz cannot be shown"),
-            ({"fileKeyRef": {"path": "x"}}, "fileKeyRef, which is not known here"),
+            ({"configMapKeyRef": {"name": "gone", "key": "x"}}, "ConfigMap gone not found"),
+            ({"fieldRef": {"fieldPath": "spec.zzz"}}, "fieldPath spec.zzz is not supported"),
+            ({"fileKeyRef": {"path": "x"}}, "source fileKeyRef of a variable is not supported"),
         ],
     )
     def test_what_is_missing_is_waited_for(self, source: dict[str, Any], words: str) -> None:

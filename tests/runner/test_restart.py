@@ -88,7 +88,7 @@ def test_database_that_cannot_know_a_pod_ends_nothing(
                 shutil.copy(path, data)
         up.start()
         _, said = up.end(signal.SIGTERM)
-        assert "holds 1 pods that the database does not know, with 1 running processes" in said
+        assert "holds 1 pods that are not in the database, with 1 running processes" in said
         os.kill(int(running.read_text()), 0)
         assert list(data.glob("pods/*/main/0.log"))
     finally:

@@ -1,1 +1,1 @@
-"""Events, metrics and logs, read off decisions and changes. The rooms that decide never report."""
+"""Events, metrics, visibility and logs, derived from decisions and changes. Packages that decide do not report."""

@@ -16,7 +16,7 @@ _NOTHING: Final = meta.ObjectMeta()
 
 @dataclass(frozen=True)
 class CustomLabels:
-    """The labels that the Configuration adds, by the kind of object that the value is read from."""
+    """The labels that the Configuration adds, with the kind of object that each value is read from."""
 
     rows: tuple[CustomMetricLabel, ...] = ()
 
@@ -24,11 +24,11 @@ class CustomLabels:
         return bool(self._of(source))
 
     def names(self, sources: Iterable[MetricLabelSource]) -> tuple[str, ...]:
-        """The labels of a metric with these sources: by kind in alphabetical order, then as they are configured."""
+        """Return the labels of a metric with these sources: by kind in alphabetical order, then in configured order."""
         return tuple(f"{_PREFIX}{row.name}" for source in sorted(sources) for row in self._of(source))
 
     def values(self, source: MetricLabelSource, metadata: meta.ObjectMeta | None) -> tuple[str, ...]:
-        """The values of one object; empty ones for an object that does not exist."""
+        """Return the values for one object; empty strings for an object that does not exist."""
         return tuple(_value(row, metadata or _NOTHING) for row in self._of(source))
 
     def _of(self, source: MetricLabelSource) -> list[CustomMetricLabel]:
@@ -36,7 +36,8 @@ class CustomLabels:
 
 
 def _value(row: CustomMetricLabel, metadata: meta.ObjectMeta) -> str:
-    """The annotation or label that is named, else the label of the same name. Untracked values are one value."""
+    """Return the value of the configured annotation or label, else of the label with the same name. All untracked values
+    share one value."""
     if row.source_annotation_key:
         value = metadata.annotations.get(row.source_annotation_key, "")
     else:

@@ -11,7 +11,7 @@ from pykueue.core.requests import Exclusion
 
 
 def sentence(decision: Decision) -> str:
-    """The message of a condition or an Event: what Kueue writes for this decision."""
+    """Return the message of a condition or an Event, as Kueue writes it for this decision."""
     return messages.message(decision) or "No details are known"
 
 
@@ -44,7 +44,7 @@ class NotCounted:
 
 
 def not_counted(exclusions: Iterable[Exclusion], skipped: Iterable[str]) -> tuple[NotCounted, ...]:
-    """What is requested and not counted, and why."""
+    """Return the requested resources that quota does not count, with the reason."""
     return (
         *(NotCounted(each.resource, each.prefix, each.by_queue) for each in exclusions),
         *(NotCounted(resource) for resource in skipped),
@@ -52,6 +52,6 @@ def not_counted(exclusions: Iterable[Exclusion], skipped: Iterable[str]) -> tupl
 
 
 def left_out(found: Iterable[NotCounted]) -> str:
-    """The same as one phrase; empty where everything counts."""
-    said = ", ".join(map(str, found))
-    return f"not counted: {said}" if said else ""
+    """Return the same as one phrase; empty if every resource is counted."""
+    listed = ", ".join(map(str, found))
+    return f"not counted: {listed}" if listed else ""

@@ -1,4 +1,4 @@
-"""News about objects becomes Events: who it is about, and under which controller's name it is told."""
+"""Events of the controllers: the object they regard, and the name of the reporting controller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubemachinery.client.event_recorder import EventRecorder, EventReference, P
 from pykueue.api import kueue
 from pykueue.lifecycle.workload_changes import Change, EmitEvent, EventType
 
-# The names under which the public system reports; dashboards and people filter by them.
+# The reporting controllers of Kueue's Events; dashboards and users filter by them.
 SCHEDULER: Final = "kueue-admission"
 WORKLOADS: Final = "kueue-workload-controller"
 POD_TERMINATION: Final = "kueue-pod-termination-controller"
@@ -20,7 +20,7 @@ PROVISIONING: Final = "kueue-provisioning-request-controller"
 MULTIKUEUE: Final = "kueue-multikueue-controller"
 
 
-# Told of a Workload as it is after changes were written, and of the changes.
+# Called with a Workload after changes were written, and with the changes.
 Count: TypeAlias = Callable[[kueue.Workload, Sequence[Change]], None]
 
 
@@ -55,7 +55,7 @@ class Reporter:
         self._count = count
 
     def changes(self, workload: kueue.Workload, changes: Sequence[Change], controller: str) -> None:
-        """Tell what was written about a Workload."""
+        """Count the changes that were written to a Workload, and emit their Events."""
         self._count(workload, changes)
         told = [change for change in changes if isinstance(change, EmitEvent)]
         follows_admission = any(change.reason == "Admitted" for change in told)

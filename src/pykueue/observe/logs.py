@@ -1,9 +1,9 @@
-"""How the log reads: JSON lines for machines, short lines for people.
+"""Log formats: JSON lines, or short lines for a terminal.
 
     logs.configure(stream, form=logs.LogFormat.JSON, role=lambda: "leader")
 
-A record's `extra` becomes fields of the JSON line, so that `log.info("admitted", extra={"workload": key})` can be
-searched by Workload. The role of the replica is on every line: of two managers one leads, and a log must say which.
+The `extra` of a record becomes fields of the JSON line, so that `log.info("admitted", extra={"workload": key})` can be
+searched by Workload. Every JSON line has the role of the replica, because only one of several managers leads.
 """
 
 from __future__ import annotations
@@ -18,21 +18,25 @@ import msgspec
 
 
 class LogFormat(StrEnum):
+    """The values of `--log-format`."""
+
     JSON = "json"
     CONSOLE = "console"
 
 
-# What every record has, whoever writes it; everything else came with `extra`.
+# The import packages of this program; other libraries keep their own handlers.
+_PACKAGES: Final = ("kubemachinery", "kubeserver", "pykueue")
+# The attributes of every record; all others come from `extra`.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What the writer of a record wanted to say beside the message."""
+    """Return the structured fields of a record (its `extra`)."""
     return {name: value for name, value in vars(record).items() if name not in _USUAL}
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def __init__(self, role: Callable[[], str]) -> None:
         super().__init__()
@@ -53,7 +57,7 @@ class JsonLines(logging.Formatter):
 
 
 class ConsoleLines(logging.Formatter):
-    """The time, the message, what belongs to it; the level only when something is wrong."""
+    """Time, message and fields; the level only from WARNING on."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
@@ -69,13 +73,14 @@ def configure(
     level: int = logging.INFO,
     role: Callable[[], str] = lambda: "",
 ) -> None:
-    """Send everything that this program logs to a stream. Replaces what was configured before."""
+    """Send the log of this program to a stream. Replaces an earlier configuration."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines(role) if form is LogFormat.JSON else ConsoleLines())
-    root = logging.getLogger("pykueue")
-    root.handlers[:] = [handler]
-    root.setLevel(level)
-    root.propagate = False
+    for package in _PACKAGES:
+        root = logging.getLogger(package)
+        root.handlers[:] = [handler]
+        root.setLevel(level)
+        root.propagate = False
 
 
 def _time(record: logging.LogRecord) -> str:

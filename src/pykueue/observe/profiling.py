@@ -1,8 +1,8 @@
-"""What a running program is doing, on a port of its own (`pprofBindAddress`): profile, stacks, heap, state.
+"""The profiling server (`pprofBindAddress`): profile, stacks, heap, scheduler state.
 
 The paths are those of Go's pprof, the formats are text: a profile is in folded stacks (`a;b;c 12`), which flame graph
-tools and speedscope read. Nothing is measured while nothing asks. As with Kueue's pprof, whoever reaches the port may
-read: bind it to loopback, or leave it off.
+tools and speedscope read. Nothing is sampled without a request. As with Kueue's pprof, the port has no authentication:
+bind it to loopback, or leave it off.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _TYPES_SHOWN: Final = 40
 _TEXT: Final = "text/plain; charset=utf-8"
 
 _INDEX: Final = {
-    "profile": "where time goes: folded stacks of all threads, sampled for ?seconds=N (30 by default, 60 at most)",
-    "goroutine": "the stacks of all threads and of all asyncio tasks, now",
-    "heap": "how many objects of each type the garbage collector tracks",
+    "profile": "CPU profile: folded stacks of all threads, sampled for ?seconds=N (default 30, maximum 60)",
+    "goroutine": "the current stacks of all threads and asyncio tasks",
+    "heap": "the number of objects of each type that the garbage collector tracks",
     "cmdline": "the command line",
-    "state": "what the scheduler counts, as JSON; SIGUSR2 writes the same to the log",
+    "state": "the state of the scheduler as JSON; SIGUSR2 writes the same to the log",
 }
 
 
 def handler(state: Callable[[], list[dict[str, Any]]]) -> http_server.Handler:
-    """The handler of the profiling server; `state` is what the scheduler counts."""
+    """Return the handler of the profiling server; `state` returns the state of the scheduler."""
     profiling = asyncio.Lock()
 
     async def answer(request: http_server.Request) -> http_server.Response:
         if request.method != "GET":
-            return _plain(405, "only GET is answered here")
+            return _plain(405, "method not allowed; use GET")
         name = request.path.removeprefix(PREFIX) if request.path.startswith(PREFIX) else None
         match name:
             case "":
@@ -53,7 +53,7 @@ def handler(state: Callable[[], list[dict[str, Any]]]) -> http_server.Handler:
                 if seconds is None:
                     return _plain(400, f"seconds must be a number above 0 and at most {SECONDS_MAX:g}")
                 if profiling.locked():
-                    return _plain(409, "another profile is being taken")
+                    return _plain(409, "another profile is in progress")
                 async with profiling:
                     return _plain(200, await asyncio.to_thread(sampled, seconds))
             case "goroutine":
@@ -64,7 +64,7 @@ def handler(state: Callable[[], list[dict[str, Any]]]) -> http_server.Handler:
                 return _plain(200, "\0".join(sys.argv))
             case "state":
                 return http_server.Response(200, json.dumps(state()).encode())
-        return _plain(404, f"nothing is served at {request.path}; see {PREFIX}")
+        return _plain(404, f"{request.path} not found; see {PREFIX}")
 
     return answer
 
@@ -78,7 +78,7 @@ def _seconds(text: str) -> float | None:
 
 
 def sampled(seconds: float) -> str:
-    """Folded stacks of all threads but this one, with the number of samples in which each was seen."""
+    """Return the folded stacks of all threads but this one, with the number of samples of each."""
     counts: Counter[str] = Counter()
     own, end = threading.get_ident(), time.monotonic() + seconds
     while time.monotonic() < end:
@@ -97,7 +97,7 @@ def _names(frame: FrameType | None) -> Iterator[str]:
 
 
 def stacks() -> Iterator[str]:
-    """The stacks of all threads and of all tasks of the running loop."""
+    """Yield the stacks of all threads and of all tasks of the running loop."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         yield f"thread {names.get(ident, ident)}"
@@ -109,7 +109,7 @@ def stacks() -> Iterator[str]:
 
 
 def heap() -> Iterator[str]:
-    """Objects that the garbage collector tracks, by type, the most frequent first."""
+    """Yield the counts of objects that the garbage collector tracks, by type, most frequent first."""
     counts = Counter(type(thing).__qualname__ for thing in gc.get_objects())
     yield f"{sum(counts.values())} objects are tracked, {gc.get_freeze_count()} more are frozen"
     yield from (f"{count:>10} {name}" for name, count in counts.most_common(_TYPES_SHOWN))

@@ -1,7 +1,7 @@
-"""The state of the scheduler as a list of facts: what the cache counts, who is pending, what is under way.
+"""The state of the scheduler as a list of records: cached usage, pending Workloads, writes in flight.
 
-Kueue's manager logs the same on SIGUSR2, with these messages. `lines` is read-only and takes one pass over the state;
-`log_state` writes one log record per line, `document` is the same as JSON.
+Kueue's manager logs the same on SIGUSR2, with these messages. `records` is read-only and takes one pass over the state;
+`log_state` writes one log line per record, `document` is the same as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StateRecord(NamedTuple):
 
 
 def records(world: World) -> Iterator[StateRecord]:
-    """Everything, in the order of the names."""
+    """Yield all records, ordered by name."""
     yield from _cluster_queues(world)
     yield from _cohorts(world)
     yield from _free_capacity(world)
@@ -47,12 +47,12 @@ def records(world: World) -> Iterator[StateRecord]:
 
 
 def document(world: World) -> list[dict[str, Any]]:
-    """The same for a JSON answer."""
+    """Return the records for a JSON response."""
     return [{"msg": line.message, **line.fields} for line in records(world)]
 
 
 def log_state(world: World) -> None:
-    """Log it, whatever the level of the log is: the operator asked for it."""
+    """Log the state at any configured log level, because the operator requested it."""
     log.setLevel(logging.INFO)
     log.info("Started dump")
     for line in records(world):

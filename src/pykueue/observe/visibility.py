@@ -1,11 +1,11 @@
-"""Who waits, in which order: the lists that `visibility.kueue.x-k8s.io` shows.
+"""Pending Workloads and their positions: the lists of the API `visibility.kueue.x-k8s.io`.
 
-    in_cluster_queue(queue)        everybody who waits in a ClusterQueue, in the order of its queue
-    in_local_queue(queue, ...)     those of one LocalQueue, with the places that they have in that order
-    summary(places, find)          a page of it as the API shows it
+    in_cluster_queue(queue)        the pending Workloads of a ClusterQueue, in queue order
+    in_local_queue(queue, ...)     those of one LocalQueue, with their positions in that order
+    summary(positions, find)       a page of a list as the API returns it
 
-A list shows those in line, those who are parked and those who are being decided, by the order in which they would be
-tried: a parked Workload has a place too. Who is held back from queueing at all is in no queue, so in no list.
+A list contains active, inadmissible and in-flight Workloads in the order in which they would be tried: an inadmissible
+Workload has a position too. A Workload that may not be queued is in no queue, and therefore in no list.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pykueue.core.workload import WorkloadInfo
 from pykueue.state.pending_queue import PendingQueue
 
 GROUP: Final = "visibility.kueue.x-k8s.io"
-VERSIONS: Final = ("v1beta2", "v1beta1")  # the preferred one first; they differ in nothing but their name
+VERSIONS: Final = ("v1beta2", "v1beta1")  # preferred version first; the versions are identical
 KIND: Final = "PendingWorkloadsSummary"
 SERVICE: Final = "kueue-visibility-server"
 SERVICE_PORT: Final = 443
@@ -40,7 +40,7 @@ Find = Callable[[str], kueue.Workload | None]
 
 
 class QueuePosition(NamedTuple):
-    """Where a Workload stands; both places count from 0."""
+    """The positions of a pending Workload; both start at 0."""
 
     key: str
     local_queue: str  # namespace/name
@@ -58,7 +58,7 @@ def in_cluster_queue(queue: PendingQueue) -> Iterator[QueuePosition]:
 
 
 def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> Iterator[QueuePosition]:
-    """Those of one LocalQueue."""
+    """Yield the positions of the Workloads of one LocalQueue."""
     return (place for place in in_cluster_queue(queue) if place.local_queue == f"{namespace}/{name}")
 
 
@@ -86,7 +86,7 @@ def _local_queue(workload: WorkloadInfo) -> str:
 
 
 class WorkloadIdentity(ApiStruct, frozen=True):
-    """What is told of a Workload's metadata."""
+    """The metadata of a Workload that the list contains."""
 
     name: Annotated[str, Field("Its name.")]
     namespace: Annotated[str, Field("Its namespace.")]
@@ -95,7 +95,7 @@ class WorkloadIdentity(ApiStruct, frozen=True):
 
 
 class PendingWorkload(ApiStruct, frozen=True):
-    """A Workload that waits, and its place."""
+    """A pending Workload and its positions."""
 
     metadata: Annotated[WorkloadIdentity, Field("Which Workload it is.")]
     priority: Annotated[Int32, Field("The priority that the Workload asks for.")]
@@ -105,7 +105,7 @@ class PendingWorkload(ApiStruct, frozen=True):
 
 
 class PendingWorkloadsSummary(ApiStruct, frozen=True):
-    """The Workloads that wait in a queue, in order."""
+    """The pending Workloads of a queue, in order."""
 
     items: Annotated[tuple[PendingWorkload, ...], Field("A page of the list.")]
 
@@ -129,11 +129,11 @@ def _item(place: QueuePosition, workload: kueue.Workload) -> PendingWorkload:
 
 
 def summary_schema() -> Tree:
-    """What the document looks like, for OpenAPI."""
+    """Return the schema of the document, for OpenAPI."""
     return schema.of_type(PendingWorkloadsSummary)
 
 
-# --- In front of a cluster --------------------------------------------------------------------------------------------
+# --- API aggregation --------------------------------------------------------------------------------------------------
 
 
 def api_services(
@@ -151,7 +151,7 @@ def api_services(
             "spec": {
                 "group": GROUP,
                 "version": version,
-                # Low, so that `clusterqueues` without a group goes on meaning the objects.
+                # Low, so that `clusterqueues` without a group still refers to the ClusterQueue objects.
                 "groupPriorityMinimum": 100,
                 "versionPriority": 100,
                 "service": {"name": service, "namespace": namespace, "port": port},

@@ -1,14 +1,14 @@
-"""What becomes of a started pod: a process on this machine, or a pretended one that moves by rules.
+"""The runner of one machine: a job controller, a scheduler and a kubelet, with processes or simulated containers.
 
-job.py, ending.py    what a Job wants next: pods to make and delete, and how it stands         pure
-placing.py           which node has room for a pod                                             pure
-attempts.py          the containers of a pod, and how often each was tried                     pure
-pod.py               what a pod wants next: containers to start and stop, and how it stands    pure
-launch.py            the process that a container becomes                                      pure
-devices.py           which devices a pod gets                                                  pure
-controllers.py       carries out what these say
-processes.py         containers as processes, each with its guardian (supervisor.py) and its log (logs.py)
-simulated.py         containers that only pretend
-machine.py, node.py  what this machine has, as a Node; and queues of that size to begin with
-running.py           all of it put together
+job.py, job_completion.py   decide for a Job: pods to create and delete, and its status          pure
+node_assignment.py          selects a node with enough free capacity for a pod                   pure
+container_attempts.py       the containers of a pod and the attempts of each                     pure
+pod.py                      decides for a pod: containers to start and stop, and its status      pure
+process_spec.py             the process that a container becomes                                 pure
+devices.py                  assigns devices to a pod                                             pure
+controllers.py              apply these decisions
+process_executor.py         runs containers as processes, each with a supervisor (supervisor.py) and a log (logs.py)
+simulated_executor.py       containers that only take time and run no process
+machine.py, node.py         the capacity of this machine as a Node, and first queues of that size
+assembly.py                 wires all of these
 """

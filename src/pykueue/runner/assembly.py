@@ -1,4 +1,4 @@
-"""A runner put together: Jobs get pods, pods get a node, and on this machine they run."""
+"""The assembled runner: it creates pods for Jobs, assigns them to nodes, and runs them on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONFIGURATION = {kind.__name__: registry.ALL.of(kind) for kind in (kube.ConfigM
 
 
 class Runner:
-    """The controllers around one executor, not yet running."""
+    """The controllers around one executor; `run` starts them."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Runner:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """The Node is there, and everything has been read and is kept up to date while inside."""
+        """Create the Node, sync the informers, and keep them running while inside."""
         await self._keeper.begin()
         async with run_informers((self.nodes, self._jobs, self.pods)):
             yield
@@ -66,7 +66,7 @@ class Runner:
 
 
 def configuration_reader(client: ApiClient) -> Read:
-    """Reads the entries of ConfigMaps and Secrets, for the environment of processes."""
+    """Return a reader of the entries of ConfigMaps and Secrets, for the environment of processes."""
 
     async def read(namespace: str, kind: str, name: str) -> dict[str, str] | None:
         found = await client.find(_CONFIGURATION[kind], name, namespace)

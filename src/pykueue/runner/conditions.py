@@ -1,4 +1,4 @@
-"""Conditions of pods and Jobs, in trees: what is said again keeps the time at which it was said first."""
+"""Conditions of pods and Jobs as JSON trees. `lastTransitionTime` changes only when the status of a condition does."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from kubemachinery.unstructured import Tree
 
 
 class ConditionUpdate(NamedTuple):
+    """A condition to set."""
+
     type: str
     holds: bool
     reason: str = ""
     message: str = ""
 
 
-def merge(status: Mapping[str, Any], said: Iterable[ConditionUpdate], now: int) -> list[Tree]:
-    """The conditions of a status once all this has been said."""
+def merge(status: Mapping[str, Any], updates: Iterable[ConditionUpdate], now: int) -> list[Tree]:
+    """Return the conditions of a status with the updates applied."""
     found = {unstructured.text(each.get("type")): dict(each) for _, each in unstructured.entries(status, "conditions")}
-    for one in said:
+    for one in updates:
         before = found.get(one.type, {})
         truth = "True" if one.holds else "False"
         changed = before.get("status") != truth
@@ -36,7 +38,7 @@ def merge(status: Mapping[str, Any], said: Iterable[ConditionUpdate], now: int) 
 
 
 def find_true(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
-    """The condition of that type, if it holds."""
+    """Return the condition of that type if its status is True."""
     for _, each in unstructured.entries(status, "conditions"):
         if each.get("type") == type_ and each.get("status") == "True":
             return each

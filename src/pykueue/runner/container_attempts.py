@@ -1,4 +1,4 @@
-"""The containers of a pod and how often each was tried: what decisions about a pod rest on."""
+"""The containers of a pod and the attempts to run each of them: the input of decisions about a pod."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOST_CODE: Final = 137
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How an attempt ended."""
+    """How an attempt ended (`state.terminated` of a container status)."""
 
     code: int
     at: int
@@ -24,26 +24,31 @@ class Termination:
 
 
 def lost_termination(now: int) -> Termination:
-    """The end of something that is not there any more, and left no word of how it ended."""
-    return Termination(_LOST_CODE, now, reason="Lost", message="it ended while nobody was there to see how")
+    """Return the termination of an attempt whose process is gone and left no record of its exit."""
+    return Termination(
+        _LOST_CODE,
+        now,
+        reason="Lost",
+        message="the container ended while it was not supervised; its exit code is unknown",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerAttempt:
-    """One run of one container; the number counts from 0."""
+    """One run of one container; numbers start at 0."""
 
     number: int
     started: int
     ended: Termination | None = None
 
 
-# The attempts of each container that are still known, the latest last.
+# The recorded attempts by container, latest last.
 Attempts: TypeAlias = Mapping[str, Sequence[ContainerAttempt]]
 
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """A container of a pod, with what was tried."""
+    """A container of a pod with its attempts."""
 
     tree: Mapping[str, Any]
     made: Sequence[ContainerAttempt]
@@ -55,7 +60,7 @@ class PodContainer:
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it starts first, but then runs beside the others."""
+        """Whether it is an init container with restartPolicy Always, which runs beside the main containers."""
         return self.is_init and self.tree.get("restartPolicy") == "Always"
 
     @property
@@ -64,7 +69,7 @@ class PodContainer:
 
     @property
     def end(self) -> Termination | None:
-        """How the last attempt ended; None where there was none, or it still runs."""
+        """The termination of the last attempt; None if there was no attempt or it still runs."""
         return self.made[-1].ended if self.made else None
 
     @property
@@ -73,12 +78,12 @@ class PodContainer:
 
     @property
     def lets_others_start(self) -> bool:
-        """Of an init container: whether the next one may start."""
+        """For an init container: whether the next container may start."""
         return bool(self.made) if self.is_sidecar else self.succeeded
 
 
 def containers(pod: Tree, attempts: Attempts) -> tuple[list[PodContainer], list[PodContainer]]:
-    """The init containers of a pod, and the others."""
+    """Return the init containers of a pod, and its main containers."""
 
     def read(field: str, is_init: bool) -> list[PodContainer]:
         found = [tree for _, tree in unstructured.entries(pod, "spec", field)]
@@ -88,24 +93,24 @@ def containers(pod: Tree, attempts: Attempts) -> tuple[list[PodContainer], list[
 
 
 def names(pod: Tree) -> list[str]:
-    """The containers of a pod, those that run first before the others."""
+    """Return the names of the containers of a pod, init containers first."""
     return [container.name for both in containers(pod, {}) for container in both]
 
 
 def find(pod: Tree, name: str) -> Tree | None:
-    """The container of that name."""
+    """Return the container of that name, or None."""
     return next((dict(one.tree) for both in containers(pod, {}) for one in both if one.name == name), None)
 
 
-# --- What only the pod's own status knows -----------------------------------------------------------------------------
+# --- Attempts recorded only in the status of the pod ------------------------------------------------------------------
 
 
 def with_lost(pod: Tree, attempts: Attempts, now: int) -> Attempts:
-    """The attempts, and those that nobody knows of but the pod's status: they ended, and nobody saw how."""
-    return {**dict(_told(pod, now)), **attempts}
+    """Return the attempts of the executor, plus those that only the status of the pod records, as lost."""
+    return {**dict(_from_status(pod, now)), **attempts}
 
 
-def _told(pod: Tree, now: int) -> Iterator[tuple[str, Sequence[ContainerAttempt]]]:
+def _from_status(pod: Tree, now: int) -> Iterator[tuple[str, Sequence[ContainerAttempt]]]:
     for field in ("initContainerStatuses", "containerStatuses"):
         for _, status in unstructured.entries(pod, "status", field):
             running = unstructured.get(status, "state", "running")

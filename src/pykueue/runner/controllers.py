@@ -1,4 +1,4 @@
-"""The hands: they read, ask `job`, `placing` and `pod` what to do, and do it."""
+"""The controllers of the runner: they read, decide through `job`, `node_assignment` and `pod`, and write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _revision(tree: Tree) -> int:
     return int(_metadata(tree, "resourceVersion") or 0)
 
 
-def _emit_event(to: EventRecorder, about: Tree, type_: str, reason: str, words: str, *, by: str) -> None:
+def _emit_event(recorder: EventRecorder, about: Tree, type_: str, reason: str, note: str, *, by: str) -> None:
     reference = EventReference(
         unstructured.text(about.get("apiVersion")),
         unstructured.text(about.get("kind")),
@@ -53,14 +53,14 @@ def _emit_event(to: EventRecorder, about: Tree, type_: str, reason: str, words: 
         _metadata(about, "uid"),
         _metadata(about, "resourceVersion"),
     )
-    to.emit(PendingEvent(reference, type_, reason, words, by))
+    recorder.emit(PendingEvent(reference, type_, reason, note, by))
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
 def _jobs_of(tree: Tree) -> Iterable[str]:
-    """The Job that controls a pod, as namespace/name."""
+    """The Job that controls a pod, as namespace/name (an informer index)."""
     for _, owner in unstructured.entries(tree, "metadata", "ownerReferences"):
         if owner.get("controller") and owner.get("kind") == "Job":
             yield str(ObjectKey(_metadata(tree, "namespace"), unstructured.text(owner.get("name"))))
@@ -71,7 +71,7 @@ def _is_owned(tree: Tree, uid: str) -> bool:
 
 
 class BatchJobController:
-    """Makes the pods of Jobs, counts them, and says how each Job stands."""
+    """Creates the pods of Jobs, counts them, and writes the status of each Job."""
 
     REPORTS_AS: Final = "job-controller"
 
@@ -80,7 +80,8 @@ class BatchJobController:
     ) -> None:
         self._client, self._jobs, self._pods = client, jobs, pods
         self._events, self._clock = notes, clock
-        # Up to which revision the copies must have come before a Job is looked at again: what was written is in them.
+        # The revisions (of Jobs, of pods) that the informers must have reached before a Job is reconciled again: until
+        # then they lack what this controller has written.
         self._awaited: dict[ObjectKey, tuple[int, int]] = {}
         self.loop: Controller[ObjectKey] = Controller("jobs", self._reconcile, rng, workers=8)
         pods.add_index(_OF_JOB, _jobs_of)
@@ -124,7 +125,7 @@ class BatchJobController:
                 tree,
                 event_recorder.NORMAL,
                 "SuccessfulDelete",
-                _said("Deleted", each),
+                _pod_note("Deleted", each),
                 by=self.REPORTS_AS,
             )
         for each in plan.create:
@@ -135,14 +136,15 @@ class BatchJobController:
                 tree,
                 event_recorder.NORMAL,
                 "SuccessfulCreate",
-                _said("Created", made),
+                _pod_note("Created", made),
                 by=self.REPORTS_AS,
             )
         if plan.expired:
             await self._client.delete(JOBS, key.name, key.namespace, uid=_metadata(tree, "uid"))
 
     async def _release(self, key: ObjectKey, pods: Iterable[Tree]) -> None:
-        """Take our finalizer off, as long as nobody has changed the others meanwhile."""
+        """Remove the tracking finalizer. The resourceVersion in the patch protects finalizers that others add
+        meanwhile."""
         for each in pods:
             before = unstructured.sequence(unstructured.get(each, "metadata", "finalizers"))
             if job.FINALIZER not in before:
@@ -163,23 +165,24 @@ class BatchJobController:
         self._awaited[key] = (max(of_job, job_revision), max(of_pods, pod_revision))
 
     def _emit_condition_events(self, tree: Tree, status: Tree) -> None:
-        """Events for conditions that have come to hold."""
+        """Emit Events for conditions that became true."""
         before = unstructured.mapping(tree.get("status"))
         for type_, kind, reason in _CONDITION_EVENTS:
             found = conditions.find_true(status, type_)
             if found is not None and conditions.find_true(before, type_) is None:
-                words = unstructured.text(found.get("message"))
+                note = unstructured.text(found.get("message"))
                 _emit_event(
                     self._events,
                     tree,
                     kind,
                     reason or unstructured.text(found.get("reason")),
-                    words,
+                    note,
                     by=self.REPORTS_AS,
                 )
 
 
-# Conditions of a Job that are worth an event: its type, and its reason where it is not the condition's own.
+# Conditions of a Job that get an Event: the condition type, the Event type, and the reason if it is not the one of the
+# condition.
 _CONDITION_EVENTS: Final = (
     ("Complete", event_recorder.NORMAL, "Completed"),
     ("Failed", event_recorder.WARNING, ""),
@@ -187,15 +190,15 @@ _CONDITION_EVENTS: Final = (
 )
 
 
-def _said(verb: str, tree: Tree) -> str:
-    return f"{verb} pod {_metadata(tree, 'name')}"
+def _pod_note(verb: str, tree: Tree) -> str:
+    return f"{verb} pod: {_metadata(tree, 'name')}"
 
 
 # --- Pods -------------------------------------------------------------------------------------------------------------
 
 
 class PodController:
-    """Gives pods a node, runs them there, and says how each of them stands."""
+    """Binds pods to nodes, runs them on the nodes it serves, and writes their status."""
 
     REPORTS_AS: Final = "pykueue-runner"
 
@@ -260,7 +263,7 @@ class PodController:
         if not _is_over(tree):
             return await self._run(key, tree)
         if unstructured.get(tree, "metadata", "deletionTimestamp") is not None:
-            # It has wound up, so that it need not wait for the end of its grace period.
+            # All containers have ended: the pod is deleted now, without waiting for the end of its grace period.
             await self._client.delete(PODS, key.name, key.namespace, uid=uid, grace_seconds=0)
         return None
 
@@ -274,15 +277,15 @@ class PodController:
             node = node_assignment.select_node(tree, served, self._allocations)
         except LookupError as why:
             self._unschedulable[key] = None
-            said = ConditionUpdate("PodScheduled", False, "Unschedulable", str(why))
-            status = {**tree.get("status", {}), "conditions": self._conditions(tree, said)}
+            unscheduled = ConditionUpdate("PodScheduled", False, "Unschedulable", str(why))
+            status = {**tree.get("status", {}), "conditions": self._conditions(tree, unscheduled)}
             if status != tree.get("status"):
                 await self._write(key, tree, status)
                 _emit_event(
                     self._events, tree, event_recorder.WARNING, "FailedScheduling", str(why), by="default-scheduler"
                 )
             return None
-        # Ours before the server has it: nobody else gives room away, and the watch will say the same.
+        # Assumed before the write: this controller is the only scheduler, and the watch confirms it later.
         self._allocations.take(_metadata(tree, "uid"), node, tree)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         metadata = {"namespace": key.namespace, "name": key.name, "uid": _metadata(tree, "uid")}
@@ -292,12 +295,17 @@ class PodController:
             self._allocations.free(_metadata(tree, "uid"))
             raise
         _emit_event(
-            self._events, tree, event_recorder.NORMAL, "Scheduled", f"Assigned to node {node}", by="default-scheduler"
+            self._events,
+            tree,
+            event_recorder.NORMAL,
+            "Scheduled",
+            f"Successfully assigned {key.namespace}/{key.name} to {node}",
+            by="default-scheduler",
         )
         return None
 
-    def _conditions(self, tree: Tree, *said: ConditionUpdate) -> list[Tree]:
-        return conditions.merge(unstructured.mapping(tree.get("status")), said, self._clock.now())
+    def _conditions(self, tree: Tree, *updates: ConditionUpdate) -> list[Tree]:
+        return conditions.merge(unstructured.mapping(tree.get("status")), updates, self._clock.now())
 
     # --- Running ------------------------------------------------------------------------------------------------------
 
@@ -326,8 +334,8 @@ class PodController:
         assert container is not None, name
         made = self._executor.attempts(tree)
         if not made:
-            for words in self._executor.ignored(tree):
-                _emit_event(self._events, tree, event_recorder.WARNING, "Ignored", words, by=self.REPORTS_AS)
+            for note in self._executor.ignored(tree):
+                _emit_event(self._events, tree, event_recorder.WARNING, "Ignored", note, by=self.REPORTS_AS)
         number = made[name][-1].number + 1 if made.get(name) else 0
         problem = await self._executor.start(tree, container, number)
         if problem is None:
@@ -339,7 +347,7 @@ class PodController:
         return problem
 
     async def _write(self, key: ObjectKey, tree: Tree, status: Tree) -> None:
-        """Say how it stands, unless somebody else has said something since."""
+        """Write the status; a conflict if the pod has changed since it was read."""
         if status == tree.get("status"):
             return
         metadata: dict[str, Any] = {"resourceVersion": _metadata(tree, "resourceVersion")}

@@ -1,4 +1,4 @@
-"""Which devices a pod gets, and how its processes learn of them: by number, in environment variables."""
+"""Assignment of devices to pods. Processes get the numbers of their devices in environment variables."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 from kubemachinery import quantity, unstructured
 from kubemachinery.unstructured import Tree
 
-# Resources that are no devices: shared by measure, not handed out one by one.
+# Resources that are shared by amount, not assigned as whole devices.
 _MEASURED: Final = ("cpu", "memory", "ephemeral-storage", "pods")
 _VISIBLE: Final = {"nvidia.com/gpu": "CUDA_VISIBLE_DEVICES", "amd.com/gpu": "ROCR_VISIBLE_DEVICES"}
 
 
 def counts(amounts: Mapping[str, str]) -> dict[str, int]:
-    """The devices among some amounts of resources, by resource."""
+    """Return the device counts among resource amounts, by resource name."""
     return {
         name: quantity.parse(text).value()
         for name, text in sorted(amounts.items())
@@ -23,8 +23,8 @@ def counts(amounts: Mapping[str, str]) -> dict[str, int]:
     }
 
 
-def wanted(pod: Tree) -> dict[str, int]:
-    """How many devices a pod asks for; init containers use those of the others."""
+def requested(pod: Tree) -> dict[str, int]:
+    """Return how many devices a pod requests; init containers reuse the devices of the main containers."""
     total: dict[str, int] = {}
     for _, container in unstructured.entries(pod, "spec", "containers"):
         for name, count in _of(container).items():
@@ -40,15 +40,15 @@ def _of(container: Mapping[str, object]) -> dict[str, int]:
 
 
 def assign(
-    asked: Mapping[str, int], present: Mapping[str, int], taken: Iterable[Mapping[str, tuple[int, ...]]]
+    requested: Mapping[str, int], present: Mapping[str, int], taken: Iterable[Mapping[str, tuple[int, ...]]]
 ) -> dict[str, tuple[int, ...]] | None:
-    """The lowest numbers that nobody has; None where there are not enough."""
+    """Return the lowest free device numbers; None if there are not enough."""
     held: dict[str, set[int]] = {}
     for share in taken:
         for name, numbers in share.items():
             held.setdefault(name, set()).update(numbers)
     found: dict[str, tuple[int, ...]] = {}
-    for name, count in asked.items():
+    for name, count in requested.items():
         free = [number for number in range(present.get(name, 0)) if number not in held.get(name, set())]
         if len(free) < count:
             return None
@@ -57,7 +57,8 @@ def assign(
 
 
 def part(pod: Tree, container: Tree, share: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """What one container gets of its pod's share. An init container has the first ones, for it runs alone."""
+    """Return the devices of one container out of the share of its pod. An init container gets the first ones, because
+    it runs alone."""
     before: dict[str, int] = {}
     for _, other in unstructured.entries(pod, "spec", "containers"):
         if other.get("name") == container.get("name"):
@@ -73,12 +74,13 @@ def part(pod: Tree, container: Tree, share: Mapping[str, tuple[int, ...]]) -> di
 
 
 def environment(share: Mapping[str, tuple[int, ...]], present: Mapping[str, int]) -> dict[str, str]:
-    """What tells a process its share. Where the machine has graphics processors, no share means none of them."""
-    told = {}
+    """Return the environment variables that name the devices. On a machine with GPUs a process without a share gets an
+    empty list, so that it uses none."""
+    variables = {}
     for name in sorted({*share, *(name for name in present if name in _VISIBLE)}):
         numbers = ",".join(map(str, share.get(name, ())))
         if name in share:
-            told[f"PYKUEUE_DEVICES_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = numbers
+            variables[f"PYKUEUE_DEVICES_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = numbers
         if name in _VISIBLE:
-            told[_VISIBLE[name]] = numbers
-    return told
+            variables[_VISIBLE[name]] = numbers
+    return variables

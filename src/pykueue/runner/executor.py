@@ -1,4 +1,4 @@
-"""What runs containers: the one seam between deciding about pods and what a container really is."""
+"""The interface between decisions about pods and the implementation of a container."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pykueue.runner.process_spec import StartProblem
 
 
 class ContainerExecutor(Protocol):
-    """Containers of pods, by the uid of their pod."""
+    """Runs containers; pods are identified by uid."""
 
-    # Told the uid of a pod in which something started or ended.
+    # Called with the uid of a pod in which a container started or ended.
     on_change: Callable[[str], None]
 
     def attempts(self, pod: Tree) -> Attempts:
-        """What was tried until now, also by an earlier program."""
+        """Return the attempts so far, including those of an earlier runner process."""
         ...
 
     async def start(self, pod: Tree, container: Tree, number: int) -> StartProblem | None:
-        """Begin an attempt, or say what is in the way."""
+        """Start an attempt; return the problem if it cannot be started."""
         ...
 
     def stop(self, uid: str, container: str, *, kill: bool) -> None:
-        """Ask the container to end, or end it."""
+        """Terminate the container, or kill it."""
         ...
 
     async def discard(self, uid: str) -> None:
-        """End whatever is left of a pod that is gone, and forget it."""
+        """Kill what is left of a deleted pod and drop its records."""
         ...
 
     def ignored(self, pod: Tree) -> Iterator[str]:
-        """What the pod asks for and does not get."""
+        """Yield a sentence for each request of the pod that this executor ignores."""
         ...

@@ -1,9 +1,9 @@
-"""What a Job wants next: the Job and its pods in; a status, pods to make and pods to take away out.
+"""Decisions of the job controller: a Job and its pods in; a status, pods to create and pods to delete out.
 
-Every pod is counted once. It carries a finalizer until it is: when it has ended, its uid goes into the status
-(`uncountedTerminatedPods`), then its finalizer goes, and when that is seen the uid becomes a number. Of the successes
-of an indexed Job the index says enough. A pod that the Job itself takes away (suspended, too many) loses its finalizer
-first and counts for nothing.
+Every pod is counted exactly once, with a tracking finalizer: when a pod has ended, its uid is written to
+`status.uncountedTerminatedPods`, then its finalizer is removed, and once that is observed the uid is replaced by an
+increment of the count. Successes of an indexed Job are counted by index. A pod that the controller deletes itself
+(the Job is suspended, or has too many pods) loses its finalizer first and is not counted.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _AT_ONCE_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What is to be done, in this order: write the status, release pods, delete, discard, create."""
+    """What to do, in this order: write the status, release pods, delete, discard, create."""
 
     status: Tree
-    # Pods that are counted in the status and need their finalizer no more.
+    # Pods that are counted in the status: their finalizer is removed.
     release: tuple[Tree, ...] = ()
-    # Pods that have to end, and count as failed.
+    # Pods to delete that count as failed.
     delete: tuple[Tree, ...] = ()
-    # Pods that have to end, and count for nothing.
+    # Pods to delete that are not counted.
     discard: tuple[Tree, ...] = ()
     create: tuple[Tree, ...] = ()
-    # The Job has been over for as long as it was to be kept.
+    # The Job finished longer ago than `ttlSecondsAfterFinished`.
     expired: bool = False
     requeue_after_seconds: float | None = None
 
 
 def is_managed_here(job: Tree) -> bool:
-    """Whether nobody else has said to look after this Job."""
+    """Whether `spec.managedBy` leaves the Job to this controller."""
     return unstructured.get(job, "spec", "managedBy") in (None, MANAGED_BY)
 
 
 def decide(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
-    """What a Job with these pods (its own, all of them) wants now."""
+    """Return the plan for a Job; `pods` are all pods that it owns."""
     if job_completion.is_over(job):
         return _after_finish(job, pods, now)
     seen = [_PodView(job, pod) for pod in pods]
@@ -62,8 +62,8 @@ def decide(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
     if end is not None:
         return _finish(job, seen, tally, active, end, now)
     if unstructured.get(job, "spec", "suspend"):
-        said = (ConditionUpdate("Suspended", True, "JobSuspended", "the job is suspended"),)
-        status = _status(job, seen, tally, 0, said, now)
+        updates = (ConditionUpdate("Suspended", True, "JobSuspended", "Job suspended"),)
+        status = _status(job, seen, tally, 0, updates, now)
         return JobPlan(status, tally.release, discard=tuple(pod.tree for pod in active))
     return _sync_pods(job, seen, tally, active, now)
 
@@ -72,7 +72,7 @@ def decide(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
 
 
 class _PodView:
-    """A pod, as its Job sees it."""
+    """The fields of a pod that its Job depends on."""
 
     def __init__(self, job: Tree, tree: Tree) -> None:
         self.tree = tree
@@ -86,7 +86,7 @@ class _PodView:
         self.failures = int(failures) if failures.isdigit() else 0
         self.succeeded = self.phase == "Succeeded"
         replaced_early = unstructured.get(job, "spec", "podReplacementPolicy") != "Failed"
-        # One that is deleted may never come to say how it ended.
+        # A deleted pod may never report how it ended.
         self.failed = self.phase == "Failed" or (self.is_deleted and replaced_early and not self.succeeded)
 
     @property
@@ -111,7 +111,7 @@ class _PodView:
 
     @property
     def finished(self) -> int:
-        """When its last container ended."""
+        """When the last container of the pod ended."""
         ends = (
             unstructured.text(unstructured.get(status, "state", "terminated", "finishedAt"))
             for _, status in unstructured.entries(self.tree, "status", "containerStatuses")
@@ -120,7 +120,7 @@ class _PodView:
 
     @property
     def failure(self) -> tuple[str, str] | None:
-        """When and how its last container failed, also one that was started again since."""
+        """When and how a container failed last, including one that was restarted since."""
         ends = [
             end
             for field_name in ("initContainerStatuses", "containerStatuses")
@@ -145,7 +145,8 @@ class _PodView:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Who is given up last: what runs before what does not, the older before the younger."""
+        """Sort key; surplus pods are taken from the end: ready before not ready, running before pending, older
+        first."""
         created = unstructured.text(unstructured.get(self.tree, "metadata", "creationTimestamp"))
         return (not self.is_ready, self.phase != "Running", self.index or 0, created, self.uid)
 
@@ -161,7 +162,7 @@ class _Tally:
     failed_indexes: set[int]
     uncounted_succeeded: dict[str, None] = field(default_factory=dict)
     uncounted_failed: dict[str, None] = field(default_factory=dict)
-    # index -> how often it failed, for the next pod that tries it.
+    # index -> its failures so far, for the annotation of the next pod of that index.
     failures: dict[int, int] = field(default_factory=dict)
     counted: list[Tree] = field(default_factory=list)
     fatal: str = ""
@@ -246,18 +247,18 @@ def _count_one(job: Tree, pod: _PodView, tally: _Tally, completions: int) -> Non
     tally.counted.append(pod.tree)
 
 
-# --- Going on ---------------------------------------------------------------------------------------------------------
+# --- Active Jobs ------------------------------------------------------------------------------------------------------
 
 
 def _sync_pods(job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], now: int) -> JobPlan:
-    """As many pods as there should be: too many are given up, and missing ones are made when their time has come."""
+    """Plan the right number of pods: discard surplus pods, and create missing ones after their backoff."""
     resumed = conditions.find_true(unstructured.mapping(job.get("status")), "Suspended") is not None
-    said = (ConditionUpdate("Suspended", False, "JobResumed", "the job goes on"),) if resumed else ()
+    updates = (ConditionUpdate("Suspended", False, "JobResumed", "Job resumed"),) if resumed else ()
     surplus, missing, wakes = _difference(job, seen, tally, active, now)
     if unstructured.get(job, "metadata", "deletionTimestamp") is not None:
         missing = []
-    standing = len(active) - len(surplus) + len(missing)
-    status = _status(job, seen, tally, standing, said, now)
+    expected = len(active) - len(surplus) + len(missing)
+    status = _status(job, seen, tally, expected, updates, now)
     if resumed or not status.get("startTime"):
         status["startTime"] = meta.format_time(now)
     deadline = job_completion.deadline_of({**job, "status": status})
@@ -275,19 +276,20 @@ def _sync_pods(job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Seque
 def _difference(
     job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], now: int
 ) -> tuple[list[_PodView], list[int | None], list[float]]:
-    """Pods that are too many, indexes (None without) of pods that are missing, and when to look again."""
+    """Return the surplus pods, the indexes of missing pods (None if not indexed), and the delays until the next
+    check."""
     completions = unstructured.integer(unstructured.get(job, "spec", "completions"))
     parallelism = unstructured.integer(unstructured.get(job, "spec", "parallelism"))
     wanted = 1 if parallelism is None else parallelism
     if completions is None:
-        # Once one has succeeded the others may finish, and nobody takes their place.
+        # A work queue Job: once one pod has succeeded, the others may finish and are not replaced.
         wanted = min(wanted, len(active)) if tally.succeeded_in_all else wanted
     else:
         wanted = min(wanted, max(completions - tally.succeeded_in_all - len(tally.failed_indexes), 0))
     useful, surplus = _kept(tally, active, completions or 0)
     useful.sort(key=lambda pod: pod.order)
     surplus += useful[wanted:]
-    # Where only failed pods are replaced, those that are on their way out still have their place.
+    # With podReplacementPolicy Failed, terminating pods still count against parallelism.
     waits_for_end = unstructured.get(job, "spec", "podReplacementPolicy") == "Failed"
     going = [pod for pod in seen if pod.is_terminating and waits_for_end]
     count = min(wanted - len(useful) - len(going), _AT_ONCE_MAX)
@@ -301,7 +303,7 @@ def _difference(
 
 
 def _kept(tally: _Tally, active: Sequence[_PodView], completions: int) -> tuple[list[_PodView], list[_PodView]]:
-    """Active pods that can still be of use, and the others: of an index that is done, or that another one has."""
+    """Return the active pods to keep, and the others: their index is finished, or another active pod has it."""
     if not tally.is_indexed:
         return list(active), []
     useful: dict[int, _PodView] = {}
@@ -336,7 +338,7 @@ def _next_indexes(
 
 
 def _pause(seen: Sequence[_PodView], now: int) -> float:
-    """How many seconds are left to wait after the failures since the last success; longer after each."""
+    """Return the seconds left of the backoff, which doubles with each failure since the last success."""
     last_success = max((pod.finished for pod in seen if pod.succeeded), default=0)
     failures = [pod.finished for pod in seen if pod.phase == "Failed" and pod.finished > last_success]
     if not failures:
@@ -346,15 +348,15 @@ def _pause(seen: Sequence[_PodView], now: int) -> float:
 
 
 def _pod(job: Tree, index: int | None, failures: int) -> Tree:
-    """The next pod, from the Job's mould."""
+    """Return the next pod, from the pod template of the Job."""
     metadata = unstructured.mapping(job.get("metadata"))
-    mould = unstructured.mapping(unstructured.get(job, "spec", "template"))
+    template = unstructured.mapping(unstructured.get(job, "spec", "template"))
     name, labels = (
         unstructured.text(metadata.get("name")),
-        unstructured.texts(unstructured.get(mould, "metadata", "labels")),
+        unstructured.texts(unstructured.get(template, "metadata", "labels")),
     )
-    annotations = unstructured.texts(unstructured.get(mould, "metadata", "annotations"))
-    spec = dict(unstructured.mapping(mould.get("spec")))
+    annotations = unstructured.texts(unstructured.get(template, "metadata", "annotations"))
+    spec = dict(unstructured.mapping(template.get("spec")))
     base = f"{name}-"
     if index is not None:
         base = f"{name}-{index}-"
@@ -368,7 +370,7 @@ def _pod(job: Tree, index: int | None, failures: int) -> Tree:
                     _with_index_variable(container) for _, container in unstructured.entries(spec, field_name)
                 ]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": metadata.get("uid")}
-    finalizers = unstructured.sequence(unstructured.get(mould, "metadata", "finalizers"))
+    finalizers = unstructured.sequence(unstructured.get(template, "metadata", "finalizers"))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -403,14 +405,14 @@ def _with_index_variable(container: Mapping[str, Any]) -> Tree:
 def _finish(
     job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], end: JobOutcome, now: int
 ) -> JobPlan:
-    """It is decided; it is over once no pod is left that runs or is not counted yet."""
+    """Plan the end of a Job whose outcome is decided; it finishes once every pod has ended and is counted."""
     pods = tuple(pod.tree for pod in active)
     uncounted = tally.uncounted_succeeded or tally.uncounted_failed
     left = bool(active) or bool(uncounted) or any(pod.is_terminating for pod in seen)
-    said = [ConditionUpdate(end.target, True, end.reason, end.message)]
+    updates = [ConditionUpdate(end.target, True, end.reason, end.message)]
     if not left:
-        said.append(ConditionUpdate(end.final, True, end.reason, end.message))
-    status = _status(job, seen, tally, 0, said, now)
+        updates.append(ConditionUpdate(end.final, True, end.reason, end.message))
+    status = _status(job, seen, tally, 0, updates, now)
     if not status.get("startTime") and end.success:
         status["startTime"] = meta.format_time(now)
     if not left and end.success:
@@ -433,14 +435,14 @@ def _after_finish(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
     return JobPlan(status, release, expired=wait <= 0, requeue_after_seconds=max(wait, 0.01) if wait > 0 else None)
 
 
-# --- How it stands ----------------------------------------------------------------------------------------------------
+# --- Status -----------------------------------------------------------------------------------------------------------
 
 
 def _status(
-    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: int, said: Sequence[ConditionUpdate], now: int
+    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: int, updates: Sequence[ConditionUpdate], now: int
 ) -> Tree:
     status: Tree = dict(unstructured.mapping(job.get("status")))
-    found = conditions.merge(status, said, now)
+    found = conditions.merge(status, updates, now)
     numbers = {
         "active": active,
         "ready": sum(pod.is_active and pod.is_ready for pod in seen) if active else 0,

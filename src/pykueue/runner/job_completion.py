@@ -1,4 +1,4 @@
-"""When a Job is over, and what a failed pod means for it: limits, deadlines, the failure policy, the success policy."""
+"""The outcome of a Job and the effect of a failed pod: backoff limits, deadlines, pod failure and success policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pykueue.runner import conditions
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The Job is over, or will be once its last pod is."""
+    """The decided outcome of a Job. It is final once its last pod has ended."""
 
     success: bool
     reason: str
@@ -22,17 +22,17 @@ class JobOutcome:
 
     @property
     def target(self) -> str:
-        """The condition that says that it is decided."""
+        """The condition type that marks the outcome as decided."""
         return "SuccessCriteriaMet" if self.success else "FailureTarget"
 
     @property
     def final(self) -> str:
-        """The condition that says that it is over."""
+        """The condition type of a finished Job."""
         return "Complete" if self.success else "Failed"
 
 
 def decided_outcome(job: Tree) -> JobOutcome | None:
-    """What was decided earlier, while pods still had to end."""
+    """Return the outcome that was decided earlier, while pods still had to end."""
     status = unstructured.mapping(job.get("status"))
     for success, type_ in ((False, "FailureTarget"), (True, "SuccessCriteriaMet")):
         if found := conditions.find_true(status, type_):
@@ -41,6 +41,7 @@ def decided_outcome(job: Tree) -> JobOutcome | None:
 
 
 def is_over(job: Tree) -> bool:
+    """Whether the Job has finished (condition Complete or Failed)."""
     status = unstructured.mapping(job.get("status"))
     return any(conditions.find_true(status, type_) for type_ in ("Complete", "Failed"))
 
@@ -49,7 +50,7 @@ def is_over(job: Tree) -> bool:
 
 
 class FailureAction(Enum):
-    """What the failure of a pod does to its Job."""
+    """The effect of a failed pod on its Job (`podFailurePolicy.rules[].action`)."""
 
     COUNT = "Count"
     IGNORE = "Ignore"
@@ -58,14 +59,12 @@ class FailureAction(Enum):
 
 
 def failure_action(job: Tree, pod: Tree) -> tuple[FailureAction, str]:
-    """What the first rule that matches a failed pod says, and in words which one that was."""
+    """Return the action of the first rule that matches a failed pod, and a message that names the rule."""
     for number, rule in unstructured.entries(job, "spec", "podFailurePolicy", "rules"):
         why = _matches_codes(rule.get("onExitCodes"), pod) or _matches_conditions(rule, pod)
         if why:
-            name = unstructured.text(unstructured.get(pod, "metadata", "name"))
-            return FailureAction(
-                unstructured.text(rule.get("action"))
-            ), f"pod {name} {why}, which rule {number} speaks of"
+            action = FailureAction(unstructured.text(rule.get("action")))
+            return action, f"{why} matching {action.value} rule at index {number}"
     return FailureAction.COUNT, ""
 
 
@@ -79,7 +78,7 @@ def _matches_codes(wanted: object, pod: Tree) -> str:
             code = unstructured.integer(unstructured.get(status, "state", "terminated", "exitCode"))
             named = unstructured.get(wanted, "containerName") in (None, status.get("name"))
             if code and named and (code in codes) is not negated:
-                return f"has container {status.get('name')} that ended with {code}"
+                return f"Container {status.get('name')} for pod {_key(pod)} failed with exit code {code}"
     return ""
 
 
@@ -87,8 +86,13 @@ def _matches_conditions(rule: Mapping[str, Any], pod: Tree) -> str:
     for _, pattern in unstructured.entries(rule, "onPodConditions"):
         for _, condition in unstructured.entries(pod, "status", "conditions"):
             if (condition.get("type"), condition.get("status")) == (pattern.get("type"), pattern.get("status", "True")):
-                return f"has condition {pattern.get('type')}"
+                return f"Pod {_key(pod)} has condition {pattern.get('type')}"
     return ""
+
+
+def _key(pod: Tree) -> str:
+    namespace, name = (unstructured.text(unstructured.get(pod, "metadata", field)) for field in ("namespace", "name"))
+    return f"{namespace}/{name}"
 
 
 # --- The Job ----------------------------------------------------------------------------------------------------------
@@ -96,18 +100,18 @@ def _matches_conditions(rule: Mapping[str, Any], pod: Tree) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How a Job has fared until now."""
+    """The counts of a Job so far."""
 
     active: int
     succeeded: int
     failed: int
     completed: Set[int]
     failed_indexes: Set[int]
-    # Restarts inside of pods that still run.
+    # Container restarts in active pods.
     restarts: int
-    # The word of a failure policy that the whole Job has failed.
+    # The message of a failure policy rule with action FailJob, if one matched.
     fatal: str = ""
-    # How the last failed pod ended.
+    # How the last failed container ended.
     failure: str = ""
 
 
@@ -115,19 +119,19 @@ BACKOFF_LIMIT: Final = "BackoffLimitExceeded"
 
 
 def failure(exit_code: int, signal: int = 0, message: str = "") -> str:
-    """How a container failed: what the runner noted, the signal, or else the exit code."""
+    """Return how a container failed: the message of the runner, else the signal, else the exit code."""
     if message:
         return f"failed: {message}"
     return f"failed: killed by signal {signal}" if signal else f"failed with exit code {exit_code}"
 
 
 def without_retries(failure: str) -> str:
-    """The reason of a Job whose last retry ended so."""
+    """Return the message of a Job whose last retry failed like this."""
     return f"{failure}; no retries left"
 
 
 def outcome(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
-    """The first reason for the Job to be over, if there is one."""
+    """Return the outcome of the first rule that decides the Job; None while it goes on."""
     for rule in _RULES:
         if end := rule(job, progress, now):
             return end
@@ -176,14 +180,14 @@ def _by_success_policy(job: Tree, progress: JobProgress, now: int) -> JobOutcome
         done = progress.completed if named is None else progress.completed & named
         wanted = unstructured.integer(rule.get("succeededCount")) or len(named or ())
         if wanted and len(done) >= wanted:
-            return JobOutcome(True, "SuccessPolicy", f"rule {number} of the success policy is met")
+            return JobOutcome(True, "SuccessPolicy", f"Matched rules at index {number}")
     return None
 
 
 def _by_completions(job: Tree, progress: JobProgress, now: int) -> JobOutcome | None:
     completions = _number(job, "completions")
     if completions is None:
-        # As many as run; one success says that the work is done, and the others may finish.
+        # A work queue Job: one success means that the work is done, and the other pods may finish.
         complete = progress.succeeded > 0 and progress.active == 0
     else:
         complete = progress.succeeded >= completions
@@ -207,7 +211,7 @@ _RULES: Final[Sequence[Callable[[Tree, JobProgress, int], JobOutcome | None]]] =
 
 
 def deadline_of(job: Tree) -> int | None:
-    """When the Job runs out of time."""
+    """Return when `activeDeadlineSeconds` expires; None without a deadline."""
     seconds = _number(job, "activeDeadlineSeconds")
     started = unstructured.text(unstructured.get(job, "status", "startTime"))
     if seconds is None or not started or unstructured.get(job, "spec", "suspend"):

@@ -1,6 +1,6 @@
-"""Reading logs: the lines that a guardian wrote, as much of them as was asked for, and more as it comes.
+"""The subresource `pods/log`: reads the log files that supervisors write, and follows them.
 
-A file has a line for each line or piece of one: time, stream, F or P, text (see `supervisor`).
+A file has an entry for each line or part of a line: time, stream, F (full) or P (partial), text (see `supervisor`).
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from pykueue.runner import container_attempts
 from pykueue.runner.process_executor import ProcessExecutor
 
 _LOOK_SECONDS: Final = 0.1
-# A log to which nothing is written is looked at less often.
+# An idle log is polled less often.
 _LOOK_SECONDS_MAX: Final = 0.5
 _PART_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PodLogOptions:
-    """What of a log to show."""
+    """Which part of a log to return (`PodLogOptions` of Kubernetes)."""
 
     tail: int | None = None
-    # In the spelling of the file, which sorts as time does.
+    # In the format of the file, which sorts chronologically.
     since: str = ""
     timestamps: bool = False
     bytes_max: int | None = None
 
 
 class LogRequestError(Exception):
-    """What was asked for cannot be shown, in a sentence."""
+    """The log cannot be returned; the message is the answer to the client."""
 
 
 # --- Lines ------------------------------------------------------------------------------------------------------------
 
 
 def log_text(entries: Iterator[bytes], wanted: PodLogOptions) -> Iterator[bytes]:
-    """The text of entries: a whole line ends with a line break, a piece of one is followed by the rest of it."""
+    """Yield the text of entries: a full entry ends a line, a partial one is continued by the next."""
     lines: deque[bytes] | None = deque(maxlen=wanted.tail) if wanted.tail is not None else None
     line_begins = is_wanted = True
     text = b""
     for entry in entries:
         time, _, rest = entry.partition(b" ")
         _, _, rest = rest.partition(b" ")
-        whole, _, said = rest.partition(b" ")
-        if line_begins:  # which counts for all of it
+        whole, _, content = rest.partition(b" ")
+        if line_begins:  # the time of the first entry applies to the whole line
             is_wanted = not wanted.since or time.decode() >= wanted.since
             text += time + b" " if is_wanted and wanted.timestamps else b""
         line_begins = whole == b"F"
         if not is_wanted:
             continue
-        text += said + b"\n" if line_begins else said
+        text += content + b"\n" if line_begins else content
         if lines is None:
             yield text
             text = b""
@@ -75,7 +75,7 @@ def log_text(entries: Iterator[bytes], wanted: PodLogOptions) -> Iterator[bytes]
 
 
 class LogReader:
-    """A log that may still grow, part by part."""
+    """Reads a log that may still grow, part by part."""
 
     def __init__(self, path: Path, wanted: PodLogOptions) -> None:
         self._path = path
@@ -84,13 +84,13 @@ class LogReader:
         self._parts: Iterator[bytes] = iter(())
 
     def next(self) -> bytes:
-        """The next part; nothing where all that is there has been read. Blocks on the disk."""
+        """Return the next part; empty at the current end of the log. Blocks on the disk."""
         if part := next(self._parts, b""):
             return part
         if self._file is None and not self._path.exists():
             return b""
         self._parts = _bundled(log_text(self._entries(), self._wanted))
-        # What comes later is wanted whole.
+        # The tail option applies to the first read only.
         self._wanted = replace(self._wanted, tail=None)
         return next(self._parts, b"")
 
@@ -102,10 +102,10 @@ class LogReader:
                     yield from _whole_lines(file)
             self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the reader
         yield from _whole_lines(self._file)
-        # The log of a pod that is deleted goes with it; what was open has been read.
+        # The log of a deleted pod is deleted with it; the open file has been read.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(self._file.fileno()).st_ino != self._path.stat().st_ino:
-                # It was full, and the rest is in a new one.
+                # The file was rotated; the rest is in a new one.
                 self._file.close()
                 self._file = open(self._path, "rb")  # noqa: SIM115
                 yield from _whole_lines(self._file)
@@ -116,7 +116,7 @@ class LogReader:
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The entries that are there; a file that is being written may end in the middle of one."""
+    """Yield the complete entries; a file that is being written may end within an entry."""
     while line := file.readline():
         if not line.endswith(b"\n"):
             file.seek(-len(line), 1)
@@ -125,7 +125,7 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _bundled(texts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same in fewer, larger parts."""
+    """Join texts into fewer, larger parts."""
     parts: list[bytes] = []
     size = 0
     for text in texts:
@@ -138,11 +138,11 @@ def _bundled(texts: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-# --- Answering --------------------------------------------------------------------------------------------------------
+# --- Requests ---------------------------------------------------------------------------------------------------------
 
 
 class PodLogs:
-    """What answers for `pods/log`."""
+    """The handler of `pods/log`."""
 
     def __init__(self, processes: ProcessExecutor, now: Callable[[], int]) -> None:
         self._processes = processes
@@ -167,7 +167,7 @@ class PodLogs:
         found = self._processes.logs(uid, container)
         if previous:
             if len(found) < 2:
-                raise LogRequestError(f"container {container} has not run before")
+                raise LogRequestError(f"previous terminated container {container} not found")
             return found[-2]
         if not found:
             raise LogRequestError(f"container {container} has not started yet")
@@ -194,7 +194,7 @@ async def _copy(path: Path, wanted: PodLogOptions, write: Write, is_running: Cal
     pause = _LOOK_SECONDS
     with contextlib.closing(LogReader(path, wanted)) as reader:
         while True:
-            # Asked before reading: whatever was written before it ended is read after.
+            # Checked before reading, so that everything written before the end is read.
             more = is_running()
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
             while part := await _next(reader):
@@ -208,7 +208,7 @@ async def _copy(path: Path, wanted: PodLogOptions, write: Write, is_running: Cal
 
 
 async def _next(reader: LogReader) -> bytes:
-    """The next part, read in a thread. A stream whose client is gone waits for the thread before the file is closed."""
+    """Return the next part, read in a thread. On cancellation the thread ends before the file is closed."""
     reading = asyncio.create_task(asyncio.to_thread(reader.next))
     try:
         return await asyncio.shield(reading)
@@ -222,13 +222,15 @@ def _container(tree: Tree, request: Request) -> str:
     named = request.first("container")
     if named:
         if named not in names:
-            raise LogRequestError(f"container {named} is not in pod {unstructured.get(tree, 'metadata', 'name')}")
+            raise LogRequestError(
+                f"container {named} is not valid for pod {unstructured.get(tree, 'metadata', 'name')}"
+            )
         return named
     mains = [
         unstructured.text(container.get("name")) for _, container in unstructured.entries(tree, "spec", "containers")
     ]
     if len(mains) > 1:
-        raise LogRequestError(f"say which container, one of {', '.join(names)}")
+        raise LogRequestError(f"a container name must be specified, one of: {', '.join(names)}")
     return mains[0]
 
 

@@ -1,4 +1,4 @@
-"""What this machine has: processors, memory, devices, and a name."""
+"""The capacity of this machine: processors, memory, devices; and its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine, in the words of a Node."""
+    """A machine with the fields that its Node needs."""
 
     name: str
     cpus: int
@@ -42,9 +42,9 @@ class Machine:
 
 
 def detect(data_dir: Path) -> Machine:
-    """This machine. Where a control group limits us, it is as large as that.
+    """Return this machine. Limits of the control group of this process lower its capacity.
 
-    Its name is kept in the data directory: a machine may be called otherwise tomorrow, and is the same Node still.
+    Its name is stored in the data directory, so that it stays the same Node when the hostname changes.
     """
     kept = data_dir / "node-name"
     name = kept.read_text().strip() if kept.exists() else ""
@@ -78,7 +78,7 @@ def _memory() -> int:
 
 
 def _limit(name: str) -> str:
-    """What the control group of this process says; "" where there is none."""
+    """Return a limit of the control group of this process; "" if there is none."""
     try:
         own = Path("/proc/self/cgroup").read_text().partition("0::")[2].strip().lstrip("/")
         return (Path("/sys/fs/cgroup") / own / name).read_text().strip()
@@ -87,7 +87,7 @@ def _limit(name: str) -> str:
 
 
 def _nvidia() -> int:
-    """How many graphics processors there are: by their device files, else by asking the program that knows."""
+    """Return the number of NVIDIA GPUs: by their device files, else by nvidia-smi."""
     if found := len([path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()]):
         return found
     program = shutil.which("nvidia-smi")

@@ -1,4 +1,4 @@
-"""This machine as a Node that says it is well, and queues of its size to begin with."""
+"""The Node of this machine with its heartbeat, and first queues of its size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pykueue.version import __version__
 log = logging.getLogger(__name__)
 
 FLAVOR: Final = "default-flavor"
-# A LocalQueue of this name takes jobs that name no queue.
+# Jobs that name no queue use the LocalQueue of this name.
 QUEUE: Final = "default"
 NAMESPACE: Final = "default"
 
@@ -35,12 +35,13 @@ _LEASES: Final = registry.ALL.of(kube.Lease)
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 _LEASE_SECONDS: Final = 40
 _RENEW_SECONDS: Final = 10.0
-# A status is a large thing to write only to say that nothing is new.
+# The status is large and rarely changes, so it is written less often than the Lease.
 _RENEWALS_PER_STATUS: Final = 30
 
 
 def initial_queues(machine: Machine) -> Sequence[Tree]:
-    """A flavor, a ClusterQueue with all that the machine has, and a LocalQueue: enough for a first job."""
+    """Return a flavor, a ClusterQueue with the whole capacity of the machine, and a LocalQueue: enough for a first
+    job."""
     quotas = [{"name": name, "nominalQuota": text} for name, text in machine.capacity.items() if name != "pods"]
     group = {
         "coveredResources": [quota["name"] for quota in quotas],
@@ -59,7 +60,7 @@ def _object(kind: Kind, name: str, spec: Tree) -> Tree:
 
 
 class NodeHeartbeat:
-    """Keeps the Node of this machine there and up to date."""
+    """Creates the Node of this machine, and renews its Lease and status."""
 
     def __init__(self, client: ApiClient, machine: Machine, clock: Clock) -> None:
         self._client = client
@@ -67,18 +68,19 @@ class NodeHeartbeat:
         self._clock = clock
 
     async def begin(self) -> None:
-        """The Node is there and ready."""
+        """Create the Node, or update it, and mark it ready."""
         await retry.retry_transient(self._ensure)
         await retry.retry_transient(self._renew)
 
     async def run(self) -> None:
-        """Say from time to time that it still is; a server that cannot hear it now may later."""
+        """Renew the Lease and the status until cancelled. A failed write is logged and repeated at the next
+        interval."""
         for turn in itertools.count(1):
             await asyncio.sleep(_RENEW_SECONDS)
             try:
                 await retry.retry_transient(self._renew if turn % _RENEWALS_PER_STATUS else self._ensure)
             except KubeError as error:
-                log.warning("node %s: %s", self._machine.name, error)
+                log.warning("cannot renew the heartbeat of node %s: %s", self._machine.name, error)
 
     async def _renew(self) -> None:
         metadata = {"name": self._machine.name, "namespace": _LEASE_NAMESPACE}
@@ -108,10 +110,10 @@ class NodeHeartbeat:
         await self._client.replace(_NODES, {**found, "status": self._status(found)}, "status")
 
     def _status(self, node: Tree) -> Tree:
-        """What the machine has, beside what others say it has: devices that only they know of."""
+        """Return the status. Capacity that others have added, such as devices of plugins, is kept."""
         before, now = unstructured.mapping(node.get("status")), self._clock.now()
-        ready = ConditionUpdate("Ready", True, "RunnerReady", "pods are run here")
-        said = conditions.merge(before, [ready], now)
+        ready = ConditionUpdate("Ready", True, "RunnerReady", "the runner is ready to run pods")
+        updated = conditions.merge(before, [ready], now)
         moment = meta.format_time(now)
         return {
             **before,
@@ -119,7 +121,7 @@ class NodeHeartbeat:
             "allocatable": {**unstructured.texts(before.get("allocatable")), **self._machine.capacity},
             "conditions": [
                 {key: value for key, value in each.items() if key != "lastProbeTime"} | {"lastHeartbeatTime": moment}
-                for each in said
+                for each in updated
             ],
             "addresses": [
                 {"type": "InternalIP", "address": LOOPBACK},

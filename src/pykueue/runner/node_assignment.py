@@ -1,4 +1,4 @@
-"""Which node a pod goes to: the first, by name, that it may run on and that has room; and why none fits."""
+"""Node selection for a pod: the first node, by name, that it may run on and that has enough free capacity."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pykueue.core.amounts import Amount
 
 @dataclass(slots=True)
 class NodeAllocations:
-    """What is taken of each node, by the pods that are bound to it and have not ended."""
+    """The allocated resources of each node: those of the pods that are bound to it and have not ended."""
 
     _of: dict[str, tuple[str, dict[str, Amount]]] = field(default_factory=dict)
     _taken: dict[str, Counter[str]] = field(default_factory=dict)
 
     def take(self, uid: str, node: str, pod: Tree) -> None:
-        """The pod is on the node; saying so again changes nothing."""
+        """Count a pod on a node; idempotent."""
         if uid not in self._of:
             asked = needs(codec.from_tree(pod, kube.Pod))
             self._of[uid] = (node, asked)
             self._taken.setdefault(node, Counter()).update(asked)
 
     def free(self, uid: str) -> bool:
-        """The pod has ended or is gone; says whether that made room."""
+        """Release the resources of a pod that has ended or was deleted; returns whether it held any."""
         held = self._of.pop(uid, None)
         if held is not None:
             self._taken[held[0]].subtract(held[1])
@@ -40,18 +40,18 @@ class NodeAllocations:
 
 
 def needs(pod: kube.Pod) -> dict[str, Amount]:
-    """What a pod takes of a node: what it asks for, and a place among its pods."""
+    """Return what a pod takes of a node: its requests, and one of the pods."""
     return {**requests.in_amounts(requests.read(pod.spec).figure), amounts.PODS: 1}
 
 
-def select_node(pod: Tree, among: Iterable[Tree], room: NodeAllocations) -> str:
-    """The node for a pod; `LookupError` with the reasons where there is none."""
+def select_node(pod: Tree, among: Iterable[Tree], allocations: NodeAllocations) -> str:
+    """Return the first node that fits a pod; raise `LookupError` with the reasons if none does."""
     wanted = codec.from_tree(pod, kube.Pod)
     demand = PodDemand.of(wanted)
     reasons: list[str] = []
     for tree in among:
         node = codec.from_tree(tree, kube.Node)
-        why = demand.unfit_reason(node, room.taken(node.metadata.name))
+        why = demand.unfit_reason(node, allocations.taken(node.metadata.name))
         if not why:
             return node.metadata.name
         reasons.append(why)
@@ -59,12 +59,13 @@ def select_node(pod: Tree, among: Iterable[Tree], room: NodeAllocations) -> str:
 
 
 def unschedulable_message(reasons: Collection[str]) -> str:
-    """Why no node fits, from the reason of each: `no node fits: 2 of 3 have too little cpu, 1 of 3 is not ready`."""
+    """Return why no node fits, from the reason of each: `no node fits: 2 of 3 have too little cpu, 1 of 3 is not
+    ready`."""
     if not reasons:
         return "no node fits: there are no nodes"
     of = len(reasons)
-    told = [f"{n} of {of} {why if n == 1 else _plural(why)}" for why, n in sorted(Counter(reasons).items())]
-    return f"no node fits: {', '.join(told)}"
+    counted = [f"{n} of {of} {why if n == 1 else _plural(why)}" for why, n in sorted(Counter(reasons).items())]
+    return f"no node fits: {', '.join(counted)}"
 
 
 def _plural(reason: str) -> str:
@@ -77,7 +78,7 @@ _PLURALS: Final = {"is": "are", "has": "have", "lacks": "lack"}
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What a pod demands of a node."""
+    """The constraints and requests that a node must satisfy for a pod."""
 
     required: nodes.RequiredNodeAffinity
     tolerations: tuple[kube.Toleration, ...]
@@ -88,7 +89,7 @@ class PodDemand:
         return cls(nodes.required(pod.spec.node_selector, pod.spec.affinity), tuple(pod.spec.tolerations), needs(pod))
 
     def unfit_reason(self, node: kube.Node, taken: Mapping[str, Amount]) -> str:
-        """Why the node does not fit, as the rest of a sentence about it; empty where it fits."""
+        """Return why the node does not fit, as a predicate about it (`is not ready`); empty if it fits."""
         if node.spec.unschedulable:
             return "is unschedulable"
         if not any(each.type == "Ready" and each.status == "True" for each in node.status.conditions):

@@ -1,11 +1,11 @@
-"""What a pod wants next: its containers' attempts in, containers to start and stop out, and how the pod stands.
+"""Decisions of the kubelet: the attempts of a pod's containers in; containers to start and stop, and its status out.
 
     init containers   one after another, each until it succeeds; a sidecar (restartPolicy Always) only until it runs
-    containers        side by side; what ends is started again as the restart policy says, later each time
-    over              all containers have ended for good; sidecars are stopped then
-    going             deleted, or out of time: everything is asked to stop, and killed when the grace period is over
+    containers        in parallel; one that ends is restarted by the restart policy, with exponential backoff
+    finished          all containers have ended and none is restarted; sidecars are stopped then
+    terminating       deleted, or past activeDeadlineSeconds: containers get SIGTERM, and SIGKILL after the grace period
 
-Nothing is remembered here. Whoever asks again with the same attempts gets the same answer.
+The module keeps no state: the same attempts give the same step.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from pykueue.runner.process_spec import LOOPBACK, StartProblem
 
 _FIRST_PAUSE_SECONDS: Final = 10
 _LONGEST_PAUSE_SECONDS: Final = 300
-# One that ran for so long has recovered: its next failure counts as the first.
+# A container that ran this long resets its backoff, as in the kubelet.
 _RECOVERED_SECONDS: Final = 600
 _GRACE_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class StopContainer:
+    """A running container to terminate, or to kill."""
+
     container: str
     kill: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PodStep:
-    """What is to be done now, and how the pod stands."""
+    """What to do now, and the status of the pod."""
 
     status: Tree
     start: tuple[str, ...] = ()
@@ -46,17 +48,18 @@ class PodStep:
 
 @dataclass(slots=True)
 class _Requests:
-    """A step as it comes together."""
+    """A step while it is computed."""
 
     start: list[str] = field(default_factory=list)
     stop: list[StopContainer] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
-    # What containers wait for, as a word and a sentence.
+    # Container -> reason and message of its waiting state.
     waiting: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, StartProblem] | None = None) -> PodStep:
-    """What to do with a pod that is on a node. `problems` are containers that could not be started just now."""
+    """Return the next step of a pod that is bound to a node. `problems` are containers that could not be started
+    now."""
     inits, mains = container_attempts.containers(pod, made)
     wants = _Requests(waiting={name: (why.reason, why.message) for name, why in (problems or {}).items()})
     kill_at, reason = _end(pod, now)
@@ -64,7 +67,7 @@ def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, StartProble
     phase = _phase("Never" if kill_at is not None else policy, inits, mains, has_to_end=kill_at is not None)
     over = phase in ("Succeeded", "Failed")
     if over and kill_at is None:
-        # Only sidecars can be left.
+        # Only sidecars can still run.
         kill_at = max(one.end.at for one in (*inits, *mains) if one.end is not None) + _grace(pod)
     if kill_at is not None:
         _stop([*inits, *mains], now, kill_at, wants)
@@ -82,7 +85,7 @@ def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, StartProble
 
 
 def _phase(policy: str, inits: Sequence[PodContainer], mains: Sequence[PodContainer], *, has_to_end: bool) -> str:
-    """Where the pod is. One that has to end is over as soon as nothing of it runs."""
+    """Return the phase of the pod. A terminating pod is over as soon as no main container runs."""
     if all(_is_over(policy, one) for one in mains):
         return "Succeeded" if all(one.succeeded for one in mains) else "Failed"
     if has_to_end and not any(one.is_running for one in mains):
@@ -104,7 +107,7 @@ def _restarts(policy: str, end: Termination) -> bool:
 
 
 def _end(pod: Tree, now: int) -> tuple[int | None, str]:
-    """When what still runs is killed, if the pod has to end at all; and a word for why it failed."""
+    """Return when running containers are killed (None if the pod is not terminating), and the reason of the failure."""
     deleted = unstructured.get(pod, "metadata", "deletionTimestamp")
     if deleted is not None:
         return meta.parse_time(deleted), ""
@@ -126,7 +129,7 @@ def _deadline(pod: Tree) -> int | None:
 
 
 def _stop(containers: Iterable[PodContainer], now: int, kill_at: int, wants: _Requests) -> None:
-    """Ask what runs to end; kill it when the time has come."""
+    """Terminate the running containers; kill them after the grace period."""
     wants.stop += [StopContainer(one.name, kill=now >= kill_at) for one in containers if one.is_running]
     if wants.stop and now < kill_at:
         wants.wakes.append((kill_at - now) / meta.SECOND)
@@ -138,7 +141,7 @@ def _stop(containers: Iterable[PodContainer], now: int, kill_at: int, wants: _Re
 def _start(
     policy: str, inits: Sequence[PodContainer], mains: Sequence[PodContainer], now: int, wants: _Requests
 ) -> None:
-    """Have containers started whose turn it is."""
+    """Start the containers that may start now."""
     for one in inits:
         if one.is_sidecar:
             _consider(one, "Always", now, wants)
@@ -151,7 +154,7 @@ def _start(
 
 
 def _consider(container: PodContainer, policy: str, now: int, wants: _Requests) -> None:
-    """Have a container started, now or later, if it should be."""
+    """Start a container now, or after its backoff, if its restart policy asks for it."""
     name, end = container.name, container.end
     if not container.made:
         wants.start.append(name)
@@ -162,18 +165,18 @@ def _consider(container: PodContainer, policy: str, now: int, wants: _Requests) 
     if wait <= 0:
         wants.start.append(name)
     else:
-        wants.waiting.setdefault(name, ("CrashLoopBackOff", f"waits {pause} s before it starts again"))
+        wants.waiting.setdefault(name, ("CrashLoopBackOff", f"back-off {pause}s restarting failed container={name}"))
         wants.wakes.append(wait)
 
 
 def _pause_seconds(last: ContainerAttempt, end: Termination) -> int:
-    """The first restart comes at once, and the others ever later."""
+    """Return the backoff before the next restart: none for the first, then doubling."""
     if last.number == 0 or end.at - last.started >= _RECOVERED_SECONDS * meta.SECOND:
         return 0
     return int(min(_FIRST_PAUSE_SECONDS * 2 ** min(last.number - 1, 10), _LONGEST_PAUSE_SECONDS))
 
 
-# --- How it stands ----------------------------------------------------------------------------------------------------
+# --- Status -----------------------------------------------------------------------------------------------------------
 
 
 def _status(
@@ -191,16 +194,16 @@ def _status(
         "podIP": LOOPBACK,
         "podIPs": [{"ip": LOOPBACK}],
         "containerStatuses": [
-            _shown(one, wants, "ContainerCreating" if initialized else "PodInitializing") for one in mains
+            _container_status(one, wants, "ContainerCreating" if initialized else "PodInitializing") for one in mains
         ],
-        "conditions": conditions.merge(before, _said(phase, initialized, mains), now),
+        "conditions": conditions.merge(before, _condition_updates(phase, initialized, mains), now),
     }
     if inits:
-        status["initContainerStatuses"] = [_shown(one, wants, "PodInitializing") for one in inits]
+        status["initContainerStatuses"] = [_container_status(one, wants, "PodInitializing") for one in inits]
     return status
 
 
-def _said(phase: str, initialized: bool, mains: Sequence[PodContainer]) -> tuple[ConditionUpdate, ...]:
+def _condition_updates(phase: str, initialized: bool, mains: Sequence[PodContainer]) -> tuple[ConditionUpdate, ...]:
     over = phase in ("Succeeded", "Failed")
     ready = phase == "Running" and all(one.is_running for one in mains)
     why = "" if ready else "PodCompleted" if over else "ContainersNotReady"
@@ -213,8 +216,8 @@ def _said(phase: str, initialized: bool, mains: Sequence[PodContainer]) -> tuple
     )
 
 
-def _shown(container: PodContainer, wants: _Requests, otherwise: str) -> Tree:
-    """How one container stands. `otherwise` is the word for waiting where nobody has another."""
+def _container_status(container: PodContainer, wants: _Requests, otherwise: str) -> Tree:
+    """Return the status of one container. `otherwise` is the waiting reason if no other is known."""
     made = container.made
     waits = not made or (container.name in wants.waiting and not container.is_running)
     reason, message = wants.waiting.get(container.name, (otherwise, ""))

@@ -1,17 +1,16 @@
 """Containers as processes of this machine, of the same user, without a shell.
 
-Each attempt has a guardian (`supervisor`), a program of its own that outlives this one. Whatever is known about an
-attempt is in the pod's folder, so that nothing differs between a process that this program started and one that it
-found when it came:
+Each attempt has a supervisor (`supervisor.py`), a separate program that outlives this one. All records of an attempt
+are in the directory of its pod, so that processes of an earlier runner are handled like those started now:
 
-    PODS/<uid>/.devices            the pod's share of devices, from its first start on
-    PODS/<uid>/.pod                its name, and the revision of the server at its first start
-    PODS/<uid>/.unknown            says that the database does not know it, and may be the one that is wrong
-    PODS/<uid>/<container>/0.*     the first attempt, see `supervisor`; of older attempts only the last one is kept
-    PODS/.database                 the database that knew these pods last
+    PODS/<uid>/.devices            the devices of the pod, from its first start on
+    PODS/<uid>/.pod                its name, and its resourceVersion at its first start
+    PODS/<uid>/.unknown            marks a pod that the database lacks, where the database may be the wrong one
+    PODS/<uid>/<container>/0.*     the first attempt, see `supervisor`; of earlier attempts only the latest is kept
+    PODS/.database                 the id of the last database that was used with these pods
 
-Names with a dot in front are names that no container can have. Files that are none of these are left alone, and records
-that cannot be read are those of a lost attempt: one odd file must not keep all other pods from being looked after.
+No container name starts with a dot. Other files are left unchanged, and an attempt with unreadable records counts as
+lost: one damaged file must not stop the runner for all other pods.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from pykueue.runner.process_spec import ProcessContext, ProcessSpec, StartProble
 log = logging.getLogger(__name__)
 
 _DEVICES, _POD, _UNKNOWN, _DATABASE = ".devices", ".pod", ".unknown", ".database"
-# What `_DEVICES` was called when a container could have the same name.
+# The former name of `_DEVICES`, which a container could also have.
 _OLD_DEVICES: Final = "devices"
 _START_ERROR: Final = 128
 _POLL_SECONDS: Final = 0.2
 _KEPT: Final = 2
 _PID_ATTEMPTS, _PID_SECONDS = 100, 0.01
 
-# (namespace, kind, name) -> the entries of a ConfigMap or a Secret, None where there is none.
+# (namespace, kind, name) -> the entries of a ConfigMap or a Secret; None if it does not exist.
 Read = Callable[[str, str, str], Awaitable[Mapping[str, str] | None]]
 
 
@@ -62,7 +61,7 @@ class Database:
     is_new: bool = False
 
 
-# One that is gone with its server, and that knows of no pod that it did not start itself.
+# A database that ends with its server and holds only pods that were created in it.
 IN_MEMORY: Final = Database("memory", 0, is_new=True)
 
 
@@ -88,21 +87,21 @@ class ProcessExecutor:
         self._watched: dict[Path, asyncio.Task[None]] = {}
         self._asked: set[Path] = set()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Every pod that left something, so that no device is given away that one of them still has.
+        # All recorded pods are loaded first, so that no device in use is assigned again.
         for found in sorted(folder.iterdir()):
             try:
                 if _is_of_pod(found):
                     self._load(found.name)
             except OSError as error:
-                log.error("%s: the records of a pod cannot be read, and are left as they are: %s", found, error)
+                log.error("cannot read the records of a pod in %s; they are left unchanged: %s", found, error)
 
-    # --- What was tried -----------------------------------------------------------------------------------------------
+    # --- Attempts -----------------------------------------------------------------------------------------------------
 
     def attempts(self, pod: Tree) -> Attempts:
         return self._attempts.get(_uid(pod), {})
 
     def logs(self, uid: str, container: str) -> list[Path]:
-        """The logs of the attempts that are still known, the latest last."""
+        """Return the log files of the recorded attempts, latest last."""
         made = self._attempts.get(uid, {}).get(container, [])
         return [self._path(uid, container, each.number).with_suffix(".log") for each in made]
 
@@ -112,7 +111,7 @@ class ProcessExecutor:
 
     @property
     def running(self) -> int:
-        """How many processes there are."""
+        """The number of running containers."""
         return len(self._watched)
 
     def _path(self, uid: str, container: str, number: int) -> Path:
@@ -132,7 +131,7 @@ class ProcessExecutor:
         self._release_devices(uid)
 
     def _load_attempt(self, uid: str, path: Path) -> ContainerAttempt:
-        """An attempt as its files tell it. One without a guardian and without an end is lost."""
+        """Load an attempt from its files. Without a supervisor and without a recorded end it is lost."""
         number = int(path.name)
         if (attempt := self._ended(path)) is not None:
             return attempt
@@ -140,37 +139,37 @@ class ProcessExecutor:
             pid, started = _supervisor(path)
             self._watch(uid, path, pid)
             return ContainerAttempt(number, started)
-        # Once more: it may have ended between the two looks.
+        # Read again: it may have ended between the two checks.
         return self._ended(path) or self._record_lost(path)
 
     def _ended(self, path: Path) -> ContainerAttempt | None:
         try:
-            told = json.loads(path.with_suffix(".end").read_text())
+            record = json.loads(path.with_suffix(".end").read_text())
             ended = Termination(
-                int(told["code"]),
-                int(told["at"]),
-                int(told["signal"]),
-                str(told.get("reason") or ("StartError" if told["why"] else "")),
-                str(told["why"]),
+                int(record["code"]),
+                int(record["at"]),
+                int(record["signal"]),
+                str(record.get("reason") or ("StartError" if record["why"] else "")),
+                str(record["why"]),
             )
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             if _is_supervised(path):
-                return None  # it runs, and writes its end when it has come
-            log.error("%s: the record of an end cannot be read: %s", path.with_suffix(".end"), error)
-            return self._record_lost(path, "the record of how it ended was damaged")
-        # What was never started has no guardian.
+                return None  # it still runs, and its supervisor writes the record when it ends
+            log.error("cannot read the record of a termination in %s: %s", path.with_suffix(".end"), error)
+            return self._record_lost(path, "the record of its termination is damaged; its exit code is unknown")
+        # An attempt that was never started has no supervisor.
         started = _started(path) if path.with_suffix(".pid").exists() else ended.at
         return ContainerAttempt(int(path.name), started, ended)
 
     def _record_lost(self, path: Path, why: str = "") -> ContainerAttempt:
-        """Write down that it was lost, so that it is the same story next time."""
+        """Record the attempt as lost, so that later reads give the same termination."""
         gone = lost_termination(self._clock.now())
         why = why or gone.message
-        told = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": why}
-        with contextlib.suppress(FileNotFoundError):  # the whole pod was taken away
-            _write(path.with_suffix(".end"), told)
+        record = {"code": gone.code, "at": gone.at, "signal": 0, "reason": gone.reason, "why": why}
+        with contextlib.suppress(FileNotFoundError):  # the directory of the pod was deleted
+            _write(path.with_suffix(".end"), record)
         return ContainerAttempt(int(path.name), _started(path), replace(gone, message=why))
 
     # --- Starting -----------------------------------------------------------------------------------------------------
@@ -179,7 +178,7 @@ class ProcessExecutor:
         uid, name = _uid(pod), unstructured.text(container.get("name"))
         share = self._share(pod)
         if share is None:
-            return StartProblem("DevicesTaken", "the devices of this node are all in use")
+            return StartProblem("DevicesTaken", "all requested devices of this node are in use")
         prepared = await self._prepared(pod, container, share)
         if isinstance(prepared, StartProblem) and not prepared.lasting:
             return prepared
@@ -194,7 +193,7 @@ class ProcessExecutor:
             await asyncio.to_thread(_launch, path, prepared, now)
         made = self._attempts.setdefault(uid, {}).setdefault(name, [])
         made.append(self._load_attempt(uid, path))
-        # It may be over already, and then nobody awaits its end.
+        # The attempt may have ended already; then no task waits for its end.
         self._release_devices(uid)
         for old in made[:-_KEPT]:
             for left in path.parent.glob(f"{old.number}.*"):
@@ -205,7 +204,7 @@ class ProcessExecutor:
     def _share(self, pod: Tree) -> Mapping[str, tuple[int, ...]] | None:
         uid = _uid(pod)
         if uid not in self._shares:
-            share = devices.assign(devices.wanted(pod), self._present(), self._shares.values())
+            share = devices.assign(devices.requested(pod), self._present(), self._shares.values())
             if share is None:
                 return None
             self._shares[uid] = share
@@ -226,8 +225,8 @@ class ProcessExecutor:
             if entries is not None:
                 texts[kind, name] = entries
         home = self._environment.get("HOME", "/")
-        told = devices.environment(devices.part(pod, container, share), self._present())
-        return process_spec.prepare(pod, container, texts, ProcessContext(self._environment, home, told))
+        variables = devices.environment(devices.part(pod, container, share), self._present())
+        return process_spec.prepare(pod, container, texts, ProcessContext(self._environment, home, variables))
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
@@ -246,7 +245,8 @@ class ProcessExecutor:
         self.on_change(uid)
 
     def _release_devices(self, uid: str) -> None:
-        """Devices are given back when nothing runs; a container that starts again asks for them anew."""
+        """Release the devices of a pod when none of its containers runs; a restarted container is assigned devices
+        again."""
         if not any(made[-1].ended is None for made in self._attempts.get(uid, {}).values() if made):
             self._shares.pop(uid, None)
             (self._folder / uid / _DEVICES).unlink(missing_ok=True)
@@ -265,7 +265,7 @@ class ProcessExecutor:
         _signal(path, signal.SIGUSR1 if kill else signal.SIGTERM)
 
     async def discard(self, uid: str) -> None:
-        """Kill what is left of a pod that is gone, wait for its end, and forget it."""
+        """Kill the processes of a deleted pod, wait for their end, and delete its records."""
         for name in self._attempts.get(uid, {}):
             self.stop(uid, name, kill=True)
         place = self._folder / uid
@@ -277,10 +277,10 @@ class ProcessExecutor:
     async def sweep(
         self, known: Iterable[str], database: Database | None = None, *, discards_unknown: bool = True
     ) -> None:
-        """Discard what belongs to pods that the server does not have.
+        """Discard pods that are not in the database.
 
-        A database that is new, or older than a pod, does not have it because it cannot know it. Its processes go on and
-        its logs stay, now and at every later start, unless the operator has them discarded.
+        A database that is new, or older than a pod, cannot contain it. Such a pod keeps its processes and logs, now and
+        at every later start, unless the operator discards it (`--discard-unknown-pods`).
         """
         alive = set(known)
         last = self._last_database()
@@ -299,8 +299,8 @@ class ProcessExecutor:
         if kept := [uid for uid in self._attempts if uid not in alive]:
             running = sum(self.is_running(uid, name) for uid in kept for name in self._attempts[uid])
             log.warning(
-                "%s holds %d pods that the database does not know, with %d running processes: the database is new, or "
-                "was restored from an older backup. They are left alone; --discard-unknown-pods ends them.",
+                "%s holds %d pods that are not in the database, with %d running processes: the database is new, or was "
+                "restored from an older backup. They keep running; --discard-unknown-pods ends them.",
                 self._folder,
                 len(kept),
                 running,
@@ -313,9 +313,9 @@ class ProcessExecutor:
             return None
 
     def _cannot_know(self, database: Database, last: str | None, uid: str) -> bool:
-        """Whether the pod is from a time that is not in the database."""
+        """Whether the pod was created later than the database's last state, or in another database."""
         if last is None:
-            return database.is_new  # the pods of a program that left no word of its database
+            return database.is_new  # pods of a version that did not record its database
         if last != database.id:
             return True
         try:
@@ -325,7 +325,7 @@ class ProcessExecutor:
         return database.id != IN_MEMORY.id and seen > database.revision
 
     async def close(self) -> None:
-        """Look away. The processes go on."""
+        """Stop watching. The processes continue."""
         watching = list(self._watched.values())
         self._watched.clear()
         for task in watching:
@@ -340,11 +340,11 @@ def _uid(pod: Tree) -> str:
     return unstructured.text(unstructured.get(pod, "metadata", "uid"))
 
 
-# --- Guardians --------------------------------------------------------------------------------------------------------
+# --- Supervisors ------------------------------------------------------------------------------------------------------
 
 
 def _launch(path: Path, prepared: ProcessSpec, now: int) -> None:
-    """Start the guardian of an attempt; returns when it stands on its own."""
+    """Start the supervisor of an attempt; returns once it runs detached from this process."""
     order = path.with_suffix(".launch")
     descriptor = os.open(order, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -352,7 +352,7 @@ def _launch(path: Path, prepared: ProcessSpec, now: int) -> None:
             descriptor,
             json.dumps({**asdict(prepared), "started": now, "open_files": http_server.inherited_open_files}).encode(),
         )
-        # The lock goes with the open file to the guardian, and is free again when it ends, however it ends.
+        # The supervisor inherits the open file and with it the lock, which the kernel releases when it ends.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         subprocess.run(
             [sys.executable, "-I", "-S", supervisor.__file__, str(path.parent), path.name, str(descriptor)],
@@ -374,28 +374,28 @@ def _is_supervised(path: Path) -> bool:
     except BlockingIOError:
         return True
     except FileNotFoundError:
-        pass  # somebody took the whole pod away
+        pass  # the directory of the pod was deleted
     return False
 
 
 def _supervisor(path: Path) -> tuple[int, int]:
-    """The guardian's process, 0 where it cannot be found, and when the attempt began."""
+    """Return the pid of the supervisor (0 if it cannot be found) and when the attempt started."""
     for _ in range(_PID_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             pid, started = _recorded(path)
             if pid and _is_supervisor(pid, path):
                 return pid, started
             break
-        # It has the lock and has not said its number yet; that takes it a moment.
+        # The supervisor holds the lock and has not written its pid yet.
         time.sleep(_PID_SECONDS)
     found = next((pid for pid in _processes() if _is_supervisor(pid, path)), 0)
     if not found:
-        log.error("%s: its process is not the one that the record names, and cannot be found", path)
+        log.error("cannot find the supervisor of %s: the recorded pid belongs to another process", path)
     return found, _started(path)
 
 
 def _recorded(path: Path) -> tuple[int, int]:
-    """What the record of a guardian says; zeros where it cannot be read."""
+    """Return the recorded pid and start time; zeros if the record is unreadable."""
     try:
         pid, started = path.with_suffix(".pid").read_text().split()
         return int(pid), int(started)
@@ -404,7 +404,7 @@ def _recorded(path: Path) -> tuple[int, int]:
 
 
 def _started(path: Path) -> int:
-    """When an attempt began: as recorded, else as the file system tells."""
+    """Return when an attempt started: as recorded, else from the file system."""
     with contextlib.suppress(OSError):
         if (recorded := _recorded(path)[1]) > 0:
             return recorded
@@ -422,30 +422,30 @@ def _processes() -> list[int]:
 
 
 def _is_supervisor(pid: int, path: Path) -> bool:
-    """Whether a process is the guardian of an attempt. A record that names another one must not lead signals there."""
+    """Whether a process is the supervisor of an attempt. A wrong record must not send signals to another process."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        # Not this system, which tells nothing about processes: the lock has to do.
+        # No /proc on this system: the lock has to suffice.
         return not Path("/proc/self/cmdline").exists()
     if len(words) < 6 or words[5] != os.fsencode(path.name):
         return False
     try:
-        # Its path begins where the program was that started it.
+        # The path on its command line is relative to the working directory of the process that started it.
         return os.path.samefile(os.path.join(os.fsencode(os.readlink(f"/proc/{pid}/cwd")), words[4]), path.parent)
     except OSError:
         return False
 
 
 def _signal(path: Path, number: int) -> None:
-    # While the lock is held the process is the guardian, and not another one that got its number.
+    # While the lock is held, the pid belongs to the supervisor and was not reused.
     if _is_supervised(path) and (pid := _supervisor(path)[0]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def _is_of_pod(place: Path) -> bool:
-    """Whether a folder holds records of a pod. What others put beside them is left alone."""
+    """Whether a directory holds records of a pod. Other directories are left unchanged."""
     if place.name.startswith(".") or not place.is_dir():
         return False
     marks = (_DEVICES, _OLD_DEVICES, _POD, _UNKNOWN)
@@ -453,20 +453,20 @@ def _is_of_pod(place: Path) -> bool:
 
 
 def _numbers(container: Path) -> list[int]:
-    """The attempts of a container of which there are records."""
+    """Return the numbers of the recorded attempts of a container."""
     if not container.is_dir():
         return []
     return sorted(int(each.stem) for each in container.glob("*.launch") if each.stem.isdecimal())
 
 
 async def _gone(path: Path, pid: int) -> None:
-    """Return when the guardian has ended."""
+    """Return when the supervisor has ended."""
     try:
         watching = os.pidfd_open(pid) if pid else -1
     except (AttributeError, OSError):
         watching = -1
     if watching < 0:
-        # Not this system, or gone already: the lock tells.
+        # No pidfd on this system, or already ended: wait for the lock.
         await _freed(path)
         return
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -491,6 +491,6 @@ def _write(path: Path, value: Any) -> None:
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(value, file)
         file.flush()
-        # What is renamed without this may be empty after a power cut.
+        # Without this the renamed file may be empty after a power failure.
         os.fsync(file.fileno())
     new.replace(path)

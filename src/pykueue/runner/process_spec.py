@@ -1,7 +1,8 @@
-"""The process that a container becomes: command, environment, directory, limits. A pod and texts in, a value out.
+"""The process of a container: command, environment, working directory, limits. A pod and its configuration in, a value
+out.
 
-The image is not looked at, so neither are its entrypoint, its files and its environment: a container without a command
-has nothing to run, and the process sees the machine as its user does.
+The image is not used, and neither are its entrypoint, files and environment: a container without a command cannot run,
+and the process has the file system and the permissions of the user who runs the server.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final, TypeAlias
 from kubemachinery import quantity, unstructured
 from kubemachinery.unstructured import Tree
 
-# What a process takes over from the program that runs it: enough to be found at home, and nothing secret.
+# The variables that a process inherits from the runner: enough to find programs and the home directory, no secrets.
 INHERITED: Final = (
     "PATH",
     "HOME",
@@ -33,7 +34,7 @@ INHERITED: Final = (
 )
 
 LOOPBACK: Final = "127.0.0.1"
-# The image that `submit` names where none is used.
+# The image of pods that `pykueue submit` creates for the process runner.
 NO_IMAGE: Final = "none"
 
 _VARIABLE: Final = re.compile(r"\$(\$|\(([^()]*)\))")
@@ -46,19 +47,19 @@ Texts: TypeAlias = Mapping[tuple[str, str], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run, ready for `supervisor`."""
+    """The process to run, as `supervisor` reads it."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     directory: str
     limits: Mapping[str, int] = field(default_factory=dict)
-    # What all processes of the container may use together; None is no limit.
+    # The limit for all processes of the container together; None for no limit.
     memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StartProblem:
-    """Why a container cannot be started. One that is `lasting` will not go away by waiting."""
+    """Why a container cannot be started. A `lasting` problem is not retried."""
 
     reason: str
     message: str
@@ -67,27 +68,27 @@ class StartProblem:
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What the machine adds: the environment to take over, where to start, and the pod's share of devices."""
+    """What the machine adds: inherited environment, default working directory, environment for the assigned devices."""
 
     environment: Mapping[str, str]
     directory: str
     devices: Mapping[str, str] = field(default_factory=dict)
 
 
-def prepare(pod: Tree, container: Tree, texts: Texts, around: ProcessContext) -> ProcessSpec | StartProblem:
-    """The process of one container."""
+def prepare(pod: Tree, container: Tree, texts: Texts, context: ProcessContext) -> ProcessSpec | StartProblem:
+    """Return the process of one container, or why it cannot be started."""
     name = unstructured.text(container.get("name"))
     if not container.get("command"):
-        why = f"container {name} names no command, and its image, which would have one, is not used here"
+        why = f"container {name} has no command, and the process runner does not use the entrypoint of its image"
         return StartProblem("StartError", why, lasting=True)
     try:
-        own = dict(_environment(pod, container, texts, around.devices))
+        own = dict(_environment(pod, container, texts, context.devices))
     except LookupError as missing:
         return StartProblem("CreateContainerConfigError", str(missing.args[0]))
     words = (*unstructured.sequence(container.get("command")), *unstructured.sequence(container.get("args")))
     command = tuple(expand(unstructured.text(word), own) for word in words)
     environment = {
-        **around.environment,
+        **context.environment,
         "HOSTNAME": unstructured.text(unstructured.get(pod, "metadata", "name")),
         **own,
     }
@@ -95,13 +96,13 @@ def prepare(pod: Tree, container: Tree, texts: Texts, around: ProcessContext) ->
         return StartProblem(
             "StartError", f"container {name} has a zero byte in its command or environment", lasting=True
         )
-    directory = unstructured.text(container.get("workingDir")) or around.directory
+    directory = unstructured.text(container.get("workingDir")) or context.directory
     memory_bytes = _memory_bytes(container)
     return ProcessSpec(command, environment, directory, _limits(memory_bytes), memory_bytes)
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """`$(NAME)` stands for a variable and `$$` for a dollar sign; a name that nobody knows stays as it is."""
+    """Expand `$(NAME)` to the variable and `$$` to a dollar sign; an unknown name is left unchanged."""
 
     def replaced(found: re.Match[str]) -> str:
         if found[1] == "$":
@@ -117,9 +118,9 @@ def _memory_bytes(container: Tree) -> int | None:
 
 
 def _limits(memory_bytes: int | None) -> dict[str, int]:
-    """What the kernel holds each process to. Memory of its own that a single process asks for beyond the limit it does
-    not get; what several processes use together, and what they share, is for `supervisor` to look at. A share of a
-    processor is nothing that a process could be held to, and a number of processes is counted per user, not per pod."""
+    """Return the resource limits of each process. RLIMIT_DATA bounds the private memory of one process; `supervisor`
+    enforces the limit for all processes together. There is no rlimit for a share of a processor, and the limit on the
+    number of processes counts per user, not per pod."""
     limits = {"RLIMIT_CORE": 0}
     if memory_bytes is not None:
         limits["RLIMIT_DATA"] = memory_bytes
@@ -130,7 +131,7 @@ def _limits(memory_bytes: int | None) -> dict[str, int]:
 
 
 def sources(container: Tree) -> Iterator[tuple[str, str]]:
-    """The ConfigMaps and Secrets that the environment of a container is taken from, as (kind, name)."""
+    """Yield the ConfigMaps and Secrets that the environment of a container refers to, as (kind, name)."""
     for _, entry in unstructured.entries(container, "envFrom"):
         yield from _named(entry, "configMapRef", "secretRef")
     for _, entry in unstructured.entries(container, "env"):
@@ -144,7 +145,7 @@ def _named(entry: Mapping[str, object], config_map: str, secret: str) -> Iterato
 
 
 def texts_of(kind: str, tree: Tree) -> dict[str, str]:
-    """The entries of a ConfigMap or a Secret, as text."""
+    """Return the entries of a ConfigMap or a Secret as text."""
     if kind == "ConfigMap":
         return unstructured.texts(tree.get("data"))
     found = {}
@@ -152,12 +153,13 @@ def texts_of(kind: str, tree: Tree) -> dict[str, str]:
         try:
             found[key] = base64.b64decode(encoded).decode(errors="surrogateescape")
         except binascii.Error:
-            continue  # the server lets no such thing in
+            continue  # the API server validates base64
     return found
 
 
 def _environment(pod: Tree, container: Tree, texts: Texts, devices: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The variables of a container, the later ones knowing the earlier; `LookupError` where something is missing."""
+    """Yield the variables of a container; later ones can refer to earlier ones. Raise `LookupError` if a source is
+    missing."""
     values: dict[str, str] = {}
     for _, entry in unstructured.entries(container, "envFrom"):
         prefix = unstructured.text(entry.get("prefix"))
@@ -182,7 +184,7 @@ def _entries(kind: str, reference: object, texts: Texts) -> Mapping[str, str]:
     name = unstructured.text(unstructured.get(reference, "name"))
     found = texts.get((kind, name))
     if found is None and not unstructured.get(reference, "optional"):
-        raise LookupError(f"there is no {kind} {name}")
+        raise LookupError(f"{kind} {name} not found")
     return found or {}
 
 
@@ -199,7 +201,7 @@ def _from(pod: Tree, container: Tree, source: Mapping[str, object], texts: Texts
         return _field(pod, unstructured.text(path))
     if (wanted := source.get("resourceFieldRef")) is not None:
         return _resource(container, unstructured.mapping(wanted))
-    raise LookupError(f"a variable comes from {', '.join(sorted(source)) or 'nowhere'}, which is not known here")
+    raise LookupError(f"source {', '.join(sorted(source)) or '(none)'} of a variable is not supported")
 
 
 def _field(pod: Tree, path: str) -> str:
@@ -210,11 +212,11 @@ def _field(pod: Tree, path: str) -> str:
         return unstructured.text(unstructured.get(pod, *path.split(".")))
     if path in ("status.podIP", "status.hostIP", "status.podIPs", "status.hostIPs"):
         return LOOPBACK
-    raise LookupError(f"field {path} cannot be shown to a process")
+    raise LookupError(f"fieldPath {path} is not supported")
 
 
 def _resource(container: Tree, wanted: Mapping[str, object]) -> str:
-    """A request or a limit as a whole number of its divisor, rounded up."""
+    """Return a request or a limit as a multiple of the divisor, rounded up."""
     sort, _, name = unstructured.text(wanted.get("resource")).partition(".")
     written = unstructured.texts(unstructured.get(container, "resources", sort)).get(name)
     if written is None:
@@ -223,31 +225,31 @@ def _resource(container: Tree, wanted: Mapping[str, object]) -> str:
     return str(-(-quantity.parse(written).milli_value() // (divisor.milli_value() or 1000)))
 
 
-# --- What is left out -------------------------------------------------------------------------------------------------
+# --- Ignored fields ---------------------------------------------------------------------------------------------------
 
 
 def ignored(pod: Tree) -> Iterator[str]:
-    """What a pod asks for that a process on this machine does not get, in words for an event."""
+    """Yield the note of an Event for each field of a pod that the process runner ignores."""
     spec = unstructured.mapping(pod.get("spec"))
     images = sorted(
         {unstructured.text(container.get("image")) for _, container in unstructured.entries(spec, "containers")}
     )
     if images != [NO_IMAGE]:
-        yield f"the image is not used ({', '.join(images)}): commands run on this machine as they are"
+        yield f"the image is not used ({', '.join(images)}): commands run directly on this machine"
     volumes = [unstructured.text(volume.get("name")) for _, volume in unstructured.entries(spec, "volumes")]
     if volumes:
         yield f"volumes are not mounted: {', '.join(volumes)}"
-    for field_name, words in _IGNORED_FIELDS.items():
+    for field_name, note in _IGNORED_FIELDS.items():
         if any(container.get(field_name) for _, container in unstructured.entries(spec, "containers")):
-            yield words
+            yield note
     as_user = unstructured.get(spec, "securityContext", "runAsUser")
     if as_user is not None:
-        yield f"runAsUser {as_user} is not heeded: processes run as the user who started the server"
+        yield f"runAsUser {as_user} is ignored: processes run as the user who started the server"
 
 
 _IGNORED_FIELDS: Final = {
-    "livenessProbe": "liveness probes are not asked",
-    "readinessProbe": "readiness probes are not asked: a container counts as ready while it runs",
-    "startupProbe": "startup probes are not asked",
+    "livenessProbe": "liveness probes are not run",
+    "readinessProbe": "readiness probes are not run: a container is ready while it runs",
+    "startupProbe": "startup probes are not run",
     "lifecycle": "lifecycle hooks are not called",
 }

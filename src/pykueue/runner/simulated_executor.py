@@ -1,11 +1,11 @@
-"""Containers that only pretend: each runs for as long as it is told, and ends as it is told.
+"""Simulated containers: no process runs; each takes the configured time and ends with the configured exit code.
 
-Annotations of the pod say so:
+Annotations of the pod configure them:
 
-    pykueue.io/simulated-seconds       how long a container runs; a range such as `20-40` leaves it to chance
-    pykueue.io/simulated-exit-code     what it ends with, 0 if nothing is said
+    pykueue.io/simulated-seconds       how long a container runs; a range such as `20-40` draws a random duration
+    pykueue.io/simulated-exit-code     its exit code, 0 by default
 
-Without the first, a container whose command is `sleep N` runs N seconds, and any other one second.
+Without the first, a container with the command `sleep N` runs N seconds, and any other one second.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class SimulatedExecutor:
         return self._attempts[uid]
 
     def _resumed(self, uid: str, pod: Tree) -> dict[str, list[ContainerAttempt]]:
-        """What an earlier program began, as the pod's status tells it: it goes on where it was."""
+        """Return the attempts that an earlier runner process started, from the status of the pod, and let them
+        continue."""
         found: dict[str, list[ContainerAttempt]] = {}
         for field in ("initContainerStatuses", "containerStatuses"):
             for _, status in unstructured.entries(pod, "status", field):
@@ -108,14 +109,14 @@ class SimulatedExecutor:
                 timer.cancel()
 
     async def sweep(self, known: Iterable[str]) -> None:
-        """Nothing is left of an earlier program but what pods say themselves."""
+        """Do nothing: an earlier runner process leaves nothing but the statuses of pods."""
 
     async def close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
 
     def ignored(self, pod: Tree) -> Iterator[str]:
-        """Nothing runs at all, and everybody who chose this runner knows."""
+        """Yield nothing: with simulated containers no process runs, so every field is equally ignored."""
         return iter(())
 
 

@@ -1,21 +1,20 @@
-"""One container's guardian: a small program that starts its process, keeps its log, and writes down how it ended.
+"""The supervisor of one container: a small program that starts its process, writes its log, and records how it ended.
 
-It is started as `python -I -S supervisor.py FOLDER ATTEMPT LOCK` and lives on when the program that started it dies, so
-that work survives a restart of `pykueue up`, even one by kill -9. It uses the standard library alone, because it has
-to start in a moment. What it reads and leaves in the folder, for attempt 0:
+It is started as `python -I -S supervisor.py DIRECTORY ATTEMPT LOCK` and outlives the program that started it, so that
+processes survive a restart of `pykueue up`, even by kill -9. It uses the standard library only, so that it starts fast.
+The files that it reads and writes in the directory, for attempt 0:
 
-    0.launch   what to run; emptied as soon as it is read, for it may hold secrets. Locked as long as a guardian lives
-    0.pid      the guardian's process, and when it began
-    0.log      a line each: time, stream, F for a whole line or P for a piece of one, and the text
-    0.end      how it ended; it appears whole or not at all
+    0.launch   what to run; truncated once it is read, because it may hold secrets. Locked while a supervisor runs
+    0.pid      the pid of the supervisor, and when the attempt started
+    0.log      entries: time, stream, F for a full line or P for a partial one, and the text
+    0.end      how the attempt ended; written atomically
 
-SIGTERM is passed on to the process group of the process; SIGUSR1 means that it and everything below it is killed. When
-the process has ended, everything below it is killed as well. On Linux that includes processes that left its group or
-its session: the guardian is the subreaper of its descendants, so that none of them can leave its tree.
+SIGTERM is forwarded to the process group of the process; SIGUSR1 kills the process and all its descendants. When the
+process has ended, its descendants are killed as well. On Linux that includes those that left its process group or
+session: the supervisor is the subreaper of its descendants.
 
-A memory limit holds for all of these processes together. In a control group (cgroup v2) that this user may use, the
-kernel enforces it; otherwise the guardian looks at what they use, about ten times a second, and kills them where it is
-too much.
+A memory limit applies to all of these processes together. The kernel enforces it in a delegated control group (cgroup
+v2); without one the supervisor measures their memory about ten times a second, and kills them above the limit.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ from typing import Any, Final, NoReturn
 
 _LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
-# How long pipes are read after the process has ended: what it started may still hold them.
+# How long pipes are read after the process has ended: its descendants may still hold them.
 _DRAIN_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.1
 _END_SECONDS: Final = 30.0
 _PARENT_DEATH_SIGNAL: Final = 1
 _CHILD_SUBREAPER: Final = 36
 _PASSED_ON: Final = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGKILL}
-# As shells have it: found but not to be run, and not found.
+# The exit codes of shells: found but not executable, and not found.
 _CANNOT_RUN, _NOT_FOUND = 126, 127
 
 
 def main(folder: str, attempt: str, lock: str) -> None:
     path = os.path.join(folder, attempt)
-    # The lock came with the file; whoever finds it free knows that no guardian is left.
+    # The lock was inherited with the open file; it is free only if no supervisor is left.
     locked = int(lock)
     os.set_inheritable(locked, False)
     with open(f"{path}.launch") as file:
         launch = json.load(file)
     os.truncate(f"{path}.launch", 0)
-    # A signal that comes before there is a process to pass it on to waits until there is.
+    # Signals stay pending until there is a process to forward them to.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-    guardian = os.fork()
-    if guardian:
-        # Nobody's child any more: a program that starts it and one that finds it again are in the same position.
-        _write(f"{path}.pid", f"{guardian} {launch['started']}")
+    supervisor = os.fork()
+    if supervisor:
+        # Detached: the runner that starts it and a later one that finds it handle it in the same way.
+        _write(f"{path}.pid", f"{supervisor} {launch['started']}")
         os._exit(0)
     os.setsid()
     if sys.platform == "linux":
@@ -82,7 +81,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _run(launch: dict[str, Any], log: _Log, name: str) -> dict[str, Any]:
-    """Start the process, keep its log until it ends, and say how it did."""
+    """Start the process, write its log until it ends, and return how it ended."""
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.set_wakeup_fd(waker)
@@ -103,7 +102,7 @@ def _run(launch: dict[str, Any], log: _Log, name: str) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, lambda *_: _signal(child, signal.SIGTERM))
     signal.signal(signal.SIGUSR1, lambda *_: tree.kill())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
-    # Empty when the program runs, since the pipe is closed on exec; else the words for why it does not.
+    # Empty if the program runs, because the pipe is closed on exec; else the error message.
     with open(failure, "rb") as file:
         why = file.read().decode(errors="replace")
     code = _follow(child, {out: b"stdout", err: b"stderr"}, woken, log, tree)
@@ -115,14 +114,14 @@ def _run(launch: dict[str, Any], log: _Log, name: str) -> dict[str, Any]:
 
 
 def _become(launch: dict[str, Any], out: int, err: int, failure: int, group: str | None) -> NoReturn:
-    """In the child: take on the limits, the directory and the environment, and become the program."""
+    """In the child: apply limits, working directory and environment, and execute the program."""
     code = _CANNOT_RUN
     try:
         os.setpgid(0, 0)
         if group is not None:
             _put(os.path.join(group, "cgroup.procs"), "0")
         if sys.platform == "linux":
-            # No guardian, no process: what nobody watches must not go on running.
+            # The process must not outlive its supervisor.
             ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -161,12 +160,12 @@ def _signal(group: int, number: int) -> None:
 
 
 def _follow(child: int, streams: dict[int, bytes], woken: int, log: _Log, tree: _ProcessTree | None = None) -> int:
-    """Copy what it says until it has ended; returns its code, or less than 0 for a signal."""
+    """Copy its output until it has ended; returns the exit code, or the negative signal number."""
     code: int | None = None
     until, is_over = float("inf"), False
     while code is None or (streams and not is_over):
         left = until - time.monotonic()
-        # Once more when the time is over: whoever slept through it finds here all that was said before the end.
+        # One more pass after the deadline, so that output written before the end is read even after a long sleep.
         is_over = left <= 0
         pause = (tree.look_seconds if tree is not None else None) if code is None else max(left, 0.0)
         readable, _, _ = select.select([woken, *streams], [], [], pause)
@@ -180,7 +179,7 @@ def _follow(child: int, streams: dict[int, bytes], woken: int, log: _Log, tree: 
         if tree is not None:
             tree.look()
         if code is None and (code := _code(child, os.WNOHANG)) is not None:
-            # What it left behind ends with it, as in a container.
+            # Its descendants end with it, as in a container.
             _signal(child, signal.SIGKILL) if tree is None else tree.kill()
             until = time.monotonic() + _DRAIN_SECONDS
     return code
@@ -191,47 +190,47 @@ def _code(child: int, options: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-# --- What it started --------------------------------------------------------------------------------------------------
+# --- Descendants ------------------------------------------------------------------------------------------------------
 
 
 class _ProcessTree:
-    """The process and everything that it started, however far away: nothing leaves the tree of a subreaper."""
+    """The process and all its descendants: none can leave the tree of a subreaper."""
 
     def __init__(self, child: int, memory_bytes: int | None, group: str | None) -> None:
         self._child = child
         self._memory_bytes = memory_bytes
         self._group = group
         self._excess = ""
-        # How long to wait for something to happen before the memory is looked at; None where the kernel looks.
+        # The interval between memory measurements; None if the kernel enforces the limit.
         self.look_seconds = _LOOK_SECONDS if memory_bytes is not None and group is None else None
 
     def look(self) -> None:
-        """Fetch those that ended, but for the process itself; kill all where they use too much memory."""
+        """Reap descendants that ended, but not the process itself; kill all if they exceed the memory limit."""
         if sys.platform != "linux":
             return
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if found.si_pid == self._child:
-                    break  # whoever waits for it wants to know how it ended
+                    break  # its exit status is read elsewhere
                 os.waitpid(found.si_pid, 0)
         if self._memory_bytes is None or self._group is not None or self._excess:
             return
         began = time.monotonic()
         used = _memory(_below(os.getpid()), self._memory_bytes)
-        # A twentieth of a processor at most, on a machine with however many processes.
+        # At most a twentieth of a processor, however many processes the machine has.
         self.look_seconds = max(_LOOK_SECONDS, 20 * (time.monotonic() - began))
         if used > self._memory_bytes:
-            self._excess = f"its processes used {used >> 20} MiB of memory; the limit is {self._memory_bytes >> 20} MiB"
+            self._excess = f"the container used {used >> 20} MiB of memory; the limit is {self._memory_bytes >> 20} MiB"
             self.kill()
 
     def out_of_memory(self) -> str:
-        """Why it was killed, if that was for its memory."""
+        """Return the message if the processes were killed for their memory; else empty."""
         if self._group is not None and (kills := _number(os.path.join(self._group, "memory.events"), "oom_kill")):
             return f"the kernel killed {kills} processes: the memory limit is {(self._memory_bytes or 0) >> 20} MiB"
         return self._excess
 
     def kill(self) -> None:
-        """Kill all of it, once."""
+        """Send SIGKILL to all processes of the tree, once."""
         if self._group is not None:
             with contextlib.suppress(OSError):
                 _put(os.path.join(self._group, "cgroup.kill"), "1")
@@ -239,8 +238,8 @@ class _ProcessTree:
         _kill(_below(os.getpid()))
 
     def end(self) -> None:
-        """Kill what is left until nothing is: what was being started meanwhile is found the next time."""
-        until = time.monotonic() + _END_SECONDS  # one that the kernel does not let die has been killed nevertheless
+        """Kill until no process is left: one that was being started is found in the next pass."""
+        until = time.monotonic() + _END_SECONDS  # a process in uninterruptible sleep is not waited for any longer
         with contextlib.suppress(ChildProcessError):
             while time.monotonic() < until:
                 if not os.waitpid(-1, os.WNOHANG)[0]:
@@ -260,9 +259,9 @@ def _kill(pids: Iterable[int]) -> None:
 
 
 def _below(ancestor: int) -> list[int]:
-    """All processes below one, as far as the system tells."""
-    tells = os.path.exists(f"/proc/{ancestor}/task/{ancestor}/children")
-    children = _children if tells else _by_parent()
+    """Return all descendants of a process."""
+    lists_children = os.path.exists(f"/proc/{ancestor}/task/{ancestor}/children")
+    children = _children if lists_children else _by_parent()
     found, new = [], list(children(ancestor))
     while new:
         found += new
@@ -280,26 +279,26 @@ def _children(pid: int) -> list[int]:
 
 
 def _by_parent() -> Callable[[int], Iterable[int]]:
-    """The same for a kernel that does not list children: every process is asked for its parent."""
+    """Return the same for a kernel that does not list children, from the parent of every process."""
     found: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdecimal():
                 with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                    # The name of the program, in brackets, may hold anything.
+                    # The program name, in parentheses, may contain any character.
                     parent = int(file.read().rpartition(b")")[2].split()[1])
                     found.setdefault(parent, []).append(int(name))
     return lambda pid: found.get(pid, ())
 
 
-# --- Their memory -----------------------------------------------------------------------------------------------------
+# --- Memory -----------------------------------------------------------------------------------------------------------
 
 
 def _memory(pids: list[int], enough: int) -> int:
-    """The bytes of memory that processes use together, without files that are mapped: those can be read again.
+    """Return the memory in bytes that processes use together, without mapped files, which can be read again.
 
-    What several of them share counts as often as it is mapped, which costs little to find out; where that makes more
-    than `enough`, it is counted exactly.
+    The first sum counts shared memory once per process, which is cheap; if it exceeds `enough`, the proportional share
+    is counted.
     """
     quick = {pid: sum(_sizes(f"/proc/{pid}/status", ("RssAnon", "RssShmem"))) for pid in pids}
     if sum(quick.values()) <= enough:
@@ -312,7 +311,7 @@ def _memory(pids: list[int], enough: int) -> int:
 
 
 def _sizes(path: str, names: tuple[str, ...]) -> list[int]:
-    """The sizes in bytes that a file of the system names; none where it is gone."""
+    """Return the sizes in bytes from a /proc file; none if it no longer exists."""
     found = []
     with contextlib.suppress(OSError), open(path) as file:
         for line in file:
@@ -325,7 +324,7 @@ def _sizes(path: str, names: tuple[str, ...]) -> list[int]:
 def _control_group(
     name: str, memory_bytes: int, mounts: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup"
 ) -> str | None:
-    """A new control group with that limit; None where there is none to be had."""
+    """Create a control group with that limit; None if no group is delegated."""
     for parent in _delegated(mounts, own):
         made = os.path.join(parent, name)
         try:
@@ -343,10 +342,11 @@ def _control_group(
 
 
 def _delegated(mounts: str, own: str) -> list[str]:
-    """Control groups below which this user may make others with a memory limit: the guardian's own, or the one above.
+    """Return control groups under which this user may create others with a memory limit: the supervisor's, or its
+    parent.
 
-    Only those that systemd has delegated, or that are all that this container sees: others belong to somebody else,
-    though a superuser could write there.
+    Only groups that systemd has delegated, or the root of a container: other groups belong to other software, even if a
+    superuser could write there.
     """
     try:
         with open(mounts) as file:
@@ -372,7 +372,7 @@ def _is_delegated(path: str) -> bool:
 
 
 def _limits_memory(path: str) -> bool:
-    """Whether groups below this one have a memory limit; asks for it where they could."""
+    """Whether child groups have the memory controller; enables it if possible."""
     control = os.path.join(path, "cgroup.subtree_control")
     with contextlib.suppress(OSError):
         with open(os.path.join(path, "cgroup.controllers")) as file:
@@ -399,11 +399,11 @@ def _number(path: str, name: str) -> int:
     return 0
 
 
-# --- Its log ----------------------------------------------------------------------------------------------------------
+# --- Log --------------------------------------------------------------------------------------------------------------
 
 
 class _Log:
-    """Lines as they come. A full file makes room for the next one, and only the last full one is kept."""
+    """The log file. A full file is rotated, and only the latest rotated file is kept."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -420,7 +420,7 @@ class _Log:
         written = b"".join(head + b"F " + line + b"\n" for line in lines)
         if rest:
             written += head + b"P " + rest + b"\n"
-        # Where the disk is full, lines are lost and the process is not.
+        # On a full disk, lines are lost; the process continues.
         with contextlib.suppress(OSError):
             while written:
                 written = written[os.write(self._file, written) :]
