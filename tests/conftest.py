@@ -18,7 +18,8 @@ settings.load_profile("patient")
 @pytest.fixture(autouse=True)
 def same_logging() -> Iterator[None]:
     """Restore the program's log after every test: a command that sets it up must not hide the log from later tests."""
-    root = logging.getLogger("pykueue")
-    before = root.handlers[:], root.level, root.propagate
+    roots = [logging.getLogger(package) for package in ("kubemachinery", "kubeserver", "pykueue")]
+    before = [(root.handlers[:], root.level, root.propagate) for root in roots]
     yield
-    root.handlers[:], root.level, root.propagate = before
+    for root, (handlers, level, propagate) in zip(roots, before, strict=True):
+        root.handlers[:], root.level, root.propagate = handlers, level, propagate

@@ -1,4 +1,4 @@
-"""How a line of the log reads, for machines and for people; and what probes are told."""
+"""The log formats, JSON and console; and the handlers of probes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def written(form: LogFormat, log: object) -> str:
     return stream.getvalue()
 
 
-def test_a_machine_reads_json_with_every_field() -> None:
+def test_json_lines_contain_every_field() -> None:
     line = json.loads(
         written(LogFormat.JSON, lambda log: log.info("admitted %s", "a", extra={"workload": "ns/a", "n": 2}))
     )
@@ -38,12 +38,12 @@ def test_a_machine_reads_json_with_every_field() -> None:
     }
 
 
-def test_what_is_no_json_is_written_as_text() -> None:
+def test_fields_that_are_not_json_are_written_as_text() -> None:
     line = json.loads(written(LogFormat.JSON, lambda log: log.info("x", extra={"where": io.StringIO})))
     assert "StringIO" in line["where"]
 
 
-def test_an_exception_stays_on_one_line_for_machines() -> None:
+def test_an_exception_is_one_json_line() -> None:
     def fail(log: logging.Logger) -> None:
         try:
             raise ValueError("broken")
@@ -55,14 +55,20 @@ def test_an_exception_stays_on_one_line_for_machines() -> None:
     assert "ValueError: broken" in json.loads(text)["stacktrace"]
 
 
-def test_people_read_the_time_the_message_and_the_level_only_when_it_matters() -> None:
+def test_console_lines_contain_the_level_only_from_warning_on() -> None:
     calm = written(LogFormat.CONSOLE, lambda log: log.info("admitted", extra={"workload": "ns/a"}))
     assert calm[8:] == " admitted workload=ns/a\n"
     loud = written(LogFormat.CONSOLE, lambda log: log.warning("slow"))
     assert loud[8:] == " warning: slow\n"
 
 
-def test_what_is_below_the_level_is_not_written() -> None:
+@pytest.mark.parametrize("logger", ["kubemachinery.client.informer", "kubeserver.storage.sqlite"])
+def test_all_packages_of_the_program_are_logged(logger: str) -> None:
+    line = json.loads(written(LogFormat.JSON, lambda log: logging.getLogger(logger).info("watch restarted")))
+    assert (line["logger"], line["msg"]) == (logger, "watch restarted")
+
+
+def test_records_below_the_level_are_not_written() -> None:
     assert written(LogFormat.JSON, lambda log: log.debug("detail")) == ""
 
 
@@ -74,7 +80,7 @@ async def asked(handler: http_server.Handler, path: str) -> tuple[int, str]:
     return answer.status, answer.body.decode()
 
 
-async def test_alive_is_whoever_answers_and_ready_whoever_lacks_nothing() -> None:
+async def test_healthz_is_ok_and_readyz_reports_failed_checks() -> None:
     lacking = {"webhooks": "no certificate yet"}
     handler = health.probes({"webhooks": lambda: lacking.get("webhooks", ""), "copies": lambda: ""})
     assert await asked(handler, "/healthz") == (200, "ok\n")
@@ -84,13 +90,13 @@ async def test_alive_is_whoever_answers_and_ready_whoever_lacks_nothing() -> Non
     assert (await asked(handler, "/"))[0] == 404
 
 
-async def test_the_paths_of_probes_can_be_named_otherwise() -> None:
+async def test_the_paths_of_probes_are_configurable() -> None:
     handler = health.probes({}, alive="live", ready="/is-ready")
     assert (await asked(handler, "/live"))[0] == 200
     assert (await asked(handler, "/is-ready"))[0] == 200
 
 
-async def test_metrics_are_read_when_they_are_asked_for() -> None:
+async def test_metrics_are_read_on_each_request() -> None:
     handler = health.exposition(lambda: b"kueue_build_info 1\n")
     answer = await handler(http_server.Request("GET", "/metrics"))
     assert (answer.status, answer.body) == (200, b"kueue_build_info 1\n")

@@ -112,7 +112,7 @@ class Measures:
     def _has_series(self, namespace: str, name: str) -> bool:
         """Whether a LocalQueue is there, and chosen by its labels to have series of its own."""
         found = self._informers.local_queues.get(name, namespace)
-        return found is not None and self.metrics.options.tenants.matches(found.metadata.labels)
+        return found is not None and self.metrics.options.local_queues.matches(found.metadata.labels)
 
     def _workload(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.rpartition("/")

@@ -36,7 +36,8 @@ class CustomLabels:
 
 
 def _value(row: CustomMetricLabel, metadata: meta.ObjectMeta) -> str:
-    """Return the value of the configured annotation or label, else of the label with the same name. All untracked values
+    """Return the value of the configured annotation or label, else of the label with the same name. All untracked
+    values
     share one value."""
     if row.source_annotation_key:
         value = metadata.annotations.get(row.source_annotation_key, "")

@@ -48,7 +48,7 @@ def reference(thing: _Object) -> EventReference:
 
 
 class Reporter:
-    """The one door through which controllers report. `count` hears of every change too, for the metrics."""
+    """Emits the Events of the controllers, and passes every change to `count`, for the metrics."""
 
     def __init__(self, recorder: EventRecorder, count: Count = lambda workload, changes: None) -> None:
         self._recorder = recorder
@@ -57,11 +57,11 @@ class Reporter:
     def changes(self, workload: kueue.Workload, changes: Sequence[Change], controller: str) -> None:
         """Count the changes that were written to a Workload, and emit their Events."""
         self._count(workload, changes)
-        told = [change for change in changes if isinstance(change, EmitEvent)]
-        follows_admission = any(change.reason == "Admitted" for change in told)
-        for change in told:
+        events = [change for change in changes if isinstance(change, EmitEvent)]
+        follows_admission = any(change.reason == "Admitted" for change in events)
+        for change in events:
             redundant = change.reason == "QuotaReserved" and follows_admission
-            self._tell(reference(workload), change, controller, redundant=redundant)
+            self._emit(reference(workload), change, controller, redundant=redundant)
 
     def event(
         self,
@@ -75,9 +75,9 @@ class Reporter:
         """Emit an Event on any object. Events with different `related` objects are never merged into one series, so
         an Event whose note matters for each of them names it."""
         second = reference(related) if related is not None else None
-        self._tell(reference(thing), EmitEvent(type_, reason, note), controller, related=second)
+        self._emit(reference(thing), EmitEvent(type_, reason, note), controller, related=second)
 
-    def _tell(
+    def _emit(
         self,
         about: EventReference,
         change: EmitEvent,

@@ -1,7 +1,7 @@
-"""What is, read off the memory and the copies of objects at the moment somebody asks.
+"""Gauges, read from the scheduler's state and the informers when the metrics are scraped.
 
-Nothing is kept in step here but two counts that would cost a walk over all Workloads: those that have ended and those
-that may not run. `workload_seen` keeps these.
+Only two counts are maintained incrementally, because reading them would walk over all Workloads: finished and
+unadmitted Workloads. `workload_seen` updates them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pykueue.lifecycle import states, variants
 from pykueue.observe.metrics import BY_NAME, EnabledBy, LocalQueueFilter, Metrics, MetricType
 from pykueue.state.world import World
 
-# The values of a metric's labels but for the role, and the figure.
+# The values of the labels of a metric without the replica role, and the value.
 Sample: TypeAlias = tuple[tuple[str, ...], float]
-# The same with the values of custom labels before the figure.
+# The same with the values of custom labels before the value.
 SplitSample: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
 
-# How many requests of each verb were sent about each resource.
+# The number of requests by (verb, resource).
 Requests: TypeAlias = Callable[[], Mapping[tuple[str, str], int]]
 
 _STATES: Final = ("pending", "active", "terminating")
@@ -42,7 +42,7 @@ _NANO: Final = 1_000_000_000
 
 @dataclass(frozen=True)
 class GaugeSources:
-    """Where figures are read."""
+    """What the gauges are read from."""
 
     world: World
     cluster_queues: Callable[[], Iterable[kueue.ClusterQueue]]
@@ -53,7 +53,7 @@ class GaugeSources:
 
 
 class Gauges(Collector):
-    """Joins in with the counters of a `Metrics` and reads when it is asked."""
+    """A collector in the registry of `Metrics` that reads the gauges on every scrape."""
 
     def __init__(self, metrics: Metrics, sources: GaugeSources, has_series: LocalQueueFilter = lambda *_: True) -> None:
         self._metrics = metrics
@@ -65,10 +65,10 @@ class Gauges(Collector):
         self._deleted_cohorts: set[str] = set()
         metrics.registry.register(self)
 
-    # --- Counts that are kept -----------------------------------------------------------------------------------------
+    # --- Maintained counts --------------------------------------------------------------------------------------------
 
     def workload_seen(self, old: kueue.Workload | None, new: kueue.Workload | None) -> None:
-        """A Workload came, changed or went."""
+        """Update the counts after a Workload was created, changed or deleted."""
         for workload, step in ((old, -1), (new, 1)):
             if workload is None or variants.parent_of(workload) is not None:
                 continue  # a variant is not counted beside its parent
@@ -110,8 +110,8 @@ class Gauges(Collector):
         return found
 
     def _split_pending(self) -> Iterator[SplitSample]:
-        for name, in_line, parked in self._lines():
-            for status, workloads in (("active", in_line), ("inadmissible", parked)):
+        for name, active, inadmissible in self._queues():
+            for status, workloads in (("active", active), ("inadmissible", inadmissible)):
                 yield from self._by_workload("kueue_pending_workloads", (name, status), (w.key for w in workloads))
 
     def _split_admitted(self) -> Iterator[SplitSample]:
@@ -123,10 +123,10 @@ class Gauges(Collector):
         held: dict[tuple[str, str], list[str]] = {}
         for one in self._world.reservations.values():
             if one.admitted:
-                held.setdefault(_tenant(one), []).append(one.key)
-        for tenant in self._tenants():
+                held.setdefault(_local_queue_key(one), []).append(one.key)
+        for local_queue in self._local_queues():
             metric = "kueue_local_queue_admitted_active_workloads"
-            yield from self._by_workload(metric, tenant, held.get(tenant, ()))
+            yield from self._by_workload(metric, local_queue, held.get(local_queue, ()))
 
     def _by_workload(self, metric: str, labels: tuple[str, ...], keys: Iterable[str]) -> Iterator[SplitSample]:
         """The Workloads counted by the values of their custom labels."""
@@ -153,27 +153,27 @@ class Gauges(Collector):
     def _readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
         public: dict[str, Callable[[], Iterator[Sample]]] = {
             "pending_workloads": self._pending,
-            "local_queue_pending_workloads": self._tenants_pending,
-            "pending_scheduling_hashes": self._shapes,
-            "reserving_active_workloads": lambda: self._holding(_anybody),
-            "local_queue_reserving_active_workloads": lambda: self._tenants_holding(_anybody),
+            "local_queue_pending_workloads": self._local_queue_pending,
+            "pending_scheduling_hashes": self._equivalence_classes,
+            "reserving_active_workloads": lambda: self._holding(_any),
+            "local_queue_reserving_active_workloads": lambda: self._local_queue_holding(_any),
             "admitted_active_workloads": lambda: self._holding(_admitted),
-            "local_queue_admitted_active_workloads": lambda: self._tenants_holding(_admitted),
-            "finished_workloads": self._ended,
-            "local_queue_finished_workloads": self._tenants_ended,
+            "local_queue_admitted_active_workloads": lambda: self._local_queue_holding(_admitted),
+            "finished_workloads": self._finished_workloads,
+            "local_queue_finished_workloads": self._local_queue_ended,
             "unadmitted_workloads": self._waiting,
-            "local_queue_unadmitted_workloads": self._tenants_waiting,
+            "local_queue_unadmitted_workloads": self._local_queue_unadmitted,
             "cluster_queue_status": self._status,
-            "local_queue_status": self._tenants_status,
-            "cluster_queue_resource_reservation": lambda: self._taken(_anybody),
-            "cluster_queue_resource_usage": lambda: self._taken(_admitted),
-            "cluster_queue_resource_pending": self._asked,
+            "local_queue_status": self._local_queue_status,
+            "cluster_queue_resource_reservation": lambda: self._reserved_resources(_any),
+            "cluster_queue_resource_usage": lambda: self._reserved_resources(_admitted),
+            "cluster_queue_resource_pending": self._pending_resources,
             "cluster_queue_nominal_quota": lambda: self._quota(0),
             "cluster_queue_borrowing_limit": lambda: self._quota(1),
             "cluster_queue_lending_limit": lambda: self._quota(2),
-            "local_queue_resource_reservation": lambda: self._tenants_taken(_anybody),
-            "local_queue_resource_usage": lambda: self._tenants_taken(_admitted),
-            "local_queue_admission_fair_sharing_usage": self._tenants_history,
+            "local_queue_resource_reservation": lambda: self._local_queue_taken(_any),
+            "local_queue_resource_usage": lambda: self._local_queue_taken(_admitted),
+            "local_queue_admission_fair_sharing_usage": self._local_queue_usage_history,
             "cluster_queue_weighted_share": self._shares,
             "cohort_weighted_share": self._cohort_shares,
             "cohort_subtree_quota": self._subtree_quota,
@@ -202,30 +202,31 @@ class Gauges(Collector):
 
     # --- Queues -------------------------------------------------------------------------------------------------------
 
-    def _lines(self) -> Iterator[tuple[str, list[WorkloadInfo], list[WorkloadInfo]]]:
-        """Every ClusterQueue with those in line and those who are parked; nobody is in line at a closed one."""
+    def _queues(self) -> Iterator[tuple[str, list[WorkloadInfo], list[WorkloadInfo]]]:
+        """Every ClusterQueue with its active and its inadmissible Workloads; an inactive ClusterQueue has no active
+        ones."""
         for name, queue in sorted(self._world.queues.items()):
-            in_line = [*queue.active(), *queue.in_flight.values()]
-            parked = list(queue.parked(with_resting=False))
-            yield (name, in_line, parked) if self._world.is_active(name) else (name, [], in_line + parked)
+            active = [*queue.active(), *queue.in_flight.values()]
+            inadmissible = list(queue.parked(with_resting=False))
+            yield ((name, active, inadmissible) if self._world.is_active(name) else (name, [], active + inadmissible))
 
     def _pending(self) -> Iterator[Sample]:
-        for name, in_line, parked in self._lines():
-            yield (name, "active"), len(in_line)
-            yield (name, "inadmissible"), len(parked)
+        for name, active, inadmissible in self._queues():
+            yield (name, "active"), len(active)
+            yield (name, "inadmissible"), len(inadmissible)
 
-    def _shapes(self) -> Iterator[Sample]:
-        for name, in_line, parked in self._lines():
-            yield (name, "active"), len({workload.equivalence_class for workload in in_line})
-            yield (name, "inadmissible"), len({workload.equivalence_class for workload in parked})
+    def _equivalence_classes(self) -> Iterator[Sample]:
+        for name, active, inadmissible in self._queues():
+            yield (name, "active"), len({workload.equivalence_class for workload in active})
+            yield (name, "inadmissible"), len({workload.equivalence_class for workload in inadmissible})
 
-    def _tenants_pending(self) -> Iterator[Sample]:
+    def _local_queue_pending(self) -> Iterator[Sample]:
         waiting: Counter[tuple[str, str, str]] = Counter()
-        for _, in_line, parked in self._lines():
-            for status, workloads in (("active", in_line), ("inadmissible", parked)):
+        for _, active, inadmissible in self._queues():
+            for status, workloads in (("active", active), ("inadmissible", inadmissible)):
                 for workload in workloads:
                     waiting[workload.local_queue, workload.namespace, status] += 1
-        for name, namespace in self._tenants():
+        for name, namespace in self._local_queues():
             for status in ("active", "inadmissible"):
                 yield (name, namespace, status), waiting[name, namespace, status]
 
@@ -233,39 +234,39 @@ class Gauges(Collector):
         for name in self._names():
             yield (name,), sum(map(counts, self._world.reservations_in(name)))
 
-    def _tenants_holding(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
-        held = Counter(_tenant(one) for one in self._world.reservations.values() if counts(one))
-        for tenant in self._tenants():
-            yield tenant, held[tenant]
+    def _local_queue_holding(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+        held = Counter(_local_queue_key(one) for one in self._world.reservations.values() if counts(one))
+        for local_queue in self._local_queues():
+            yield local_queue, held[local_queue]
 
-    def _ended(self) -> Iterator[Sample]:
+    def _finished_workloads(self) -> Iterator[Sample]:
         ended: Counter[str] = Counter()
         for (cluster_queue, _, _), count in self._finished.items():
             ended[cluster_queue] += count
         for name in self._names():
             yield (name,), ended[name]
 
-    def _tenants_ended(self) -> Iterator[Sample]:
+    def _local_queue_ended(self) -> Iterator[Sample]:
         ended: Counter[tuple[str, str]] = Counter()
         for (_, name, namespace), count in self._finished.items():
             ended[name, namespace] += count
-        for tenant in self._tenants():
-            yield tenant, ended[tenant]
+        for local_queue in self._local_queues():
+            yield local_queue, ended[local_queue]
 
     def _waiting(self) -> Iterator[Sample]:
-        leads = self._leads()
+        targets = self._cluster_queues_by_local_queue()
         waiting: Counter[tuple[str, str, str]] = Counter()
-        for (held_by, name, namespace, *why), count in self._unadmitted.items():
-            waiting[held_by or leads.get((name, namespace), ""), why[0], why[1]] += count
+        for (holder, name, namespace, *why), count in self._unadmitted.items():
+            waiting[holder or targets.get((name, namespace), ""), why[0], why[1]] += count
         for labels, count in sorted(waiting.items()):
             if count and labels[0]:
                 yield labels, count
 
-    def _tenants_waiting(self) -> Iterator[Sample]:
-        leads = self._leads()
-        known = set(self._tenants())
-        for (held_by, name, namespace, *why), count in sorted(self._unadmitted.items()):
-            cluster_queue = held_by or leads.get((name, namespace), "")
+    def _local_queue_unadmitted(self) -> Iterator[Sample]:
+        targets = self._cluster_queues_by_local_queue()
+        known = set(self._local_queues())
+        for (holder, name, namespace, *why), count in sorted(self._unadmitted.items()):
+            cluster_queue = holder or targets.get((name, namespace), "")
             if count and cluster_queue and (name, namespace) in known:
                 yield (name, namespace, cluster_queue, *why), count
 
@@ -276,7 +277,7 @@ class Gauges(Collector):
             for status in _STATES:
                 yield (queue.metadata.name, status), float(status == found)
 
-    def _tenants_status(self) -> Iterator[Sample]:
+    def _local_queue_status(self) -> Iterator[Sample]:
         for queue in self._sources.local_queues():
             place = (queue.metadata.name, queue.metadata.namespace)
             if self._has_series(place[1], place[0]):
@@ -287,7 +288,7 @@ class Gauges(Collector):
 
     # --- Quota --------------------------------------------------------------------------------------------------------
 
-    def _taken(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+    def _reserved_resources(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
         for name in self._names():
             node = self._world.queue_node(name)
             total = dict.fromkeys(((pair.flavor, pair.resource) for pair in self._quotas(name)), 0)
@@ -295,21 +296,21 @@ class Gauges(Collector):
             for (flavor, resource), amount in sorted(total.items()):
                 yield (_parent(node), name, flavor, resource), _figure(resource, amount)
 
-    def _tenants_taken(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
-        by_tenant: dict[tuple[str, str], list[Reservation]] = {}
+    def _local_queue_taken(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+        by_local_queue: dict[tuple[str, str], list[Reservation]] = {}
         for one in self._world.reservations.values():
             if counts(one):
-                by_tenant.setdefault(_tenant(one), []).append(one)
-        for tenant in self._tenants():
+                by_local_queue.setdefault(_local_queue_key(one), []).append(one)
+        for local_queue in self._local_queues():
             total: dict[tuple[str, str], int] = {}
-            _add_up(total, by_tenant.get(tenant, ()))
+            _add_up(total, by_local_queue.get(local_queue, ()))
             for (flavor, resource), amount in sorted(total.items()):
-                yield (*tenant, flavor, resource), _figure(resource, amount)
+                yield (*local_queue, flavor, resource), _figure(resource, amount)
 
-    def _asked(self) -> Iterator[Sample]:
-        for name, in_line, parked in self._lines():
+    def _pending_resources(self) -> Iterator[Sample]:
+        for name, active, inadmissible in self._queues():
             total = dict.fromkeys((pair.resource for pair in self._quotas(name)), 0)
-            for workload in (*in_line, *parked):
+            for workload in (*active, *inadmissible):
                 for pod_set in workload.shape.pod_sets:
                     for resource, amount in pod_set.requests:
                         total[resource] = amounts.add(total.get(resource, 0), amount)
@@ -322,12 +323,13 @@ class Gauges(Collector):
             for pair, quota in sorted(self._quotas(name).items()):
                 yield (_parent(node), name, pair.flavor, pair.resource), _figure(pair.resource, quota[which])
 
-    def _tenants_history(self) -> Iterator[Sample]:
-        leads = self._leads()
-        for name, namespace in self._tenants():
-            usage = self._world.weighted_usage(f"{namespace}/{name}")
-            if usage is not None:
-                yield (name, namespace, leads.get((name, namespace), "")), usage
+    def _local_queue_usage_history(self) -> Iterator[Sample]:
+        history = self._world.usage_history
+        if history is None:
+            return
+        targets = self._cluster_queues_by_local_queue()
+        for name, namespace in self._local_queues():
+            yield (name, namespace, targets.get((name, namespace), "")), history.usage(f"{namespace}/{name}")
 
     def _shares(self) -> Iterator[Sample]:
         if EnabledBy.RESOURCES not in self._metrics.options.on:
@@ -406,7 +408,7 @@ class Gauges(Collector):
             above = node.ancestors if node is not None else ()
             yield (name, _parent(node), above[-1].name if above else ""), 1
 
-    # --- Who there is -------------------------------------------------------------------------------------------------
+    # --- Objects ------------------------------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
         return sorted(self._world.cluster_queues)
@@ -415,21 +417,21 @@ class Gauges(Collector):
         spec = self._world.queue_spec(cluster_queue)
         return spec.quotas if spec is not None else {}
 
-    def _tenants(self) -> Iterator[tuple[str, str]]:
-        """The LocalQueues that have series of their own, each as (name, namespace)."""
+    def _local_queues(self) -> Iterator[tuple[str, str]]:
+        """The LocalQueues with series, each as (name, namespace)."""
         for queue in self._sources.local_queues():
             if self._has_series(queue.metadata.namespace, queue.metadata.name):
                 yield queue.metadata.name, queue.metadata.namespace
 
-    def _leads(self) -> dict[tuple[str, str], str]:
-        """Where each LocalQueue leads to."""
+    def _cluster_queues_by_local_queue(self) -> dict[tuple[str, str], str]:
+        """The ClusterQueue of each LocalQueue."""
         return {
             (queue.metadata.name, queue.metadata.namespace): queue.spec.cluster_queue or ""
             for queue in self._sources.local_queues()
         }
 
 
-def _anybody(reservation: Reservation) -> bool:
+def _any(reservation: Reservation) -> bool:
     return True
 
 
@@ -437,7 +439,7 @@ def _admitted(reservation: Reservation) -> bool:
     return reservation.admitted
 
 
-def _tenant(reservation: Reservation) -> tuple[str, str]:
+def _local_queue_key(reservation: Reservation) -> tuple[str, str]:
     return reservation.local_queue, reservation.key.partition("/")[0]
 
 
@@ -452,14 +454,14 @@ def _add_up(total: dict[tuple[str, str], int], reservations: Iterable[Reservatio
 
 
 def _figure(resource: str, amount: int) -> float:
-    """An amount as a number of the resource's own unit: cores, bytes, pieces."""
+    """Return an amount in the unit of the resource: cores, bytes, pieces."""
     if amount == amounts.UNLIMITED:
         return math.inf
     return amounts.as_quantity(resource, amount).rounded(-9) / _NANO
 
 
 def _reasons(workload: kueue.Workload) -> tuple[str, str]:
-    """Why it is not admitted, and why it has no quota."""
+    """Return the reasons of the conditions Admitted and QuotaReserved."""
     found = (
         conditions.find(workload.status.conditions, type_)
         for type_ in (WorkloadCondition.ADMITTED, WorkloadCondition.QUOTA_RESERVED)

@@ -1,15 +1,16 @@
-"""Every metric, declared once; and how changes and cycles are read into those that count.
+"""The table of all metrics, and the counters and histograms that changes and cycles update.
 
-What happens is counted when it is told (`changes`, `cycle` and the few questions below them): counters and histograms.
-What is, is read when somebody asks (`gauges`, which joins in): nothing has to be kept in step, nothing to be cleared.
+Counters and histograms are updated when something happens (`changes`, `cycle` and the methods below them). Gauges are
+read from the state on every scrape (`gauges`), so that nothing has to be kept in sync or cleared.
 
-    metrics = Metrics(choices)
-    metrics.changes(workload, changes)      wherever a Workload's changes have been written
+    metrics = Metrics(options)
+    metrics.changes(workload, changes)      after changes of a Workload were written
     metrics.cycle(decisions, seconds)       after every scheduling cycle
-    metrics.exposition()                    what `/metrics` answers
+    metrics.exposition()                    the content of `/metrics`
 
-Names, types, labels and buckets are those of Kueue; dashboards and alerts keep working. What only this program counts
-begins with `pykueue_`. The two metrics of MultiKueue are declared and have no series, because this program dispatches
+Names, types, labels and buckets are those of Kueue, so that dashboards and alerts keep working. Metrics that only this
+program has begin with `pykueue_`. The two metrics of MultiKueue are declared and have no series, because this program
+dispatches
 no Workload to other clusters: a series that is always zero would be wrong.
 """
 
@@ -44,18 +45,20 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricType(StrEnum):
+    """The types of Prometheus metrics."""
+
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 class EnabledBy(StrEnum):
-    """What has to be switched on for a metric to be fed."""
+    """What enables a metric."""
 
     ALWAYS = "always"
     LOCAL_QUEUES = "metrics.localQueueMetrics.enable"
     RESOURCES = "metrics.enableClusterQueueResources"
-    TREE = "the gate MetricsForCohorts"
+    COHORTS = "the gate MetricsForCohorts"
     FAIR_SHARING = "fair sharing"
     HASHING = "the gate SchedulingEquivalenceHashing"
     CREATION = "the gate MetricForWorkloadCreationLatency"
@@ -63,7 +66,7 @@ class EnabledBy(StrEnum):
 
 
 class Metric(NamedTuple):
-    """One row."""
+    """One row of the table."""
 
     name: str
     type: MetricType
@@ -80,14 +83,14 @@ def _doubling(first: float, count: int) -> tuple[float, ...]:
 E14: Final = (1.0, *_doubling(2.5, 13))
 E16: Final = (1.0, *_doubling(2.5, 15))
 F11: Final = _doubling(0.01, 11)
-# The default buckets of the Go client, which Kueue uses; those of the Python client are others.
+# The default buckets of the Go client, which Kueue uses; the Python client has others.
 DEFAULT: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 OWN: Final = "pykueue_"
 ROLE: Final = "replica_role"
 _PRIORITY: Final = "priority_class"
-_QUEUE: Final = ("cluster_queue",)
-_TENANT: Final = ("name", "namespace")
+_CLUSTER_QUEUE: Final = ("cluster_queue",)
+_LOCAL_QUEUE: Final = ("name", "namespace")
 _QUOTA: Final = ("cohort", "cluster_queue", "flavor", "resource")
 
 
@@ -106,213 +109,282 @@ def _histogram(
 
 
 def _twice(metric: Metric, *, buckets: tuple[float, ...] = (), names_both: bool = False) -> tuple[Metric, Metric]:
-    """A metric of a ClusterQueue, and the same for each LocalQueue, which may name the ClusterQueue, too."""
-    tenant = metric._replace(
+    """Return a metric by ClusterQueue, and the same by LocalQueue, optionally with the ClusterQueue as a label."""
+    local_queue = metric._replace(
         name=f"kueue_local_queue_{metric.name.removeprefix('kueue_')}",
-        labels=(*_TENANT, *metric.labels[0 if names_both else 1 :]),
+        labels=(*_LOCAL_QUEUE, *metric.labels[0 if names_both else 1 :]),
         help=f"{metric.help} By LocalQueue.",
         buckets=buckets or metric.buckets,
         enabled_by=EnabledBy.LOCAL_QUEUES,
     )
-    return metric, tenant
+    return metric, local_queue
 
 
 METRICS: Final[tuple[Metric, ...]] = (
     # Cycles.
-    _counter("admission_attempts_total", ("result",), "Scheduling cycles that had something to decide, by outcome."),
-    _histogram("admission_attempt_duration_seconds", ("result",), "How long a scheduling cycle took.", DEFAULT),
-    _counter("preempted_workloads_total", ("preempting_cluster_queue", "reason"), "Workloads told to make room."),
+    _counter("admission_attempts_total", ("result",), "Scheduling cycles with at least one Workload, by result."),
+    _histogram("admission_attempt_duration_seconds", ("result",), "Duration of a scheduling cycle.", DEFAULT),
+    _counter(
+        "preempted_workloads_total",
+        ("preempting_cluster_queue", "reason"),
+        "Preempted Workloads, by the ClusterQueue that preempts and the reason.",
+    ),
     _gauge(
         "admission_cycle_preemption_skips",
-        _QUEUE,
+        _CLUSTER_QUEUE,
         "Preemptions that the last scheduling cycle with any gave up, because an earlier entry took the preemption "
         "targets or the quota.",
     ),
     _counter(
         "preemption_target_recomputations_total",
-        (*_QUEUE, "result"),
+        (*_CLUSTER_QUEUE, "result"),
         "Assignments computed again because an earlier entry of the cycle took the preemption targets: new_targets, "
         "deferred_fit or skipped.",
     ),
-    # Lives.
-    *_twice(_counter("quota_reserved_workloads_total", (*_QUEUE, _PRIORITY), "Reservations of quota.")),
-    *_twice(_histogram("quota_reserved_wait_time_seconds", (*_QUEUE, _PRIORITY), "From queueing to reservation.", E14)),
-    *_twice(_counter("admitted_workloads_total", (*_QUEUE, _PRIORITY), "Admissions.")),
+    # Workloads.
+    *_twice(_counter("quota_reserved_workloads_total", (*_CLUSTER_QUEUE, _PRIORITY), "Quota reservations.")),
     *_twice(
-        _histogram("admission_wait_time_seconds", (*_QUEUE, _PRIORITY), "From queueing to admission.", E16),
+        _histogram(
+            "quota_reserved_wait_time_seconds",
+            (*_CLUSTER_QUEUE, _PRIORITY),
+            "Time from queueing to quota reservation.",
+            E14,
+        )
+    ),
+    *_twice(_counter("admitted_workloads_total", (*_CLUSTER_QUEUE, _PRIORITY), "Admissions.")),
+    *_twice(
+        _histogram(
+            "admission_wait_time_seconds", (*_CLUSTER_QUEUE, _PRIORITY), "Time from queueing to admission.", E16
+        ),
         buckets=E14,
     ),
     *_twice(
-        _histogram("admission_checks_wait_time_seconds", (*_QUEUE, _PRIORITY), "From reservation to admission.", E14)
+        _histogram(
+            "admission_checks_wait_time_seconds",
+            (*_CLUSTER_QUEUE, _PRIORITY),
+            "Time from quota reservation to admission.",
+            E14,
+        )
     ),
-    *_twice(_histogram("ready_wait_time_seconds", (*_QUEUE, _PRIORITY), "From queueing to ready pods.", E14)),
     *_twice(
-        _histogram("admitted_until_ready_wait_time_seconds", (*_QUEUE, _PRIORITY), "From admission to ready pods.", E14)
+        _histogram(
+            "ready_wait_time_seconds", (*_CLUSTER_QUEUE, _PRIORITY), "Time from queueing until the pods are ready.", E14
+        )
+    ),
+    *_twice(
+        _histogram(
+            "admitted_until_ready_wait_time_seconds",
+            (*_CLUSTER_QUEUE, _PRIORITY),
+            "Time from admission until the pods are ready.",
+            E14,
+        )
     ),
     *_twice(
         _counter(
             "evicted_workloads_total",
-            (*_QUEUE, "reason", "underlying_cause", _PRIORITY),
-            "Workloads that had to give their quota up.",
+            (*_CLUSTER_QUEUE, "reason", "underlying_cause", _PRIORITY),
+            "Evictions, by reason.",
         )
     ),
     _counter(
         "evicted_workloads_once_total",
-        (*_QUEUE, "reason", "underlying_cause", _PRIORITY),
-        "Workloads that had to give their quota up for this reason for the first time.",
+        (*_CLUSTER_QUEUE, "reason", "underlying_cause", _PRIORITY),
+        "Workloads evicted for the first time for this reason.",
     ),
     _histogram(
         "pods_ready_to_evicted_time_seconds",
-        (*_QUEUE, "reason", "underlying_cause"),
-        "From ready pods to eviction.",
+        (*_CLUSTER_QUEUE, "reason", "underlying_cause"),
+        "Time from ready pods to eviction.",
         E14,
     ),
     _histogram(
-        "workload_eviction_latency_seconds", (*_QUEUE, "reason"), "From eviction to the return of the quota.", E14
+        "workload_eviction_latency_seconds",
+        (*_CLUSTER_QUEUE, "reason"),
+        "Time from eviction to the release of the quota.",
+        E14,
     ),
-    *_twice(_counter("finished_workloads_total", (*_QUEUE, _PRIORITY), "Workloads that came to their end.")),
-    *_twice(_histogram("execution_time_seconds", (*_QUEUE, _PRIORITY), "Time admitted, all admissions together.", E16)),
-    _counter("cohort_subtree_admitted_workloads_total", ("cohort", _PRIORITY), "Admissions below a cohort."),
-    _counter("replaced_workload_slices_total", _QUEUE, "Elastic slices that a larger or smaller one replaced."),
+    *_twice(_counter("finished_workloads_total", (*_CLUSTER_QUEUE, _PRIORITY), "Finished Workloads.")),
+    *_twice(
+        _histogram(
+            "execution_time_seconds",
+            (*_CLUSTER_QUEUE, _PRIORITY),
+            "Time admitted, summed over all admissions of a Workload.",
+            E16,
+        )
+    ),
+    _counter(
+        "cohort_subtree_admitted_workloads_total", ("cohort", _PRIORITY), "Admissions in the subtree of a cohort."
+    ),
+    _counter("replaced_workload_slices_total", _CLUSTER_QUEUE, "Workload slices replaced by a larger or smaller one."),
     # Jobs.
     _histogram(
-        "workload_creation_latency_seconds", ("job_kind",), "From a job to its Workload.", F11, EnabledBy.CREATION
+        "workload_creation_latency_seconds",
+        ("job_kind",),
+        "Time from the creation of a job to its Workload.",
+        F11,
+        EnabledBy.CREATION,
     ),
     _histogram(
         "pod_scheduling_gate_removal_seconds",
-        ("name", *_QUEUE, "is_group"),
-        "From admission until a pod may be scheduled.",
+        ("name", *_CLUSTER_QUEUE, "is_group"),
+        "Time from admission to the removal of a scheduling gate from a pod.",
         DEFAULT,
     ),
-    # Queues, as they are now.
-    *_twice(_gauge("pending_workloads", (*_QUEUE, "status"), "Workloads that wait; `inadmissible` ones are parked.")),
+    # Current state of queues.
+    *_twice(
+        _gauge(
+            "pending_workloads",
+            (*_CLUSTER_QUEUE, "status"),
+            "Pending Workloads; `inadmissible` ones wait for a change that could admit them.",
+        )
+    ),
     _gauge(
         "pending_scheduling_hashes",
-        (*_QUEUE, "status"),
-        "Different shapes among the Workloads that wait.",
+        (*_CLUSTER_QUEUE, "status"),
+        "Scheduling equivalence classes among the pending Workloads.",
         EnabledBy.HASHING,
     ),
-    *_twice(_gauge("reserving_active_workloads", _QUEUE, "Workloads that hold quota.")),
-    *_twice(_gauge("admitted_active_workloads", _QUEUE, "Workloads that may run.")),
-    *_twice(_gauge("finished_workloads", _QUEUE, "Workloads that have ended and are still stored.")),
+    *_twice(_gauge("reserving_active_workloads", _CLUSTER_QUEUE, "Workloads with a quota reservation.")),
+    *_twice(_gauge("admitted_active_workloads", _CLUSTER_QUEUE, "Admitted Workloads that have not finished.")),
+    *_twice(_gauge("finished_workloads", _CLUSTER_QUEUE, "Finished Workloads that are not deleted yet.")),
     *_twice(
         _gauge(
             "unadmitted_workloads",
-            (*_QUEUE, "reason", "underlying_cause"),
-            "Workloads that may not run, by why they are not admitted and why they have no quota.",
+            (*_CLUSTER_QUEUE, "reason", "underlying_cause"),
+            "Workloads that are not admitted, by the reasons of the conditions Admitted and QuotaReserved.",
         ),
         names_both=True,
     ),
-    _gauge("cluster_queue_status", (*_QUEUE, "status"), "1 for the state it is in: pending, active or terminating."),
-    _gauge("local_queue_status", (*_TENANT, "active"), "1 for whether it is active.", EnabledBy.LOCAL_QUEUES),
-    # Quota, as it is now.
-    _gauge("cluster_queue_resource_reservation", _QUOTA, "Quota that is reserved.", EnabledBy.RESOURCES),
-    _gauge("cluster_queue_resource_usage", _QUOTA, "Quota that admitted Workloads use.", EnabledBy.RESOURCES),
     _gauge(
-        "cluster_queue_resource_pending", (*_QUEUE, "resource"), "What waiting Workloads ask for.", EnabledBy.RESOURCES
+        "cluster_queue_status",
+        (*_CLUSTER_QUEUE, "status"),
+        "1 for the current status of the ClusterQueue: pending, active or terminating.",
     ),
-    _gauge("cluster_queue_nominal_quota", _QUOTA, "Quota that it has.", EnabledBy.RESOURCES),
-    _gauge("cluster_queue_borrowing_limit", _QUOTA, "How much it may borrow.", EnabledBy.RESOURCES),
-    _gauge("cluster_queue_lending_limit", _QUOTA, "How much it may lend.", EnabledBy.RESOURCES),
+    _gauge(
+        "local_queue_status",
+        (*_LOCAL_QUEUE, "active"),
+        "1 for the current status of the condition Active: True, False or Unknown.",
+        EnabledBy.LOCAL_QUEUES,
+    ),
+    # Current quota and usage.
+    _gauge("cluster_queue_resource_reservation", _QUOTA, "Reserved quota.", EnabledBy.RESOURCES),
+    _gauge("cluster_queue_resource_usage", _QUOTA, "Quota used by admitted Workloads.", EnabledBy.RESOURCES),
+    _gauge(
+        "cluster_queue_resource_pending",
+        (*_CLUSTER_QUEUE, "resource"),
+        "Requests of pending Workloads.",
+        EnabledBy.RESOURCES,
+    ),
+    _gauge("cluster_queue_nominal_quota", _QUOTA, "Nominal quota.", EnabledBy.RESOURCES),
+    _gauge("cluster_queue_borrowing_limit", _QUOTA, "Borrowing limit.", EnabledBy.RESOURCES),
+    _gauge("cluster_queue_lending_limit", _QUOTA, "Lending limit.", EnabledBy.RESOURCES),
     _gauge(
         "local_queue_resource_reservation",
-        (*_TENANT, "flavor", "resource"),
-        "Quota that is reserved through it.",
+        (*_LOCAL_QUEUE, "flavor", "resource"),
+        "Quota reserved by Workloads of the LocalQueue.",
         EnabledBy.LOCAL_QUEUES,
     ),
     _gauge(
         "local_queue_resource_usage",
-        (*_TENANT, "flavor", "resource"),
-        "Quota that admitted Workloads use through it.",
+        (*_LOCAL_QUEUE, "flavor", "resource"),
+        "Quota used by admitted Workloads of the LocalQueue.",
         EnabledBy.LOCAL_QUEUES,
     ),
     _gauge(
         "local_queue_admission_fair_sharing_usage",
-        (*_TENANT, *_QUEUE),
-        "What it used lately, weighted and halved as time goes by.",
+        (*_LOCAL_QUEUE, *_CLUSTER_QUEUE),
+        "Past usage for admission fair sharing, weighted, with exponential decay.",
         EnabledBy.LOCAL_QUEUES,
     ),
     _gauge(
         "cluster_queue_weighted_share",
-        (*_QUEUE, "cohort"),
-        "How far it is beyond its quota; NaN where its weight is 0 and it borrows.",
+        (*_CLUSTER_QUEUE, "cohort"),
+        "Fair share value of the ClusterQueue; NaN if its weight is 0 and it borrows.",
         EnabledBy.FAIR_SHARING,
     ),
-    # Cohorts, as they are now.
-    _gauge("cohort_weighted_share", ("cohort",), "How far it is beyond its quota.", EnabledBy.FAIR_SHARING),
-    _gauge("cohort_subtree_quota", ("cohort", "flavor", "resource"), "Quota of a cohort and of everything below it."),
+    # Current state of cohorts.
+    _gauge("cohort_weighted_share", ("cohort",), "Fair share value of the cohort.", EnabledBy.FAIR_SHARING),
+    _gauge("cohort_subtree_quota", ("cohort", "flavor", "resource"), "Quota of a cohort and its subtree."),
     _gauge(
         "cohort_subtree_resource_reservations",
         ("cohort", "flavor", "resource"),
-        "Quota reserved in the ClusterQueues below it.",
+        "Quota reserved in the subtree of a cohort.",
     ),
-    _gauge("cohort_subtree_admitted_active_workloads", ("cohort",), "Workloads that may run below it."),
+    _gauge("cohort_subtree_admitted_active_workloads", ("cohort",), "Admitted Workloads in the subtree of a cohort."),
     _gauge(
-        "cohort_info", ("cohort", "parent_cohort", "root_cohort"), "1; where a cohort is in the tree.", EnabledBy.TREE
+        "cohort_info",
+        ("cohort", "parent_cohort", "root_cohort"),
+        "Always 1; the labels give the position of a cohort in its tree.",
+        EnabledBy.COHORTS,
     ),
     _gauge(
         "cluster_queue_info",
-        (*_QUEUE, "parent_cohort", "root_cohort"),
-        "1; where a ClusterQueue is in the tree.",
-        EnabledBy.TREE,
+        (*_CLUSTER_QUEUE, "parent_cohort", "root_cohort"),
+        "Always 1; the labels give the position of a ClusterQueue in its tree.",
+        EnabledBy.COHORTS,
     ),
     # MultiKueue.
     Metric(
         "multikueue_workloads_dispatched_total",
         MetricType.COUNTER,
-        (*_QUEUE, "cluster", ROLE),
+        (*_CLUSTER_QUEUE, "cluster", ROLE),
         "Workloads created in worker clusters.",
         enabled_by=EnabledBy.NEVER,
     ),
     Metric(
         "multikueue_workloads_admitted_total",
         MetricType.COUNTER,
-        (*_QUEUE, "cluster", ROLE),
+        (*_CLUSTER_QUEUE, "cluster", ROLE),
         "Workloads admitted in worker clusters.",
         enabled_by=EnabledBy.NEVER,
     ),
-    # This program itself; the public system has no such figures.
+    # Metrics that Kueue does not have.
     Metric(f"{OWN}api_requests_total", MetricType.COUNTER, ("verb", "resource", ROLE), "Requests to the API server."),
     Metric(
         f"{OWN}api_requests_per_admission",
         MetricType.GAUGE,
         (ROLE,),
-        "Requests that write for each admission, Events and the statuses of queues included.",
+        "Write requests per admission, including Events and the statuses of queues.",
     ),
     Metric(
         f"{OWN}memory_audits_total",
         MetricType.COUNTER,
         (ROLE,),
-        "How often the memory was held against one built anew.",
+        "Audits: comparisons of the scheduler state with one rebuilt from the objects.",
     ),
     Metric(
         f"{OWN}memory_differences_total",
         MetricType.COUNTER,
         (ROLE,),
-        "What the two did not agree about. Anything above 0 is a fault of this program.",
+        "Differences found by audits. A value above 0 is a bug of this program.",
     ),
-    Metric(f"{OWN}sweeps_total", MetricType.COUNTER, (ROLE,), "How often all who wait were tried again for no cause."),
+    Metric(
+        f"{OWN}sweeps_total",
+        MetricType.COUNTER,
+        (ROLE,),
+        "Periodic retries of all inadmissible Workloads without a triggering event.",
+    ),
     Metric(
         f"{OWN}admitted_by_sweep_total",
         MetricType.COUNTER,
         (ROLE,),
-        "Who got in only then. Anything above 0 is a fault of this program: a cause that woke nobody.",
+        "Workloads admitted only by a sweep. A value above 0 is a bug of this program: an event did not requeue them.",
     ),
     Metric(
         f"{OWN}eviction_loops_total",
         MetricType.COUNTER,
-        (*_QUEUE, ROLE),
+        (*_CLUSTER_QUEUE, ROLE),
         "Preemption loops: Workloads that preempt each other in turns without any other change.",
     ),
     Metric(
         "kueue_build_info",
         MetricType.GAUGE,
         ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
-        "1; what runs here. Labels that make no sense for this program are empty.",
+        "Always 1; the labels describe this build. Labels without meaning for a Python program are empty.",
     ),
 )
 
-# Gauges that are written, not read.
+# Gauges that are set by events instead of being read on a scrape.
 _WRITTEN: Final = ("kueue_build_info", "kueue_admission_cycle_preemption_skips")
 
 BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRICS}
@@ -348,47 +420,47 @@ def custom_sources(metric: Metric) -> tuple[MetricLabelSource, ...]:
         return ()
     if name in _OF_COHORTS:
         return (MetricLabelSource.COHORT,)
-    of_tenant = name.startswith("kueue_local_queue_") or name == "kueue_workload_creation_latency_seconds"
-    queue = MetricLabelSource.LOCAL_QUEUE if of_tenant else MetricLabelSource.CLUSTER_QUEUE
+    of_local_queue = name.startswith("kueue_local_queue_") or name == "kueue_workload_creation_latency_seconds"
+    queue = MetricLabelSource.LOCAL_QUEUE if of_local_queue else MetricLabelSource.CLUSTER_QUEUE
     return (queue, MetricLabelSource.WORKLOAD) if name in _OF_WORKLOADS_TOO else (queue,)
 
 
-# --- What the operator chose ------------------------------------------------------------------------------------------
+# --- Options ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MetricsOptions:
-    """Which metrics are fed."""
+    """Which metrics are enabled."""
 
     on: frozenset[EnabledBy] = frozenset(
         {
             EnabledBy.ALWAYS,
             EnabledBy.LOCAL_QUEUES,
-            EnabledBy.TREE,
+            EnabledBy.COHORTS,
             EnabledBy.HASHING,
             EnabledBy.CREATION,
             EnabledBy.NEVER,
         }
     )
-    # The LocalQueues that have series of their own.
-    tenants: Selector = field(default_factory=lambda: selectors.EVERYTHING)
+    # The LocalQueues that have series.
+    local_queues: Selector = field(default_factory=lambda: selectors.EVERYTHING)
     custom: CustomLabels = field(default_factory=CustomLabels)
 
     @classmethod
     def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> MetricsOptions:
         chosen = configuration.metrics or config.ControllerMetrics()
-        tenants = chosen.local_queue_metrics or config.LocalQueueMetrics(enable=True)
+        local_queues = chosen.local_queue_metrics or config.LocalQueueMetrics(enable=True)
         switched = {
             EnabledBy.ALWAYS: True,
-            EnabledBy.LOCAL_QUEUES: bool(tenants.enable) and gates["LocalQueueMetrics"],
+            EnabledBy.LOCAL_QUEUES: bool(local_queues.enable) and gates["LocalQueueMetrics"],
             EnabledBy.RESOURCES: chosen.enable_cluster_queue_resources,
-            EnabledBy.TREE: gates["MetricsForCohorts"],
+            EnabledBy.COHORTS: gates["MetricsForCohorts"],
             EnabledBy.FAIR_SHARING: configuration.fair_sharing is not None,
             EnabledBy.HASHING: gates["SchedulingEquivalenceHashing"],
             EnabledBy.CREATION: gates["MetricForWorkloadCreationLatency"],
             EnabledBy.NEVER: True,
         }
-        selector = tenants.local_queue_selector
+        selector = local_queues.local_queue_selector
         return cls(
             frozenset(enabled_by for enabled_by, is_on in switched.items() if is_on),
             selectors.EVERYTHING if selector is None else selectors.compile(selector),
@@ -402,7 +474,7 @@ Labels: TypeAlias = tuple[str, ...]
 
 
 class _Series:
-    """The series of one metric. Each is looked up in the library once, and then at hand."""
+    """The series of one metric. Each is looked up in the library once and then cached."""
 
     def __init__(self, made: Counter | Gauge | Histogram, labels: tuple[str, ...]) -> None:
         self._made = made
@@ -426,12 +498,14 @@ class _Series:
 
 
 class ReplicaRole(StrEnum):
+    """The values of the label `replica_role`."""
+
     LEADER = "leader"
     FOLLOWER = "follower"
     STANDALONE = "standalone"
 
 
-# Whether a LocalQueue has series of its own: (namespace, name).
+# Whether a LocalQueue has series: (namespace, name).
 LocalQueueFilter: TypeAlias = Callable[[str, str], bool]
 # The cohorts above a ClusterQueue.
 Ancestors: TypeAlias = Callable[[str], Iterable[str]]
@@ -451,7 +525,7 @@ class Metrics:
         ancestors: Ancestors = lambda cluster_queue: (),
         metadata_of: MetadataOf = lambda source, namespace, name: None,
     ) -> None:
-        # The library would add a series with the time of birth to each of ours.
+        # The library would add a `_created` series for each series.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.options: Final = options
         self.role = role
@@ -505,27 +579,27 @@ class Metrics:
         return tuple(values)
 
     def exposition(self) -> bytes:
-        """Everything, in the text format."""
+        """Return all metrics in the Prometheus text format."""
         text: bytes = prometheus_client.generate_latest(self.registry)
         return text
 
     def forget_cluster_queue(self, name: str) -> None:
-        """A ClusterQueue is gone, and its series with it."""
+        """Drop the series of a deleted ClusterQueue."""
         for series in self._series.values():
             series.forget(cluster_queue=name)
 
     def forget_cohort(self, name: str) -> None:
-        """Drop what was counted for a cohort that does not exist any more."""
+        """Drop the counts of a deleted cohort."""
         self._series["kueue_cohort_subtree_admitted_workloads_total"].forget(cohort=name)
 
     def forget_local_queue(self, namespace: str, name: str) -> None:
         for series in self._series.values():
             series.forget(namespace=namespace, name=name)
 
-    # --- What happened to a Workload ----------------------------------------------------------------------------------
+    # --- Changes of Workloads -----------------------------------------------------------------------------------------
 
     def changes(self, workload: kueue.Workload, changes: Iterable[Change]) -> None:
-        """Read what was written about a Workload; `workload` is as it is after that."""
+        """Count the changes that were written to a Workload; `workload` includes them."""
         for change in changes:
             match change:
                 case Reserved(cluster_queue, waited):
@@ -562,7 +636,7 @@ class Metrics:
             self._observe("kueue_pods_ready_to_evicted_time_seconds", change.ready_for, change.cluster_queue, *why)
 
     def _ready(self, workload: kueue.Workload) -> None:
-        """The pods became ready, and were not before: the condition says since when."""
+        """Observe the time until the pods became ready, from the transition time of the condition."""
         ready = states.since(workload, WorkloadCondition.PODS_READY)
         admitted = states.since(workload, WorkloadCondition.ADMITTED)
         if ready is None or admitted is None:
@@ -571,10 +645,10 @@ class Metrics:
         self._time("ready_wait_time_seconds", workload, cluster_queue, ready - states.queued_since(workload))
         self._time("admitted_until_ready_wait_time_seconds", workload, cluster_queue, ready - admitted)
 
-    # --- What happened otherwise --------------------------------------------------------------------------------------
+    # --- Other events -------------------------------------------------------------------------------------------------
 
     def cycle(self, decisions: Iterable[Decision], seconds: float) -> None:
-        """Read what a scheduling cycle decided."""
+        """Count the decisions of a scheduling cycle."""
         found = list(decisions)
         if not found:
             return
@@ -592,17 +666,17 @@ class Metrics:
             for victim in decision.targets if isinstance(decision, Preempt | SecondPassFailed) else ():
                 if not victim.already_evicted:
                     self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
-        # A cycle without skips leaves the figure of the last one that had some, as Kueue does.
+        # A cycle without skips keeps the value of the last cycle with skips, as in Kueue.
         for cluster_queue, count in skips.items():
             self._bound("kueue_admission_cycle_preemption_skips", (cluster_queue,)).set(count)
 
     def audited(self, differences: int) -> None:
-        """The memory was held against one that was built anew."""
+        """Count an audit of the scheduler state and its differences."""
         for name, count in (("audits", 1), ("differences", differences)):
             self._series[f"{OWN}memory_{name}_total"][self.role.value,].inc(count)
 
     def swept(self, admitted: int) -> None:
-        """All who wait were tried again for no cause."""
+        """Count a sweep: a periodic retry of all inadmissible Workloads."""
         for name, count in (("sweeps", 1), ("admitted_by_sweep", admitted)):
             self._series[f"{OWN}{name}_total"][self.role.value,].inc(count)
 
@@ -614,7 +688,7 @@ class Metrics:
         self._add("kueue_replaced_workload_slices_total", cluster_queue)
 
     def workload_created(self, job_kind: str, after: Nanoseconds, namespace: str = "", local_queue: str = "") -> None:
-        """A Workload was made for a job, so long after the job."""
+        """Observe the time from the creation of a job to its Workload."""
         self._observe(
             "kueue_workload_creation_latency_seconds",
             max(after, 0),
@@ -624,26 +698,26 @@ class Metrics:
         )
 
     def gate_removed(self, gate: str, cluster_queue: str, after: Nanoseconds, *, is_group: bool) -> None:
-        """A pod may be scheduled, so long after the admission of its Workload."""
+        """Observe the time from admission to the removal of a scheduling gate."""
         grouped = "true" if is_group else "false"
         self._observe("kueue_pod_scheduling_gate_removal_seconds", max(after, 0), gate, cluster_queue, grouped)
 
-    # --- Writing ------------------------------------------------------------------------------------------------------
+    # --- Updates ------------------------------------------------------------------------------------------------------
 
     def _count(self, name: str, workload: kueue.Workload, cluster_queue: str, *labels: str) -> None:
-        """Count a Workload for its ClusterQueue, and for its LocalQueue where that has series of its own."""
-        told = (*labels, _class_of(workload))
-        self._add(f"kueue_{name}", cluster_queue, *told)
-        for tenant in self._tenant(workload):
-            self._add(f"kueue_local_queue_{name}", *tenant, *told, workload=workload.metadata)
+        """Count a Workload for its ClusterQueue, and for its LocalQueue if that has series."""
+        values = (*labels, _class_of(workload))
+        self._add(f"kueue_{name}", cluster_queue, *values)
+        for local_queue in self._local_queue(workload):
+            self._add(f"kueue_local_queue_{name}", *local_queue, *values, workload=workload.metadata)
 
     def _time(self, name: str, workload: kueue.Workload, cluster_queue: str, lasted: Nanoseconds) -> None:
-        told = _class_of(workload)
-        self._observe(f"kueue_{name}", lasted, cluster_queue, told)
-        for tenant in self._tenant(workload):
-            self._observe(f"kueue_local_queue_{name}", lasted, *tenant, told, workload=workload.metadata)
+        priority_class = _class_of(workload)
+        self._observe(f"kueue_{name}", lasted, cluster_queue, priority_class)
+        for local_queue in self._local_queue(workload):
+            self._observe(f"kueue_local_queue_{name}", lasted, *local_queue, priority_class, workload=workload.metadata)
 
-    def _tenant(self, workload: kueue.Workload) -> Iterator[tuple[str, str]]:
+    def _local_queue(self, workload: kueue.Workload) -> Iterator[tuple[str, str]]:
         name, namespace = workload.spec.queue_name or "", workload.metadata.namespace
         if EnabledBy.LOCAL_QUEUES in self.options.on and self._has_series(namespace, name):
             yield name, namespace
@@ -672,8 +746,9 @@ class Metrics:
 
 
 def is_read(metric: Metric) -> bool:
-    """Whether it is read when the metrics are scraped, as gauges are. One gauge is written once, one by scheduling
-    cycles, and one counter is kept elsewhere."""
+    """Whether the metric is read on a scrape, as gauges are. Exceptions: two gauges are set by events, and one counter
+    is
+    read from the client."""
     return metric.name == f"{OWN}api_requests_total" or (
         metric.type is MetricType.GAUGE and metric.name not in _WRITTEN
     )

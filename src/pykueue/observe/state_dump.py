@@ -18,6 +18,8 @@ log: Final = logging.getLogger("pykueue.dumper")
 
 
 class StateRecord(NamedTuple):
+    """One log line of the dump."""
+
     message: str
     fields: dict[str, Any]
 
@@ -48,15 +50,15 @@ def records(world: World) -> Iterator[StateRecord]:
 
 def document(world: World) -> list[dict[str, Any]]:
     """Return the records for a JSON response."""
-    return [{"msg": line.message, **line.fields} for line in records(world)]
+    return [{"msg": record.message, **record.fields} for record in records(world)]
 
 
 def log_state(world: World) -> None:
     """Log the state at any configured log level, because the operator requested it."""
     log.setLevel(logging.INFO)
     log.info("Started dump")
-    for line in records(world):
-        log.info(line.message, extra=line.fields)
+    for record in records(world):
+        log.info(record.message, extra=record.fields)
     log.info("Ended dump")
 
 

@@ -49,7 +49,7 @@ class QueuePosition(NamedTuple):
 
 
 def in_cluster_queue(queue: PendingQueue) -> Iterator[QueuePosition]:
-    """Everybody who waits in a ClusterQueue, first come first; who rests after a failure has no place yet."""
+    """Yield the positions of the pending Workloads of a ClusterQueue; Workloads in requeue backoff have none."""
     seen: Counter[str] = Counter()
     for position, workload in enumerate(_in_order(queue)):
         local_queue = _local_queue(workload)
@@ -63,45 +63,46 @@ def in_local_queue(queue: PendingQueue, namespace: str, name: str) -> Iterator[Q
 
 
 def _in_order(queue: PendingQueue) -> list[WorkloadInfo]:
-    """By what its LocalQueue has used, where that counts; then the one for whom others were evicted; then as always.
+    """Sort by the usage of the LocalQueue (admission fair sharing), then the Workload that waits for its preemption
+    targets, then the queue order.
 
-    Sorting keeps the order of equals, so the last key comes first here. One by one they are cheap, and there may be a
-    hundred thousand to sort while the scheduler waits.
+    Sorting is stable, so the keys are applied from the last to the first. Three cheap sorts are faster than one with a
+    tuple key: there may be a hundred thousand Workloads, and the scheduler waits.
     """
-    everybody = chain(queue.active(), queue.parked(with_resting=False), queue.in_flight.values())
-    waiting = sorted(everybody, key=ordering.in_queue)
+    pending = chain(queue.active(), queue.parked(with_resting=False), queue.in_flight.values())
+    ordered = sorted(pending, key=ordering.in_queue)
     if queue.sticky is not None:
-        waiting.sort(key=lambda workload: workload.key != queue.sticky)
+        ordered.sort(key=lambda workload: workload.key != queue.sticky)
     if queue.local_usage is not None:
         usage = cache(queue.local_usage)
-        waiting.sort(key=lambda workload: usage(_local_queue(workload)))
-    return waiting
+        ordered.sort(key=lambda workload: usage(_local_queue(workload)))
+    return ordered
 
 
 def _local_queue(workload: WorkloadInfo) -> str:
     return f"{workload.namespace}/{workload.local_queue}"
 
 
-# --- As the API shows it ----------------------------------------------------------------------------------------------
+# --- API types --------------------------------------------------------------------------------------------------------
 
 
 class WorkloadIdentity(ApiStruct, frozen=True):
     """The metadata of a Workload that the list contains."""
 
-    name: Annotated[str, Field("Its name.")]
-    namespace: Annotated[str, Field("Its namespace.")]
-    creation_timestamp: Annotated[Time | None, Field("When it was created.")] = None
-    owner_references: Annotated[tuple[OwnerReference, ...], Field("The job that it stands for.")] = ()
+    name: Annotated[str, Field("Name of the Workload.")]
+    namespace: Annotated[str, Field("Namespace of the Workload.")]
+    creation_timestamp: Annotated[Time | None, Field("Creation time of the Workload.")] = None
+    owner_references: Annotated[tuple[OwnerReference, ...], Field("The job that owns the Workload.")] = ()
 
 
 class PendingWorkload(ApiStruct, frozen=True):
     """A pending Workload and its positions."""
 
-    metadata: Annotated[WorkloadIdentity, Field("Which Workload it is.")]
-    priority: Annotated[Int32, Field("The priority that the Workload asks for.")]
-    local_queue_name: Annotated[str, Field("The LocalQueue through which it waits.")]
-    position_in_cluster_queue: Annotated[Int32, Field("Its place in the ClusterQueue; the first one is 0.")]
-    position_in_local_queue: Annotated[Int32, Field("Its place among those of its LocalQueue; the first one is 0.")]
+    metadata: Annotated[WorkloadIdentity, Field("Identity of the Workload.")]
+    priority: Annotated[Int32, Field("Priority of the Workload.")]
+    local_queue_name: Annotated[str, Field("LocalQueue of the Workload.")]
+    position_in_cluster_queue: Annotated[Int32, Field("Position in the ClusterQueue, starting at 0.")]
+    position_in_local_queue: Annotated[Int32, Field("Position among the Workloads of its LocalQueue, starting at 0.")]
 
 
 class PendingWorkloadsSummary(ApiStruct, frozen=True):
@@ -111,7 +112,7 @@ class PendingWorkloadsSummary(ApiStruct, frozen=True):
 
 
 def summary(places: Iterable[QueuePosition], find: Find) -> Tree:
-    """A page of a list. Whoever is gone meanwhile is left out, and the others keep their places."""
+    """Return a page of a list. Workloads deleted meanwhile are omitted; the others keep their positions."""
     items = tuple(_item(place, found) for place in places if (found := find(place.key)) is not None)
     return {"metadata": {}, **codec.to_tree(PendingWorkloadsSummary(items))}
 
@@ -139,7 +140,8 @@ def summary_schema() -> Tree:
 def api_services(
     namespace: str, service: str = SERVICE, port: int = SERVICE_PORT, *, ca: bytes = b"", blindly: bool = False
 ) -> list[Tree]:
-    """What tells an API server to pass the group on to a Service, and whom to believe there: `ca`, or anybody."""
+    """Return the APIServices that forward the group to a Service. The API server verifies its certificate with `ca`, or
+    not at all with `blindly`."""
     trust: Tree = {"insecureSkipTLSVerify": True} if blindly else {}
     if ca:
         trust = {"caBundle": base64.b64encode(ca).decode()}
