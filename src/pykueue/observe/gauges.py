@@ -324,12 +324,11 @@ class Gauges(Collector):
                 yield (_parent(node), name, pair.flavor, pair.resource), _figure(pair.resource, quota[which])
 
     def _local_queue_usage_history(self) -> Iterator[Sample]:
-        history = self._world.usage_history
-        if history is None:
-            return
         targets = self._cluster_queues_by_local_queue()
         for name, namespace in self._local_queues():
-            yield (name, namespace, targets.get((name, namespace), "")), history.usage(f"{namespace}/{name}")
+            usage = self._world.weighted_usage(f"{namespace}/{name}")
+            if usage is not None:
+                yield (name, namespace, targets.get((name, namespace), "")), usage
 
     def _shares(self) -> Iterator[Sample]:
         if EnabledBy.RESOURCES not in self._metrics.options.on:
