@@ -15,6 +15,7 @@ from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.transport import ApiRequest, ApiResponse, HttpTransport, LocalTransport, Transport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kube, kueue, registry
+from silent_server import silent_server
 from virtual import virtual_time
 from waiting import PATIENCE_SECONDS
 
@@ -154,8 +155,7 @@ async def test_a_write_that_may_have_been_carried_out_is_not(trouble: ApiRespons
 async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The port is open, and nobody shakes hands."""
     monkeypatch.setattr("kubemachinery.client.transport._CONNECT_SECONDS", 0.05)
-    async with await asyncio.start_server(lambda reader, writer: None, "127.0.0.1") as silent:
-        host, port = silent.sockets[0].getsockname()
+    async with silent_server() as (host, port):
         transport = HttpTransport(f"https://{host}:{port}")
         with pytest.raises(errors.Unanswered) as caught:
             await transport.send(ApiRequest("POST", "/"))

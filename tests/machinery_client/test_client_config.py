@@ -17,6 +17,7 @@ from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
+from silent_server import silent_server
 
 
 def kubeconfig(path: Path, server: str = "https://127.0.0.1:1", *, context: str = "main", **user: object) -> Path:
@@ -201,9 +202,8 @@ async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path)
 
 async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
     """Whatever the request itself would have been given."""
-    server = await asyncio.start_server(lambda reader, writer: asyncio.sleep(0), "127.0.0.1", 0)
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with silent_server() as (host, port):
+        url = f"http://{host}:{port}"
         target = client_config.find(
             {}, overrides=client_config.ConfigOverrides(cluster_fields={"server": url}, timeout_seconds=0.05)
         )

@@ -495,7 +495,7 @@ from pathlib import Path
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import SqliteJournal
 from kubemachinery.clock import SystemClock
-from apiserver.test_store import write
+from server.test_sqlite import write
 
 async def main():
     journal = SqliteJournal(Path(sys.argv[1]))
