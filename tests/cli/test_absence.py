@@ -58,7 +58,7 @@ class Command:
     @property
     def away(self) -> list[str]:
         """What it said of a server that is away."""
-        return [line for line in self.err.splitlines() if line.endswith("; waiting up to 5 min for it to come back")]
+        return [line for line in self.err.splitlines() if line.endswith("; waiting up to 5 min for the server")]
 
     def has_printed(self, text: str) -> bool:
         return self.out == text
@@ -121,13 +121,13 @@ async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog
         await client.submit(["true"], name="before")
         await client.wait("before")
         await asyncio.to_thread(up.end)
-        await eventually(lambda: "for it to come back" in caplog.text)
+        await eventually(lambda: "for the server" in caplog.text)
         await asyncio.to_thread(up.start)
         await client.submit(["true"], name="after")
         await client.wait("after")
         await eventually(lambda: "ADDED" in of("after"))
         assert of("before").count("ADDED") == 1
-        assert caplog.text.count("for it to come back") == 1
+        assert caplog.text.count("for the server") == 1
         await client.cancel("before")
         await eventually(lambda: of("before")[-1] == "DELETED")
         assert not listening.done()

@@ -20,11 +20,11 @@ def _a_lost_answer_frees() -> None:
 def _a_lost_lease_is_not_noticed() -> None:
     """Who once led goes on, whoever else leads meanwhile."""
 
-    async def keep_nothing(self: LeaderElector, *arguments: Any, **more: Any) -> None:
+    async def renew_nothing(self: LeaderElector, *arguments: Any, **more: Any) -> None:
         await asyncio.Event().wait()
 
     LeaderElector.may_write = lambda self: True  # type: ignore[method-assign]
-    LeaderElector._keep = keep_nothing  # type: ignore[method-assign]
+    LeaderElector._renew = renew_nothing  # type: ignore[method-assign]
 
 
 BUGS: Final[dict[str, Callable[[], None]]] = {

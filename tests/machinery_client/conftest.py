@@ -1,4 +1,4 @@
-"""One server in memory, reached in both ways: over a socket with TLS, and in the same process."""
+"""A server in memory, reached in both ways: over a socket with TLS, and in the same process."""
 
 from __future__ import annotations
 

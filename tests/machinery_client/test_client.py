@@ -1,4 +1,4 @@
-"""The verbs, over a socket and in process alike."""
+"""The API client, over a socket and in process."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ async def test_what_is_created_can_be_read_patched_and_deleted(client: ApiClient
     assert await client.find(CONFIG_MAP, "a", "default") is None
 
 
-async def test_deleting_what_is_gone_is_no_error(client: ApiClient) -> None:
+async def test_delete_of_a_missing_object_is_no_error(client: ApiClient) -> None:
     await client.delete(CONFIG_MAP, "never", "default")
 
 
-async def test_a_delete_with_a_uid_spares_an_object_of_the_same_name(client: ApiClient) -> None:
+async def test_delete_with_a_uid_keeps_another_object_of_the_same_name(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a"))
     with pytest.raises(errors.Conflict):
         await client.delete(CONFIG_MAP, "a", "default", uid="somebody-else")
 
 
-async def test_errors_are_told_apart(client: ApiClient) -> None:
+async def test_each_status_raises_its_error_class(client: ApiClient) -> None:
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAP, "none", "default")
     made = await client.create(CONFIG_MAP, config_map("a"))
@@ -64,7 +64,7 @@ async def test_errors_are_told_apart(client: ApiClient) -> None:
     assert caught.value.causes
 
 
-async def test_a_patch_with_an_old_revision_is_a_conflict(client: ApiClient) -> None:
+async def test_patch_with_a_stale_revision_is_a_conflict(client: ApiClient) -> None:
     made = await client.create(CONFIG_MAP, config_map("a"))
     await client.patch(CONFIG_MAP, "a", {"data": {"x": "1"}}, "default")
     stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"x": "2"}}
@@ -72,7 +72,7 @@ async def test_a_patch_with_an_old_revision_is_a_conflict(client: ApiClient) -> 
         await client.patch(CONFIG_MAP, "a", stale, "default")
 
 
-async def test_a_writer_may_ask_for_the_metadata_alone(client: ApiClient) -> None:
+async def test_patch_can_return_metadata_only(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a", x="1"))
     answer = await client.patch(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default", accept=METADATA)
     assert answer["metadata"]["resourceVersion"]
@@ -80,9 +80,7 @@ async def test_a_writer_may_ask_for_the_metadata_alone(client: ApiClient) -> Non
 
 
 @pytest.mark.parametrize(("page", "requests"), [(3, 3), (0, 1)])
-async def test_a_list_is_whole_however_many_pages_it_takes(
-    transport: Transport, rng: random.Random, page: int, requests: int
-) -> None:
+async def test_list_reads_all_pages(transport: Transport, rng: random.Random, page: int, requests: int) -> None:
     client = ApiClient(transport, rng, page=page)
     for number in range(7):
         await client.create(CONFIG_MAP, config_map(f"a{number}"))
@@ -93,8 +91,8 @@ async def test_a_list_is_whole_however_many_pages_it_takes(
     assert client.sent["GET", "configmaps"] == requests
 
 
-async def test_nothing_at_all_is_listed_as_nothing(client: ApiClient) -> None:
-    """A kube-apiserver has null and no list for that, where it is asked for metadata alone; and so has ours."""
+async def test_empty_metadata_list_is_empty(client: ApiClient) -> None:
+    """A kube-apiserver returns null instead of an empty list of metadata; so does kubeserver."""
     assert (await client.list(WORKLOAD, accept=METADATA_OF_ALL)).items == []
 
 
@@ -110,7 +108,7 @@ async def test_requests_are_counted_by_verb_and_kind(client: ApiClient) -> None:
 
 
 class Flaky(LocalTransport):
-    """A transport that answers with these first."""
+    """A transport that returns these responses first."""
 
     def __init__(self, *first: ApiResponse | Exception) -> None:
         self.first = list(first)
@@ -131,29 +129,29 @@ LOST = errors.Unanswered("reset")
 
 
 @pytest.mark.parametrize("trouble", [BUSY, TIMED_OUT, NOT_REACHED, LOST])
-async def test_a_read_is_sent_again_after_any_trouble(trouble: ApiResponse | Exception) -> None:
+async def test_read_is_retried_after_any_transient_error(trouble: ApiResponse | Exception) -> None:
     flaky = Flaky(trouble)
     await ApiClient(flaky, random.Random(1)).get(CONFIG_MAP, "a", "default")
     assert len(flaky.calls) == 2
 
 
 @pytest.mark.parametrize("trouble", [BUSY, NOT_REACHED])
-async def test_a_write_is_sent_again_when_it_was_surely_not_carried_out(trouble: ApiResponse | Exception) -> None:
+async def test_write_is_retried_when_it_was_not_carried_out(trouble: ApiResponse | Exception) -> None:
     flaky = Flaky(trouble)
     await ApiClient(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
     assert len(flaky.calls) == 2
 
 
 @pytest.mark.parametrize("trouble", [TIMED_OUT, LOST])
-async def test_a_write_that_may_have_been_carried_out_is_not(trouble: ApiResponse | Exception) -> None:
+async def test_write_that_may_have_been_carried_out_is_not_retried(trouble: ApiResponse | Exception) -> None:
     flaky = Flaky(trouble)
     with pytest.raises(errors.KubeError):
         await ApiClient(flaky, random.Random(1)).create(CONFIG_MAP, config_map("a"))
     assert len(flaky.calls) == 1
 
 
-async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The port is open, and nobody shakes hands."""
+async def test_failed_connection_reports_the_write_as_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port is open, and the server does not complete the handshake."""
     monkeypatch.setattr("kubemachinery.client.transport._CONNECT_SECONDS", 0.05)
     async with silent_server() as (host, port):
         transport = HttpTransport(f"https://{host}:{port}")
@@ -163,7 +161,7 @@ async def test_a_connection_that_is_never_made_carries_nothing_out(monkeypatch: 
     assert caught.value.applied is False
 
 
-async def test_a_server_that_never_answers_is_given_up_on() -> None:
+async def test_retries_end_after_the_maximum_number_of_attempts() -> None:
     flaky = Flaky(*[NOT_REACHED] * 20)
     client = ApiClient(flaky, random.Random(1))
     client._backoff = lambda attempt, error: 0.0  # type: ignore[method-assign]
@@ -173,7 +171,7 @@ async def test_a_server_that_never_answers_is_given_up_on() -> None:
 
 
 @virtual_time
-async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> None:
+async def test_rate_limiter_allows_a_burst_and_then_the_rate() -> None:
     limit, loop = RateLimiter(qps=100, burst=5), asyncio.get_running_loop()
     start = loop.time()
     for _ in range(5):
@@ -185,7 +183,7 @@ async def test_the_rate_limit_lets_a_burst_through_and_then_keeps_the_pace() -> 
 
 
 @virtual_time
-async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() -> None:
+async def test_low_priority_waits_behind_normal_but_is_not_starved() -> None:
     limit, came = RateLimiter(qps=1000, burst=1), ""
 
     async def ask(who: str) -> None:
@@ -198,7 +196,7 @@ async def test_who_is_patient_comes_after_the_others_but_is_never_forgotten() ->
 
 
 @virtual_time
-async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
+async def test_cancelled_wait_consumes_no_token() -> None:
     limit = RateLimiter(qps=1, burst=1)
     await limit.take()
     gave_up = [asyncio.ensure_future(limit.take()) for _ in range(10)]
@@ -209,8 +207,8 @@ async def test_who_gave_up_waiting_costs_nobody_a_token() -> None:
     await asyncio.wait_for(last, 1.1)
 
 
-async def test_a_closed_fence_lets_reads_through_and_no_write(client: ApiClient) -> None:
-    """Whoever lost the right to write is held back however it got this far."""
+async def test_closed_fence_allows_reads_and_no_writes(client: ApiClient) -> None:
+    """A client that lost the lease sends no write, whatever it waited for before."""
     fenced = client.with_fence(lambda: False)
     with pytest.raises(errors.Fenced):
         await fenced.create(CONFIG_MAP, config_map("a"))
@@ -220,7 +218,7 @@ async def test_a_closed_fence_lets_reads_through_and_no_write(client: ApiClient)
 
 
 @virtual_time
-async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
+async def test_fence_is_checked_after_the_rate_limit() -> None:
     is_open, limit = True, RateLimiter(qps=20, burst=1)
     await limit.take()
 
@@ -235,8 +233,8 @@ async def test_the_fence_is_asked_when_all_waiting_is_over() -> None:
         await writing
 
 
-async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
-    """A process can be stopped in any turn of its loop, so a write goes out in the turn in which its fence was asked."""
+async def test_fence_is_checked_in_the_turn_that_writes_the_body() -> None:
+    """A process can be stopped in any turn of its loop, so the write is sent in the turn that checks its fence."""
     on_the_wire = b""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -244,7 +242,7 @@ async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
             nonlocal on_the_wire
             accepted, _ = listening.accept()
             with accepted:
-                # The kernel may take a moment to carry it over; nobody writes meanwhile, for the loop is held up here.
+                # The kernel may need a moment to deliver it; nothing is written meanwhile, because the loop is blocked here.
                 accepted.settimeout(PATIENCE_SECONDS)
                 while not on_the_wire.endswith(b"what was meant"):
                     on_the_wire += accepted.recv(10_000)
@@ -254,12 +252,12 @@ async def test_nothing_comes_between_the_fence_and_the_wire() -> None:
             return True
 
         transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        with pytest.raises(errors.Unanswered):  # `look` hangs up
+        with pytest.raises(errors.Unanswered):  # `look` closes the connection
             await transport.send(ApiRequest("PATCH", "/somewhere", (), b"what was meant", "text/plain", fence=fence))
         await transport.close()
     assert on_the_wire.endswith(b"what was meant")
 
 
-def test_a_page_of_a_proxy_is_an_error_with_its_words() -> None:
-    error = errors.from_answer(502, b"<html>bad gateway</html>")
+def test_error_quotes_the_page_of_a_proxy() -> None:
+    error = errors.from_response(502, b"<html>bad gateway</html>")
     assert (error.code, str(error)) == (502, "<html>bad gateway</html>")

@@ -1,4 +1,4 @@
-"""Finding a server as kubectl does, and saying in a sentence why there is none."""
+"""The client configuration is found as kubectl finds it, or refused with a sentence."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def kubeconfig(path: Path, server: str = "https://127.0.0.1:1", *, context: str 
     return path
 
 
-def test_a_file_that_is_named_wins(tmp_path: Path) -> None:
+def test_explicit_file_takes_precedence(tmp_path: Path) -> None:
     named = kubeconfig(tmp_path / "named", "https://127.0.0.1:1")
     other = kubeconfig(tmp_path / "other", "https://127.0.0.1:2")
     target = client_config.find({"KUBECONFIG": str(other)}, str(named))
     assert (target.server, target.namespace) == ("https://127.0.0.1:1", "team")
 
 
-def test_of_several_files_the_first_to_say_something_wins(tmp_path: Path) -> None:
+def test_of_several_files_the_first_value_wins(tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "1", "https://127.0.0.1:1")
     second = kubeconfig(tmp_path / "2", "https://127.0.0.1:2")
     assert client_config.find({"KUBECONFIG": f"{first}:{second}"}).server == "https://127.0.0.1:1"
 
 
-def test_the_default_file_comes_next_then_what_up_wrote(tmp_path: Path) -> None:
+def test_default_file_comes_before_the_fallback(tmp_path: Path) -> None:
     fallback = kubeconfig(tmp_path / "up", "https://127.0.0.1:2")
     assert client_config.find({"HOME": str(tmp_path)}, fallback=fallback).server == "https://127.0.0.1:2"
     kubeconfig(tmp_path / ".kube" / "config", "https://127.0.0.1:1")
@@ -69,22 +69,22 @@ def test_in_a_pod_the_service_account_is_used(tmp_path: Path) -> None:
         ({"server": "nonsense"}, "has no usable server address"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, change: dict[str, str], sentence: str) -> None:
+def test_unusable_kubeconfig_is_refused_with_the_reason(tmp_path: Path, change: dict[str, str], sentence: str) -> None:
     path = kubeconfig(tmp_path / "k", **change)
     with pytest.raises(UsageError, match=sentence):
         client_config.from_files([path])
 
 
 @pytest.mark.parametrize(("name", "sentence"), [("none", "none: No such file"), ("", ": Is a directory")])
-def test_what_is_no_file_says_so(tmp_path: Path, name: str, sentence: str) -> None:
+def test_missing_file_is_refused_with_its_name(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         client_config.from_files([tmp_path / name])
     there = kubeconfig(tmp_path / "k")
-    assert client_config.from_files([tmp_path / "none", there]).server, "one that is not there may stand in the list"
+    assert client_config.from_files([tmp_path / "none", there]).server, "a missing file may be in the list"
 
 
 @pytest.mark.parametrize(
-    ("wish", "sentence"),
+    ("overrides", "sentence"),
     [
         (
             client_config.ConfigOverrides(cluster_fields={"certificate-authority-data": "AAAA"}),
@@ -96,20 +96,20 @@ def test_what_is_no_file_says_so(tmp_path: Path, name: str, sentence: str) -> No
         ),
     ],
 )
-async def test_a_certificate_that_is_none_says_where_it_stands(
-    tmp_path: Path, wish: client_config.ConfigOverrides, sentence: str
+async def test_invalid_certificate_is_refused_with_its_field(
+    tmp_path: Path, overrides: client_config.ConfigOverrides, sentence: str
 ) -> None:
-    target = wish.apply(client_config.from_files([kubeconfig(tmp_path / "k")]))
+    target = overrides.apply(client_config.from_files([kubeconfig(tmp_path / "k")]))
     with pytest.raises(UsageError, match=sentence):
         client_config.connect(target, SystemClock())
 
 
-def test_without_any_server_the_sentence_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_configuration_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--kubeconfig"):
         client_config.find({"HOME": str(tmp_path)})
 
 
-async def test_a_token_is_sent_and_one_in_a_file_is_read_again(tmp_path: Path) -> None:
+async def test_token_is_sent_and_token_file_is_reread(tmp_path: Path) -> None:
     target = client_config.from_files([kubeconfig(tmp_path / "k", token="secret")])
     assert await client_config.ClientCredentials(target, SystemClock()).headers() == [
         ("Authorization", "Bearer secret")
@@ -130,41 +130,41 @@ def program(tmp_path: Path, body: str) -> dict[str, object]:
     return {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}
 
 
-async def test_a_program_gives_the_token(tmp_path: Path) -> None:
+async def test_credential_plugin_returns_the_token(tmp_path: Path) -> None:
     answer = '{"kind":"ExecCredential","status":{"token":"from-program","expirationTimestamp":"2999-01-01T00:00:00Z"}}'
     runs = program(tmp_path, f"echo x >> {tmp_path}/runs; echo '{answer}'")
     target = client_config.from_files([kubeconfig(tmp_path / "k", exec=runs)])
     credentials = client_config.ClientCredentials(target, SystemClock())
     for _ in range(2):
         assert await credentials.headers() == [("Authorization", "Bearer from-program")]
-    assert (tmp_path / "runs").read_text() == "x\n", "a token that is still good is not asked for again"
+    assert (tmp_path / "runs").read_text() == "x\n", "a valid token is not requested again"
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"), [("echo oops >&2; exit 3", "failed with 3: oops"), ("echo hi", "did not print")]
 )
-async def test_a_program_that_fails_says_why(tmp_path: Path, body: str, sentence: str) -> None:
+async def test_failed_credential_plugin_is_reported_with_the_reason(tmp_path: Path, body: str, sentence: str) -> None:
     target = client_config.from_files([kubeconfig(tmp_path / "k", exec=program(tmp_path, body))])
     with pytest.raises(UsageError, match=sentence):
         await client_config.ClientCredentials(target, SystemClock()).headers()
 
 
-def test_what_is_said_counts_before_what_the_file_says(tmp_path: Path) -> None:
+def test_overrides_take_precedence_over_the_file(tmp_path: Path) -> None:
     user: dict[str, Any] = {"exec": {"command": "x"}, "client-certificate-data": "AA==", "client-key": "k"}
     path = kubeconfig(tmp_path / "k", **user)
-    wish = client_config.ConfigOverrides(
+    overrides = client_config.ConfigOverrides(
         cluster_fields={"server": "https://127.0.0.1:2", "insecure-skip-tls-verify": True},
         user_fields={"token": "t", "client-certificate": "/c"},
         timeout_seconds=5,
     )
-    target = client_config.find({}, str(path), overrides=wish)
+    target = client_config.find({}, str(path), overrides=overrides)
     assert (target.server, target.namespace, target.timeout_seconds) == ("https://127.0.0.1:2", "team", 5)
     assert target.cluster["insecure-skip-tls-verify"] is True
-    # Neither the program nor the certificate of the file is asked.
+    # Neither the credential plugin nor the certificate of the file is used.
     assert target.user == {"client-key": "k", "token": "t", "client-certificate": "/c"}
 
 
-def test_entries_are_chosen_by_name(tmp_path: Path) -> None:
+def test_cluster_and_user_are_selected_by_name(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "k", context="", token="of-u")
     tree = yaml.safe_load(path.read_text())
     tree["clusters"].append({"name": "d", "cluster": {"server": "https://127.0.0.1:2"}})
@@ -176,16 +176,16 @@ def test_entries_are_chosen_by_name(tmp_path: Path) -> None:
         client_config.find({}, str(path), overrides=client_config.ConfigOverrides(user="w"))
 
 
-def test_a_server_that_is_named_needs_no_file(tmp_path: Path) -> None:
-    wish = client_config.ConfigOverrides(cluster_fields={"server": "http://127.0.0.1:3"})
-    assert client_config.find({"HOME": str(tmp_path)}, overrides=wish).server == "http://127.0.0.1:3"
-    with pytest.raises(UsageError, match="begins with https://"):
+def test_explicit_server_needs_no_file(tmp_path: Path) -> None:
+    overrides = client_config.ConfigOverrides(cluster_fields={"server": "http://127.0.0.1:3"})
+    assert client_config.find({"HOME": str(tmp_path)}, overrides=overrides).server == "http://127.0.0.1:3"
+    with pytest.raises(UsageError, match="must begin with https://"):
         client_config.find(
             {"HOME": str(tmp_path)}, overrides=client_config.ConfigOverrides(cluster_fields={"server": "127.0.0.1"})
         )
 
 
-async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path) -> None:
+async def test_impersonation_is_sent_in_headers(tmp_path: Path) -> None:
     user = {"as": "ann", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"Scopes/x": ["1", "2"]}}
     target = client_config.find(
         {}, str(kubeconfig(tmp_path / "k")), overrides=client_config.ConfigOverrides(user_fields=user)
@@ -200,8 +200,8 @@ async def test_whoever_calls_as_somebody_else_says_so_in_headers(tmp_path: Path)
     ]
 
 
-async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
-    """Whatever the request itself would have been given."""
+async def test_request_timeout_of_the_overrides_applies() -> None:
+    """It replaces the timeout of the request."""
     async with silent_server() as (host, port):
         url = f"http://{host}:{port}"
         target = client_config.find(
@@ -214,7 +214,7 @@ async def test_whoever_says_how_long_to_wait_is_obeyed() -> None:
 
 
 @pytest.mark.parametrize("disabled", [False, True])
-async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: bool) -> None:
+async def test_responses_are_compressed_unless_disabled(disabled: bool) -> None:
     asked: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -225,14 +225,14 @@ async def test_answers_are_compressed_unless_somebody_says_otherwise(disabled: b
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        wish = client_config.ConfigOverrides(cluster_fields={"server": url, "disable-compression": disabled})
-        transport = client_config.connect(client_config.find({}, overrides=wish), SystemClock())
+        overrides = client_config.ConfigOverrides(cluster_fields={"server": url, "disable-compression": disabled})
+        transport = client_config.connect(client_config.find({}, overrides=overrides), SystemClock())
         await transport.send(ApiRequest("GET", "/version"))
         await transport.close()
     assert (b"Accept-Encoding" in asked[0]) is not disabled
 
 
-async def test_a_server_that_is_not_there_is_a_few_words() -> None:
+async def test_unreachable_server_is_a_short_message() -> None:
     transport = client_config.connect(
         client_config.find(
             {}, overrides=client_config.ConfigOverrides(cluster_fields={"server": "http://127.0.0.1:1"})
@@ -249,7 +249,7 @@ async def test_a_server_that_is_not_there_is_a_few_words() -> None:
         assert str(told.value) == "http://127.0.0.1:1 cannot be reached: Connection refused"
 
 
-def test_a_name_that_nobody_knows_is_a_few_words() -> None:
+def test_unknown_host_name_is_a_short_message() -> None:
     unknown = aiohttp.ClientConnectionError()
     unknown.os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")  # type: ignore[attr-defined]
     assert transport._reason(unknown) == "Name or service not known"

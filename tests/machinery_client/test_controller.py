@@ -28,7 +28,7 @@ class Work:
         self.done.append(key)
 
 
-async def test_a_kind_has_as_many_workers_as_its_limit_and_no_kind_waits_for_another() -> None:
+async def test_concurrency_limit_of_a_kind_does_not_delay_other_kinds() -> None:
     work = Work()
     loop: Controller[str] = Controller("test", work.reconcile, random.Random(1), workers=2)
     loop.limit_concurrency(lambda key: key.partition("/")[0], {"Job": 1, "Pod": 4})
@@ -44,7 +44,7 @@ async def test_a_kind_has_as_many_workers_as_its_limit_and_no_kind_waits_for_ano
     running.cancel()
 
 
-async def test_a_key_that_waits_for_its_kind_is_reconciled_once_and_comes_again_when_added_meanwhile() -> None:
+async def test_key_waiting_for_its_kind_is_deduplicated_and_requeued() -> None:
     work = Work()
     loop: Controller[str] = Controller("test", work.reconcile, random.Random(1), workers=4)
     loop.limit_concurrency(lambda key: "Job", {"Job": 1})
@@ -52,7 +52,7 @@ async def test_a_key_that_waits_for_its_kind_is_reconciled_once_and_comes_again_
     loop.add("Job/b")
     running = asyncio.create_task(loop.run())
     await eventually(lambda: work.running["Job"] == 1 and not len(loop.queue))
-    loop.add("Job/b")  # it was taken, and waits for its turn
+    loop.add("Job/b")  # a worker got it, and it waits for a slot of its kind
     work.released.set()
     await eventually(lambda: loop.queue.idle)
     assert sorted(work.done) == ["Job/a", "Job/b", "Job/b"]

@@ -1,4 +1,4 @@
-"""Who asks, and may they: told by a stand-in for the API server that is asked about both."""
+"""Delegated authentication and authorization, with a stand-in for the API server that completes the reviews."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Tree = dict[str, Any]
 
 METRICS = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
 PROVEN = {"CN": ["front"], "O": []}
-FRONT = RequestHeaderConfig.from_config_map(
+REQUEST_HEADER = RequestHeaderConfig.from_config_map(
     {
         "requestheader-client-ca-file": "PEM",
         "requestheader-allowed-names": '["front"]',
@@ -46,7 +46,7 @@ class HandClock:
 
 
 class ApiServer:
-    """Knows one token, lets `ada` and the group `ops` do everything, and remembers what it was asked."""
+    """Accepts one token, allows `ada` and the group `ops` everything, and records the reviews."""
 
     def __init__(self) -> None:
         self.asked: list[Tree] = []
@@ -92,25 +92,25 @@ def request(certificate: Any = None, **headers: str | list[str]) -> Request:
 
 
 class TestTokens:
-    async def test_a_known_token_passes_if_its_user_may(self, server: ApiServer, clock: HandClock) -> None:
+    async def test_valid_token_is_allowed_by_the_permissions_of_its_user(
+        self, server: ApiServer, clock: HandClock
+    ) -> None:
         assert await door(server, clock).denial(request(Authorization="Bearer secret"), METRICS) is None
         assert server.asked[1]["user"] == "ada"
         assert server.asked[1]["groups"] == ["dev"]
         assert server.asked[1]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
 
-    async def test_an_unknown_token_is_nobodys(self, server: ApiServer, clock: HandClock) -> None:
+    async def test_invalid_token_is_denied(self, server: ApiServer, clock: HandClock) -> None:
         refusal = await door(server, clock).denial(request(Authorization="Bearer guess"), METRICS)
         assert refusal is not None
         assert refusal.code == 401
 
-    async def test_without_a_token_one_is_anonymous_and_may_what_anonymous_people_may(
-        self, server: ApiServer, clock: HandClock
-    ) -> None:
+    async def test_request_without_a_token_is_anonymous(self, server: ApiServer, clock: HandClock) -> None:
         refusal = await door(server, clock).denial(request(), METRICS)
-        assert refusal == AccessDenial(403, "system:anonymous may not do this")
+        assert refusal == AccessDenial(403, "user system:anonymous is not permitted to do this")
         assert server.asked[0]["groups"] == ["system:unauthenticated"]
 
-    async def test_answers_are_believed_for_seconds_only(self, server: ApiServer, clock: HandClock) -> None:
+    async def test_reviews_are_cached_for_seconds(self, server: ApiServer, clock: HandClock) -> None:
         at = door(server, clock)
         for _ in range(3):
             await at.denial(request(Authorization="Bearer secret"), METRICS)
@@ -119,9 +119,7 @@ class TestTokens:
         await at.denial(request(Authorization="Bearer secret"), METRICS)
         assert len(server.asked) == 4
 
-    async def test_whoever_guesses_again_and_again_is_not_asked_about_each_time(
-        self, server: ApiServer, clock: HandClock
-    ) -> None:
+    async def test_invalid_tokens_are_cached(self, server: ApiServer, clock: HandClock) -> None:
         at = door(server, clock)
         for _ in range(3):
             refusal = await at.denial(request(Authorization="Bearer guess"), METRICS)
@@ -131,46 +129,42 @@ class TestTokens:
         clock.seconds += INVALID_TOKEN_CACHE_SECONDS + 1  # it may be a good one by now
         await at.denial(request(Authorization="Bearer guess"), METRICS)
         assert len(server.asked) == 2
-        for number in range(5_000):  # no guess makes the memory grow without end, nor forgets who is known
+        for number in range(5_000):  # guesses neither grow the cache without bound nor evict valid users
             await at.denial(request(Authorization="Bearer secret"), METRICS)
             await at.denial(request(Authorization=f"Bearer guess-{number}"), METRICS)
         assert len(at._invalid_tokens.kept) <= 1024
         assert sum(asked.get("token") == "secret" for asked in server.asked) == 1
 
-    async def test_nobody_passes_while_the_api_server_cannot_be_asked(
-        self, server: ApiServer, clock: HandClock
-    ) -> None:
+    async def test_requests_are_denied_while_reviews_fail(self, server: ApiServer, clock: HandClock) -> None:
         server.is_up = False
         refusal = await door(server, clock).denial(request(Authorization="Bearer secret"), METRICS)
         assert refusal is not None
         assert refusal.code == 503
 
 
-class TestFront:
-    async def test_the_proven_api_server_asks_for_others(self, server: ApiServer, clock: HandClock) -> None:
+class TestRequestHeaders:
+    async def test_front_proxy_names_the_user_in_headers(self, server: ApiServer, clock: HandClock) -> None:
         asked = request(PROVEN, X_Remote_User="eve", X_Remote_Group=["dev", "ops"], X_Remote_Extra_Scopes="a")
-        assert await door(server, clock, FRONT).denial(asked, METRICS) is None
+        assert await door(server, clock, REQUEST_HEADER).denial(asked, METRICS) is None
         assert server.asked[0]["user"] == "eve"
         assert server.asked[0]["extra"] == {"scopes": ["a"]}
 
-    async def test_a_comma_in_the_name_of_a_group_makes_no_second_group(
-        self, server: ApiServer, clock: HandClock
-    ) -> None:
+    async def test_comma_in_a_group_name_does_not_split_it(self, server: ApiServer, clock: HandClock) -> None:
         asked = request(PROVEN, X_Remote_User="eve", X_Remote_Group="dev, ops")
-        refusal = await door(server, clock, FRONT).denial(asked, METRICS)
+        refusal = await door(server, clock, REQUEST_HEADER).denial(asked, METRICS)
         assert refusal is not None
         assert refusal.code == 403
         assert server.asked[0]["groups"] == ["dev, ops"]
 
     @pytest.mark.parametrize("certificate", [None, {"CN": ["somebody"]}], ids=["none", "of another name"])
-    async def test_whoever_else_names_a_user_is_not_believed(
+    async def test_user_headers_of_other_clients_are_ignored(
         self, server: ApiServer, clock: HandClock, certificate: Any
     ) -> None:
         asked = request(certificate, X_Remote_User="ada")
-        refusal = await door(server, clock, FRONT).denial(asked, METRICS)
-        assert refusal == AccessDenial(403, "system:anonymous may not do this")
+        refusal = await door(server, clock, REQUEST_HEADER).denial(asked, METRICS)
+        assert refusal == AccessDenial(403, "user system:anonymous is not permitted to do this")
 
-    async def test_an_api_server_that_tells_of_no_authority_is_not_believed(
+    async def test_user_headers_are_ignored_without_a_request_header_ca(
         self, server: ApiServer, clock: HandClock
     ) -> None:
         asked = request(PROVEN, X_Remote_User="ada")
@@ -179,7 +173,7 @@ class TestFront:
         assert refusal.code == 403
 
 
-async def test_behind_a_guard_only_those_who_may_are_answered(server: ApiServer, clock: HandClock) -> None:
+async def test_authorized_handler_requires_permission(server: ApiServer, clock: HandClock) -> None:
     async def figures(request: Request) -> Response:
         return Response(200, b"figures")
 

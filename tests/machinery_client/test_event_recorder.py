@@ -1,4 +1,4 @@
-"""Events: written in the background, the same thing counted, never in anybody's way."""
+"""The Event recorder: Events are written in the background, repetitions counted, and callers never wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def note(reason: str = "Started", text: str = "it started", **more: Any) -> Pend
     return PendingEvent(REGARDING, NORMAL, reason, text, "test-controller", **more)
 
 
-async def test_a_note_becomes_an_event_about_its_object(client: ApiClient) -> None:
+async def test_event_regards_its_object(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     running = asyncio.ensure_future(recorder.run())
     recorder.emit(note())
@@ -44,7 +44,7 @@ async def test_a_note_becomes_an_event_about_its_object(client: ApiClient) -> No
     assert (event["reportingController"], event["reportingInstance"]) == ("test-controller", "me")
 
 
-async def test_the_same_note_again_is_counted_not_repeated(client: ApiClient) -> None:
+async def test_repeated_event_is_counted_in_a_series(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for _ in range(5):
         recorder.emit(note())
@@ -56,14 +56,14 @@ async def test_the_same_note_again_is_counted_not_repeated(client: ApiClient) ->
         found.update({event["reason"]: event for event in await events(client)})
         return set(found) == {"Started", "Stopped"}
 
-    await eventually(both)  # one writer, so what was told before the last is written before it
+    await eventually(both)  # one writer, so Events are written in the order in which they were emitted
     running.cancel()
     assert client.sent["POST", "events"] == 2
     assert found["Started"]["series"]["count"] == 2, "the first repetition is written at once, the rest after a while"
 
 
 async def written_events(client: ApiClient, recorder: EventRecorder, *notes: PendingEvent) -> list[tuple[str, int]]:
-    """Note and count of every Event that these notes leave, in the order of writing."""
+    """Note and count of every stored Event, in the order of writing."""
     for each in notes:
         recorder.emit(each)
     running = asyncio.ensure_future(recorder.run(writers=1))
@@ -103,7 +103,7 @@ async def test_recorder_of_a_kubernetes_component_compares_notes(client: ApiClie
     assert found == [("first", 2), ("second", 1)]
 
 
-async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: ApiClient) -> None:
+async def test_redundant_events_are_dropped_under_load(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for number in range(60):
         recorder.emit(note(f"Reason{number}"))
@@ -112,14 +112,14 @@ async def test_in_a_rush_what_another_note_says_as_well_is_left_out(client: ApiC
     assert recorder.dropped == 1
 
 
-async def test_a_full_line_loses_the_oldest_and_says_how_many(client: ApiClient) -> None:
+async def test_full_queue_drops_the_oldest_and_counts_them(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for number in range(303):
         recorder.emit(note(f"Reason{number}"))
     assert recorder.dropped == 3
 
 
-async def test_important_event_is_written_first_however_many_wait(client: ApiClient) -> None:
+async def test_important_event_is_written_first(client: ApiClient) -> None:
     recorder = EventRecorder(client, SystemClock(), "me")
     for number in range(250):
         recorder.emit(note(f"Reason{number}"))
@@ -133,8 +133,8 @@ async def test_important_event_is_written_first_however_many_wait(client: ApiCli
 
 
 @virtual_time
-async def test_a_recorder_is_idle_when_all_is_written() -> None:
-    """The last few are out of the line, and wait for their turn to be sent."""
+async def test_recorder_is_idle_when_all_events_are_written() -> None:
+    """The last few are no longer queued, and wait for the rate limiter."""
     async with virtual.server() as client:
         recorder = EventRecorder(client, SystemClock(), "me")
         for number in range(103):
@@ -146,8 +146,8 @@ async def test_a_recorder_is_idle_when_all_is_written() -> None:
 
 
 @virtual_time
-async def test_a_rush_is_written_at_once_and_then_at_a_pace() -> None:
-    """A hundred have been saved up; after that it is ten a second."""
+async def test_burst_of_events_is_written_at_once_and_then_at_the_rate() -> None:
+    """The burst is a hundred; after that the rate is ten a second."""
     async with virtual.server() as client:
         recorder = EventRecorder(client, SystemClock(), "me")
         for number in range(200):
@@ -160,7 +160,7 @@ async def test_a_rush_is_written_at_once_and_then_at_a_pace() -> None:
         running.cancel()
 
 
-def test_a_long_note_is_cut_where_the_api_would_refuse_it() -> None:
+def test_long_note_is_truncated_to_the_limit_of_the_api() -> None:
     assert len(truncate_note("x" * 5000)) == 1024
     assert truncate_note("x" * 5000).endswith(" ...")
     assert truncate_note("short") == "short"

@@ -1,4 +1,4 @@
-"""The local copy: complete, never older than it was, and every change told once."""
+"""Informers: the cache is complete, never goes back to older state, and reports every change once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def story(changes: list[InformerEvent[Any]]) -> list[tuple[str, bool, bool]]:
     ]
 
 
-async def test_it_holds_what_was_there_and_follows_what_comes(client: ApiClient) -> None:
+async def test_informer_lists_existing_objects_and_watches_changes(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a1", x="1"))
     watched = informer(client)
     async with running(watched) as changes:
@@ -66,7 +66,7 @@ async def test_it_holds_what_was_there_and_follows_what_comes(client: ApiClient)
         assert watched.revision_of(ObjectKey("default", "a1")) == int(found.metadata.resource_version)
 
 
-async def test_an_index_follows_its_objects(client: ApiClient) -> None:
+async def test_index_follows_its_objects(client: ApiClient) -> None:
     watched = informer(client)
     watched.add_index("label", lambda item: item.metadata.labels.get("team", "none").split("."))
     async with running(watched) as changes:
@@ -83,7 +83,7 @@ async def test_an_index_follows_its_objects(client: ApiClient) -> None:
 
 
 class Played(Transport):
-    """A server that plays a script: each request gets the next line of it."""
+    """A server that plays a script: each request gets the next response."""
 
     def __init__(self, *script: list[str] | ApiResponse | Exception) -> None:
         self.script = list(script)
@@ -137,26 +137,26 @@ def queries(transport: Played) -> list[dict[str, str]]:
     return [dict(call.query) for call in transport.calls]
 
 
-async def test_a_broken_watch_goes_on_from_the_last_revision() -> None:
+async def test_broken_watch_resumes_from_the_last_revision() -> None:
     seen, transport = await played([line("ADDED", "a", 5), END, line("MODIFIED", "a", 12)], [line("DELETED", "a", 13)])
     assert seen == [("a", False, True), ("a", True, True), ("a", True, False)]
     assert [query.get("resourceVersion") for query in queries(transport)] == [None, "12", "13"]
 
 
-async def test_a_bookmark_moves_the_point_from_which_it_goes_on() -> None:
+async def test_bookmark_advances_the_revision_to_resume_from() -> None:
     _, transport = await played([END, line("BOOKMARK", revision=40)], [])
     assert queries(transport)[1]["resourceVersion"] == "40"
 
 
-async def test_after_410_it_lists_again_and_tells_what_is_gone() -> None:
+async def test_relist_after_410_reports_deleted_objects() -> None:
     again = [line("ADDED", "ab", 20, "v"), line("BOOKMARK", revision=30, end="true")]
     seen, _ = await played([line("ADDED", "aa", 5), line("ADDED", "ab", 6, "v"), END], [GONE], again)
     assert seen == [("aa", False, True), ("ab", False, True), ("ab", True, True), ("aa", True, False)]
 
 
 @virtual_time
-async def test_a_list_whose_history_is_gone_at_once_is_not_asked_for_again_and_again() -> None:
-    """The first time may be bad luck; from then on it waits, ever longer."""
+async def test_repeated_410_is_retried_with_backoff() -> None:
+    """The first relist is immediate; later ones wait with backoff."""
     transport = Played(*([END], [GONE]) * 1000)
     watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
     async with running(watched):
@@ -164,8 +164,8 @@ async def test_a_list_whose_history_is_gone_at_once_is_not_asked_for_again_and_a
     assert 4 < len(transport.calls) < 12
 
 
-async def test_it_says_when_it_has_seen_all_that_was_stored(client: ApiClient) -> None:
-    """Also while its watch is behind."""
+async def test_wait_until_current_waits_for_a_lagging_watch(client: ApiClient) -> None:
+    """The object is in the cache, but the watch has not reached its revision."""
     await client.create(CONFIG_MAP, config_map("a1"))
     watched = informer(client)
     async with running(watched):
@@ -180,24 +180,24 @@ async def test_it_says_when_it_has_seen_all_that_was_stored(client: ApiClient) -
         await asyncio.wait_for(catching_up, PATIENCE_SECONDS)
 
 
-async def test_an_object_older_than_the_one_it_has_is_not_taken() -> None:
+async def test_stale_object_is_ignored() -> None:
     seen, _ = await played([line("ADDED", "a", 9), END], [line("MODIFIED", "a", 7), line("MODIFIED", "a", 9)])
     assert seen == [("a", False, True)]
 
 
-async def test_a_list_from_a_server_that_fell_behind_deletes_nothing_newer() -> None:
+async def test_stale_list_deletes_no_newer_object() -> None:
     behind = [line("BOOKMARK", revision=8, end="true")]
     seen, _ = await played([line("ADDED", "a", 9), END], [GONE], behind)
     assert seen == [("a", False, True)]
 
 
-async def test_an_object_made_again_under_its_name_is_another_object() -> None:
+async def test_recreated_object_is_reported_as_deleted_and_added() -> None:
     seen, _ = await played([line("ADDED", "a", 5), END], [line("MODIFIED", "a", 12, "other")])
     assert seen == [("a", False, True), ("a", True, False), ("a", False, True)]
 
 
-async def test_a_server_that_does_not_stream_lists_is_asked_for_pages() -> None:
-    refused = errors.from_answer(422, b'{"kind":"Status","reason":"Invalid","code":422}')
+async def test_server_without_streaming_lists_is_listed_in_pages() -> None:
+    refused = errors.from_response(422, b'{"kind":"Status","reason":"Invalid","code":422}')
     page = ApiResponse(
         200,
         b'{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"3"}}]}',
@@ -207,7 +207,7 @@ async def test_a_server_that_does_not_stream_lists_is_asked_for_pages() -> None:
     assert queries(transport)[2]["resourceVersion"] == "7"
 
 
-async def test_an_object_that_cannot_be_read_stops_nobody_else() -> None:
+async def test_undecodable_object_does_not_stop_others() -> None:
     poison = (
         line("ADDED", "ap", 4, "p").replace('"default"', '"default"', 1).replace('{"metadata"', '{"data":3,"metadata"')
     )
@@ -215,14 +215,14 @@ async def test_an_object_that_cannot_be_read_stops_nobody_else() -> None:
     assert seen == [("a", False, True)]
 
 
-async def test_it_keeps_trying_while_the_server_is_away() -> None:
+async def test_informer_retries_while_the_server_is_unreachable() -> None:
     away = errors.Unanswered("refused", applied=False)
     seen, _ = await played(away, [line("ADDED", "a", 5), END])
     assert seen == [("a", False, True)]
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_copy_equals_the_server_after_any_history(client: ApiClient, seed: int) -> None:
+async def test_cache_equals_the_server_after_any_history(client: ApiClient, seed: int) -> None:
     rng = random.Random(seed)
     watched = informer(client)
     async with running(watched) as changes:
@@ -245,5 +245,5 @@ async def test_the_copy_equals_the_server_after_any_history(client: ApiClient, s
         await eventually(lambda: {key.name: value.metadata.resource_version for key, value in watched.items()} == there)
         alive: set[str] = set()
         for name, existed, exists in story(changes):
-            assert existed == (name in alive), "every change starts from what was told before"
+            assert existed == (name in alive), "every change starts from the value reported before"
             alive = alive | {name} if exists else alive - {name}

@@ -38,14 +38,14 @@ async def ended(*tasks: asyncio.Future[None]) -> None:
 
 
 async def in_office(election: LeaderElector) -> asyncio.Future[None]:
-    """Have it lead, until the task that is returned ends."""
+    """Start it as a candidate; it leads until the returned task ends."""
     leading = asyncio.ensure_future(election.run(forever))
     await eventually(lambda: election.is_leader)
     return leading
 
 
 @virtual_time
-async def test_of_two_candidates_one_leads_and_the_other_follows_when_it_leaves() -> None:
+async def test_second_candidate_leads_when_the_first_releases() -> None:
     async with virtual.server() as client:
         first, second = candidate(client, "first"), candidate(client, "second")
         one = await in_office(first)
@@ -60,7 +60,7 @@ async def test_of_two_candidates_one_leads_and_the_other_follows_when_it_leaves(
 
 
 @virtual_time
-async def test_a_leader_that_is_done_gives_the_lease_back() -> None:
+async def test_leader_releases_the_lease_when_done() -> None:
     async with virtual.server() as client:
         await candidate(client, "first").run(lambda: asyncio.sleep(60))
         lease = await client.get(LEASES, "manager", "default")
@@ -68,7 +68,7 @@ async def test_a_leader_that_is_done_gives_the_lease_back() -> None:
 
 
 @virtual_time
-async def test_a_leader_that_finds_another_in_its_place_stops() -> None:
+async def test_leader_stops_when_another_holds_the_lease() -> None:
     async with virtual.server() as client:
         first = candidate(client, "first")
         one = await in_office(first)
@@ -79,7 +79,7 @@ async def test_a_leader_that_finds_another_in_its_place_stops() -> None:
 
 
 @virtual_time
-async def test_a_leader_that_cannot_renew_stops_before_another_may_start() -> None:
+async def test_leader_that_cannot_renew_stops_before_the_lease_expires() -> None:
     async with virtual.server() as client:
         first = candidate(client, "first")
         one = await in_office(first)
@@ -92,7 +92,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start() -> No
 
 
 @virtual_time
-async def test_what_the_leader_does_fails_for_everybody_to_see() -> None:
+async def test_failure_of_the_leader_is_raised() -> None:
     async def fail() -> None:
         raise RuntimeError("no")
 
@@ -102,8 +102,8 @@ async def test_what_the_leader_does_fails_for_everybody_to_see() -> None:
 
 
 @virtual_time
-async def test_a_signature_tells_whose_term_is_over() -> None:
-    """The one who leads knows it of itself, those who follow once they have looked; strangers have no term."""
+async def test_field_manager_of_an_earlier_term_is_superseded() -> None:
+    """The leader knows from its own lease, followers once they have read the Lease; other names have no term."""
     async with virtual.server() as client:
         first, second, third = (candidate(client, name) for name in ("first", "second", "third"))
         one = await in_office(first)
@@ -124,7 +124,7 @@ async def test_a_signature_tells_whose_term_is_over() -> None:
 
 
 @virtual_time
-async def test_a_leader_whose_lease_ran_out_knows_that_its_term_is_over() -> None:
+async def test_leader_with_an_expired_lease_is_superseded() -> None:
     async with virtual.server() as client:
         first = candidate(client, "first")
         one = await in_office(first)
@@ -136,7 +136,7 @@ async def test_a_leader_whose_lease_ran_out_knows_that_its_term_is_over() -> Non
 
 
 @virtual_time
-async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
+async def test_terms_grow_although_the_lease_is_deleted() -> None:
     async with virtual.server() as client:
         first, second = candidate(client, "first"), candidate(client, "second")
         one = await in_office(first)
@@ -151,7 +151,7 @@ async def test_terms_grow_though_somebody_deletes_the_lease() -> None:
 
 # --- Renewal from a thread of its own ---------------------------------------------------------------------------------
 
-# The clock of these tests moves by hand; the thread looks at it often.
+# The tests move the clock; the thread reads it often.
 BY_HAND = LeaderElectionConfig("manager", "default", retry_period_seconds=0.02)
 PATIENCE_SECONDS = 60.0
 
@@ -170,7 +170,7 @@ class HandClock:
 
 
 class _AcrossThreads(LocalTransport):
-    """Requests of any thread to a server that lives on the event loop of another."""
+    """Requests of any thread to a server on the event loop of another."""
 
     def __init__(self, handler: http_server.Handler, home: asyncio.AbstractEventLoop) -> None:
         super().__init__(handler)
@@ -182,7 +182,7 @@ class _AcrossThreads(LocalTransport):
 
 @contextmanager
 def server_elsewhere() -> Iterator[Callable[[], ApiClient]]:
-    """Makes clients of a server whose event loop runs in another thread: it answers while the test's own is blocked."""
+    """Makes clients of a server with an event loop in another thread: it responds while that of the test is blocked."""
     begun: list[tuple[asyncio.AbstractEventLoop, ApiClient, asyncio.Event]] = []
     ready = threading.Event()
 
@@ -240,8 +240,8 @@ async def test_lost_lease_closes_the_fence_while_the_event_loop_is_blocked() -> 
         assert not election.is_leader
 
 
-async def test_event_loop_that_stands_still_gives_up_the_lease() -> None:
-    """A leader that renews and decides nothing must not keep others from leading."""
+async def test_stalled_event_loop_loses_the_lease() -> None:
+    """A leader that renews and decides nothing must not keep other candidates from leading."""
     with server_elsewhere() as connect:
         clock = HandClock()
         election = LeaderElector(connect(), clock, BY_HAND, "first", own_connection=connect)

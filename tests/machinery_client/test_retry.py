@@ -1,4 +1,4 @@
-"""What looks before it writes can be done again until it is done."""
+"""Retries of transient errors, and through an outage of the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Attempts:
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubemachinery.client.retry._FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("kubemachinery.client.retry._INITIAL_BACKOFF_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -40,36 +40,36 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         errors.ApiError(500, "InternalError", ""),
     ],
 )
-async def test_trouble_that_passes_is_waited_out(trouble: Exception) -> None:
+async def test_transient_error_is_retried(trouble: Exception) -> None:
     attempts = Attempts(trouble, trouble)
     assert await retry_transient(attempts) == 3
 
 
-async def test_a_refusal_is_final() -> None:
+async def test_refusal_is_not_retried() -> None:
     attempts = Attempts(errors.ApiError(403, "Forbidden", "no"))
     with pytest.raises(errors.ApiError):
         await retry_transient(attempts)
     assert attempts.count == 1
 
 
-async def test_what_never_works_raises_in_the_end() -> None:
+async def test_last_attempt_raises_its_error() -> None:
     attempts = Attempts(*[errors.Unanswered("lost")] * 99)
     with pytest.raises(errors.Unanswered):
         await retry_transient(attempts, attempts=4)
     assert attempts.count == 4
 
 
-AWAY = errors.Unanswered("nobody is there")
+AWAY = errors.Unanswered("connection refused")
 
 
-class Absences:
-    """A server that is away at times, by the loop's clock, and what was told of it."""
+class Outages:
+    """A server that is unreachable at times, by the clock of the loop, and the reports about it."""
 
     def __init__(self, *times: tuple[float, float], trouble: errors.KubeError = AWAY) -> None:
         self.times = times
         self.trouble = trouble
-        self.told: list[str] = []
-        self.outlast = RetryThroughOutage(self.told.append, limit_seconds=120)
+        self.reports: list[str] = []
+        self.retry = RetryThroughOutage(self.reports.append, limit_seconds=120)
 
     async def __call__(self) -> float:
         now = asyncio.get_running_loop().time() % 3600
@@ -78,45 +78,45 @@ class Absences:
         return now
 
 
-TOLD = "nobody is there; waiting up to 2 min for it to come back"
+REPORT = "connection refused; waiting up to 2 min for the server"
 
 
 @virtual_time
-async def test_an_absence_is_outlasted_and_told_once() -> None:
-    server = Absences((10, 100), (200, 300))
-    await server.outlast(server)
+async def test_outage_is_retried_and_reported_once() -> None:
+    server = Outages((10, 100), (200, 300))
+    await server.retry(server)
     await asyncio.sleep(20)
-    await asyncio.gather(*(server.outlast(server) for _ in range(3)))
-    assert server.told == [TOLD]
+    await asyncio.gather(*(server.retry(server) for _ in range(3)))
+    assert server.reports == [REPORT]
     await asyncio.sleep(120)
-    assert await server.outlast(server) >= 300
-    assert server.told == [TOLD] * 2
+    assert await server.retry(server) >= 300
+    assert server.reports == [REPORT] * 2
 
 
 @virtual_time
-async def test_an_absence_that_lasts_too_long_is_an_error() -> None:
-    server, now = Absences((10, 3600)), asyncio.get_running_loop().time
-    await server.outlast(server)
+async def test_outage_beyond_the_limit_raises() -> None:
+    server, now = Outages((10, 3600)), asyncio.get_running_loop().time
+    await server.retry(server)
     await asyncio.sleep(10)
     began = now()
-    with pytest.raises(errors.Unanswered, match=r"^nobody is there$"):
-        await server.outlast(server)
+    with pytest.raises(errors.Unanswered, match=r"^connection refused$"):
+        await server.retry(server)
     assert now() - began == pytest.approx(120, abs=2)
 
 
 @virtual_time
-async def test_a_server_that_never_answered_is_not_waited_for() -> None:
-    server = Absences((0, 3600))
+async def test_server_that_never_responded_is_not_waited_for() -> None:
+    server = Outages((0, 3600))
     with pytest.raises(errors.Unanswered):
-        await server.outlast(server)
-    assert server.told == []
+        await server.retry(server)
+    assert server.reports == []
 
 
 @virtual_time
-async def test_a_refusal_is_no_absence() -> None:
-    server = Absences((10, 100), trouble=errors.ApiError(403, "Forbidden", "no"))
-    await server.outlast(server)
+async def test_refusal_is_not_an_outage() -> None:
+    server = Outages((10, 100), trouble=errors.ApiError(403, "Forbidden", "no"))
+    await server.retry(server)
     await asyncio.sleep(20)
     with pytest.raises(errors.ApiError, match=r"^no$"):
-        await server.outlast(server)
-    assert server.told == []
+        await server.retry(server)
+    assert server.reports == []

@@ -1,4 +1,4 @@
-"""Keys: each once, none lost, no two workers on one."""
+"""The work queue: keys are deduplicated, none is lost, and no two workers process one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def taken(queue: WorkQueue[str]) -> str | None:
     return await asyncio.wait_for(queue.get(), PATIENCE_SECONDS)
 
 
-async def test_a_key_added_twice_comes_once(queue: WorkQueue[str]) -> None:
+async def test_key_added_twice_is_queued_once(queue: WorkQueue[str]) -> None:
     queue.add("a")
     queue.add("a")
     queue.add("b")
@@ -31,7 +31,7 @@ async def test_a_key_added_twice_comes_once(queue: WorkQueue[str]) -> None:
     assert len(queue) == 0
 
 
-async def test_a_key_added_while_it_is_worked_on_comes_again_after(queue: WorkQueue[str]) -> None:
+async def test_key_added_while_processing_is_queued_again(queue: WorkQueue[str]) -> None:
     queue.add("a")
     await taken(queue)
     queue.add("a")
@@ -41,7 +41,7 @@ async def test_a_key_added_while_it_is_worked_on_comes_again_after(queue: WorkQu
     assert await taken(queue) == "a"
 
 
-async def test_fresh_keys_go_before_patient_ones(queue: WorkQueue[str]) -> None:
+async def test_normal_priority_is_processed_before_low(queue: WorkQueue[str]) -> None:
     queue.add("old", priority=LOW)
     queue.add("older", priority=LOW)
     queue.add("new")
@@ -49,7 +49,7 @@ async def test_fresh_keys_go_before_patient_ones(queue: WorkQueue[str]) -> None:
     assert [await taken(queue) for _ in range(3)] == ["new", "older", "old"]
 
 
-async def test_of_two_wishes_for_later_the_earlier_counts(queue: WorkQueue[str]) -> None:
+async def test_earliest_delay_counts(queue: WorkQueue[str]) -> None:
     queue.add_after("a", 60)
     queue.add_after("a", 0.01)
     queue.add_after("a", 30)
@@ -58,17 +58,17 @@ async def test_of_two_wishes_for_later_the_earlier_counts(queue: WorkQueue[str])
     assert queue.idle
 
 
-async def test_what_waits_for_later_can_be_hurried(queue: WorkQueue[str]) -> None:
+async def test_flush_queues_delayed_keys(queue: WorkQueue[str]) -> None:
     for key in ("a", "b"):
         queue.add_after(key, 3600)
     queue.flush_delayed()
     assert [await taken(queue), await taken(queue)] == ["a", "b"]
     for key in ("a", "b"):
         queue.done(key)
-    assert queue.idle, "nothing comes a second time"
+    assert queue.idle, "no key is queued a second time"
 
 
-async def test_whoever_works_is_busy_and_what_waits_for_later_is_not(queue: WorkQueue[str]) -> None:
+async def test_queue_is_busy_while_processing_and_not_while_delayed(queue: WorkQueue[str]) -> None:
     queue.add_after("later", 60)
     assert (queue.busy, queue.idle) == (False, False)
     queue.add("a")
@@ -78,7 +78,7 @@ async def test_whoever_works_is_busy_and_what_waits_for_later_is_not(queue: Work
     assert not queue.busy
 
 
-async def test_failures_make_the_pause_longer_until_one_goes_well(queue: WorkQueue[str]) -> None:
+async def test_backoff_grows_until_a_success(queue: WorkQueue[str]) -> None:
     for _ in range(3):
         queue.add_rate_limited("a")
     assert queue.num_requeues("a") == 3
@@ -86,14 +86,14 @@ async def test_failures_make_the_pause_longer_until_one_goes_well(queue: WorkQue
     assert queue.num_requeues("a") == 0
 
 
-async def test_closing_lets_everybody_go(queue: WorkQueue[str]) -> None:
+async def test_close_wakes_all_waiting_workers(queue: WorkQueue[str]) -> None:
     waiting = [asyncio.ensure_future(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     queue.close()
     assert await asyncio.gather(*waiting) == [None, None, None]
 
 
-async def test_a_taker_that_gives_up_loses_no_key(queue: WorkQueue[str]) -> None:
+async def test_cancelled_get_loses_no_key(queue: WorkQueue[str]) -> None:
     first = asyncio.ensure_future(queue.get())
     second = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def test_a_taker_that_gives_up_loses_no_key(queue: WorkQueue[str]) -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_no_two_work_on_one_key_and_no_change_is_missed(seed: int) -> None:
+async def test_key_is_never_processed_twice_at_once_and_no_change_is_missed(seed: int) -> None:
     rng = random.Random(seed)
     wanted = dict.fromkeys("abcdef", 0)
     seen = dict.fromkeys("abcdef", 0)
@@ -133,7 +133,7 @@ async def test_no_two_work_on_one_key_and_no_change_is_missed(seed: int) -> None
     assert seen == wanted
 
 
-async def test_a_reconcile_may_ask_to_look_again_later() -> None:
+async def test_reconcile_result_requeues_after_a_delay() -> None:
     passes: list[str] = []
 
     async def reconcile(key: str) -> float | None:

@@ -1,5 +1,5 @@
-"""Talking to any API server: a client, informers, work queues, one controller loop, events, leases.
+"""A client for any Kubernetes API server: requests, informers, work queues, a controller loop, Events, leader election.
 
-Knows nothing of queueing. Everything runs on one asyncio loop and asks a handed `Clock` and `Random` for time and
-chance, so that the same code runs over sockets, or in one process on a loop whose time is virtual.
+It contains nothing of queueing. Everything runs on one asyncio loop and takes a `Clock` and a `Random` as arguments, so
+the same code runs over sockets, or in one process on an event loop with virtual time.
 """

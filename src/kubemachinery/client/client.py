@@ -1,8 +1,8 @@
-"""The verbs, for any kind of the table: get, list, watch, create, replace, patch, apply, delete.
+"""The API client: get, list, watch, create, replace, patch, apply and delete for any kind.
 
-Objects go in and come out as plain trees; whoever wants types decodes what it reads (`informer` does, once). A request
-is sent again only where that is safe: reads always, writes when the server said to come back or was never reached. A
-write whose answer was lost raises `Unanswered`, and the caller decides what it knows.
+Objects are plain JSON trees; callers decode to types where they need them (an informer does, once). A request is
+retried only where that is safe: reads always, writes when the server asked for a retry or was never reached. A write
+with a lost response raises `Unanswered`, and the caller decides what to assume.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
-# Asks for the metadata alone: who writes a status rarely wants the whole object back.
+# Only the metadata in the response: a status write rarely needs the whole object back.
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_OF_ALL: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 _ATTEMPTS: Final = 6
 PAGE: Final = 500
-_PASSED_OVER_MAX: Final = 9
+_SKIPPED_MAX: Final = 9
 
 
 class RateLimiter:
-    """A bucket of tokens: `burst` at once, `qps` a second after that. A rate of zero or less is no limit.
+    """A token bucket: `burst` requests at once, then `qps` a second. A rate of zero or less is no limit.
 
-    Who is patient comes after those who are not, but for one token in ten: courtesies must not hold work up, and a rush
-    of work must not silence them for good.
+    Requests of low priority wait behind those of normal priority, except for one token in ten: low priority must not
+    delay normal work, and a burst of normal work must not starve low priority.
     """
 
     def __init__(self, qps: float, burst: int) -> None:
         self._interval = 1 / qps if qps > 0 else 0.0
         self._allowance = self._interval * max(burst, 1)
-        self._spent = 0.0  # the moment up to which tokens are spent
+        self._spent = 0.0  # the time up to which tokens are spent
         self._normal: deque[asyncio.Future[None]] = deque()
         self._low: deque[asyncio.Future[None]] = deque()
-        self._passed_over = 0
+        self._skipped = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def left(self) -> float:
-        """How many tokens could be had at once."""
+        """How many tokens are available now."""
         if not self._interval:
             return math.inf
         now = asyncio.get_running_loop().time()
@@ -79,16 +79,16 @@ class RateLimiter:
     def _spend(self) -> bool:
         now = asyncio.get_running_loop().time()
         start = max(self._spent, now - self._allowance)
-        # What a timer rounds must not cost another round.
+        # Rounding of the timer must not cost another wait.
         if start + self._interval > now + 1e-6:
             return False
         self._spent = start + self._interval
         return True
 
     def _grant(self) -> None:
-        """Give tokens to those in waiters as long as there are any, and come back when there is the next."""
+        """Give available tokens to waiting requests, and set a timer for the next token."""
         while (waiters := self._next_waiters()) is not None and self._spend():
-            self._passed_over = self._passed_over + 1 if waiters is self._normal and self._low else 0
+            self._skipped = self._skipped + 1 if waiters is self._normal and self._low else 0
             waiters.popleft().set_result(None)
         if waiters is not None and (self._timer is None or self._timer.cancelled()):
             self._timer = asyncio.get_running_loop().call_at(self._spent + self._interval, self._on_timer)
@@ -100,15 +100,15 @@ class RateLimiter:
     def _next_waiters(self) -> deque[asyncio.Future[None]] | None:
         for waiters in (self._normal, self._low):
             while waiters and waiters[0].done():
-                waiters.popleft()  # given up meanwhile
-        if self._low and (not self._normal or self._passed_over >= _PASSED_OVER_MAX):
+                waiters.popleft()  # cancelled meanwhile
+        if self._low and (not self._normal or self._skipped >= _SKIPPED_MAX):
             return self._low
         return self._normal or None
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of a list as they were at one revision."""
+    """The objects of a list at one revision."""
 
     items: list[msgspec.Raw]
     revision: str
@@ -121,7 +121,7 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 class _List(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
-    # A kube-apiserver says null where it lists nothing but metadata, and there is nothing.
+    # A kube-apiserver returns null for an empty list of metadata.
     items: list[msgspec.Raw] | None = None
 
 
@@ -130,7 +130,7 @@ _read_tree: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class ApiClient:
-    """One server, as one user."""
+    """A client of one server, as one user."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class ApiClient:
         attempts: int = _ATTEMPTS,
         page: int = PAGE,
     ) -> None:
-        """`page` is how many objects of a list are asked for at once; 0 is all."""
+        """`page` is the number of objects per request of a list; 0 is all."""
         self._transport = transport
         self._attempts = attempts
         self._page = page
@@ -149,17 +149,17 @@ class ApiClient:
         self._limit = limit
         self._fence: Fence | None = None
         self._priority = NORMAL
-        # How often each verb was sent, for whoever counts requests per admission.
+        # The number of requests by verb and resource; tests and benchmarks count requests per admission.
         self.sent: dict[tuple[str, str], int] = {}
 
     def low_priority(self) -> ApiClient:
-        """The same client for what can wait: where requests are limited, others go first."""
+        """The same client with low priority at the rate limiter."""
         client = copy.copy(self)
         client._priority = LOW
         return client
 
     def with_fence(self, fence: Fence | None) -> ApiClient:
-        """The same client for one who may write only as long as the fence says so."""
+        """The same client with a fence: writes are sent only while it returns True."""
         client = copy.copy(self)
         client._fence = fence
         return client
@@ -167,11 +167,11 @@ class ApiClient:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def get(self, kind: Kind, name: str, namespace: str = "", *, version: str = "") -> Tree:
-        answer = await self._send(kind, ApiRequest("GET", kind.path(namespace, name, version=version)))
-        return _read_tree(answer.body)
+        response = await self._send(kind, ApiRequest("GET", kind.path(namespace, name, version=version)))
+        return _read_tree(response.body)
 
     async def find(self, kind: Kind, name: str, namespace: str = "") -> Tree | None:
-        """The object, or None where there is none."""
+        """Return the object, or None when it does not exist."""
         try:
             return await self.get(kind, name, namespace)
         except errors.NotFound:
@@ -187,7 +187,7 @@ class ApiClient:
         version: str = "",
         accept: str = JSON,
     ) -> Listing:
-        """Every object that matches, page by page, as of one revision."""
+        """Return every matching object, read page by page, at one revision."""
         query = [*([("limit", str(self._page))] if self._page else []), *_selectors(labels, fields)]
         items: list[msgspec.Raw] = []
         token = ""
@@ -212,7 +212,7 @@ class ApiClient:
         fields: str = "",
         seconds: int = 0,
     ) -> AsyncIterator[Lines]:
-        """The changes after `revision`, a line each. With `initial`, first the state, then a bookmark that ends it."""
+        """The changes after `revision`, one per line. With `initial`, first the current objects, then a bookmark."""
         query = [("watch", "true"), ("allowWatchBookmarks", "true"), *_selectors(labels, fields)]
         if initial:
             query += [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
@@ -229,7 +229,7 @@ class ApiClient:
     async def create(
         self, kind: Kind, tree: Mapping[str, Any], *, dry_run: bool = False, subresource: str = ""
     ) -> Tree:
-        """Make it; with a subresource, such as a pod's binding, below the object that the metadata names."""
+        """Create the object; with a subresource, such as a pod's binding, below the object that the metadata names."""
         metadata = tree.get("metadata", {})
         below = str(metadata.get("name", "")) if subresource else ""
         path = kind.path(str(metadata.get("namespace", "")), below, subresource)
@@ -237,7 +237,7 @@ class ApiClient:
         return await self._write(kind, ApiRequest("POST", path, query, _body(tree), JSON))
 
     async def replace(self, kind: Kind, tree: Mapping[str, Any], subresource: str = "") -> Tree:
-        """Put the object back; its `resourceVersion` makes that conditional."""
+        """Replace the object; a `resourceVersion` in it makes the write conditional."""
         metadata = tree["metadata"]
         path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
         return await self._write(kind, ApiRequest("PUT", path, (), _body(tree), JSON))
@@ -255,7 +255,7 @@ class ApiClient:
         accept: str = JSON,
         dry_run: bool = False,
     ) -> Tree:
-        """Change what the patch says. A `resourceVersion` in a merge patch makes it conditional."""
+        """Patch the object. A `resourceVersion` in a merge patch makes the write conditional."""
         query = (*((("fieldManager", manager),) if manager else ()), *((("dryRun", "All"),) if dry_run else ()))
         path = kind.path(namespace, name, subresource)
         return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type, accept))
@@ -263,7 +263,7 @@ class ApiClient:
     async def apply(
         self, kind: Kind, tree: Mapping[str, Any], manager: str, *, force: bool = True, subresource: str = ""
     ) -> Tree:
-        """Server-side apply: these fields are the manager's."""
+        """Server-side apply: `manager` owns these fields."""
         metadata = tree["metadata"]
         query = (("fieldManager", manager), ("force", "true" if force else "false"))
         path = kind.path(metadata.get("namespace", ""), metadata["name"], subresource)
@@ -280,7 +280,7 @@ class ApiClient:
         grace_seconds: int | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete it; one that is not there is deleted already. With `uid`, only the very object that was meant."""
+        """Delete the object; one that does not exist is no error. With `uid`, only the object with this UID."""
         options: Tree = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -292,12 +292,12 @@ class ApiClient:
             await self._send(kind, ApiRequest("DELETE", kind.path(namespace, name), (), _body(options), JSON))
 
     async def request(self, request: ApiRequest) -> ApiResponse:
-        """A request that is about no kind, such as `/version`."""
+        """Send a request that concerns no kind, such as `/version`."""
         return await self._send_with_retries(request)
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
-        """The answer to a request that is about no kind, line by line as it comes; a log that is followed, say."""
+        """The lines of a streaming response to a request that concerns no kind, such as a log that is followed."""
         async with self._transport.stream(request) as lines:
             yield lines
 
@@ -321,10 +321,10 @@ class ApiClient:
             if self._limit is not None:
                 await self._limit.take(priority=self._priority)
             try:
-                answer = await self._transport.send(request)
-                if answer.status < 300:
-                    return answer
-                raise errors.from_answer(answer.status, answer.body, answer.headers.get("Retry-After", ""))
+                response = await self._transport.send(request)
+                if response.status < 300:
+                    return response
+                raise errors.from_response(response.status, response.body, response.headers.get("Retry-After", ""))
             except (Busy, Unanswered) as error:
                 attempt += 1
                 if attempt == self._attempts or not _may_repeat(request, error):
@@ -332,9 +332,9 @@ class ApiClient:
                 await asyncio.sleep(self._backoff(attempt, error))
 
     def _backoff(self, attempt: int, error: Busy | Unanswered) -> float:
-        """What the server asks for, or ever longer; spread out, so that many clients do not come back at once."""
-        asked = error.retry_after if isinstance(error, Busy) else 0.0
-        return float(max(asked, min(0.1 * 2**attempt, 5.0)) * self._rng.uniform(1.0, 1.5))
+        """The server's Retry-After, or exponential backoff; with jitter, so that many clients do not retry at once."""
+        requested = error.retry_after if isinstance(error, Busy) else 0.0
+        return float(max(requested, min(0.1 * 2**attempt, 5.0)) * self._rng.uniform(1.0, 1.5))
 
     def _count(self, verb: str, kind: Kind) -> None:
         key = (verb, kind.plural)
@@ -344,7 +344,7 @@ class ApiClient:
 def _may_repeat(request: ApiRequest, error: ApiError | Unanswered) -> bool:
     if isinstance(error, Unanswered):
         return request.method == "GET" or error.applied is False
-    # A server that names a time to come back has not carried the request out. 504 names none, and may have.
+    # A server that sends Retry-After has not carried the request out. 504 comes without it, and may have.
     return request.method == "GET" or error.retry_after > 0 or error.code == 429
 
 

@@ -1,7 +1,7 @@
-"""Finding a server and proving who calls: kubeconfig files, a pod's service account, programs that give credentials.
+"""Client configuration: the server and the credentials, from kubeconfig files or the service account of a pod.
 
-As kubectl does it: a file named outright, else `KUBECONFIG` (several files, merged, the first to say something wins),
-else the default file, else the service account of the pod this runs in.
+The order is kubectl's: an explicit file, else `KUBECONFIG` (several files, merged; the first that sets a value wins),
+else the default file, else the service account of the pod that this process runs in.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _EXEC_SECONDS: Final = 60.0
 _TOKEN_SECONDS: Final = 60.0
-# Renew this long before the end: a request that is under way must not outlive its token.
+# Renew this long before expiry: a request in progress must not outlive its token.
 _EARLY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """A server, and what is needed to talk to it."""
+    """A server, and what is needed to connect to it."""
 
     server: str
     namespace: str
     cluster: Mapping[str, Any]
     user: Mapping[str, Any]
-    # Where paths in the file start from.
+    # The directory that relative paths in the file refer to.
     folder: Path
-    # How long to wait for an answer, whatever the caller of a request thinks; 0 for ever.
+    # Overrides the timeout of every request; 0 is no timeout.
     timeout_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigOverrides:
-    """What somebody says about the server and about themselves, which counts before what files say: entries by their
-    names, and fields of those entries by the names that a kubeconfig has for them."""
+    """Values that override those of kubeconfig files: context, cluster and user by name, and single fields of the
+    cluster and the user by their kubeconfig names."""
 
     context: str = ""
     cluster: str = ""
@@ -58,7 +58,7 @@ class ConfigOverrides:
     timeout_seconds: float | None = None
 
     def apply(self, target: ClientConfig) -> ClientConfig:
-        cluster, user = _overruled(target.cluster, self.cluster_fields), _overruled(target.user, self.user_fields)
+        cluster, user = _overridden(target.cluster, self.cluster_fields), _overridden(target.user, self.user_fields)
         return replace(
             target,
             server=str(self.cluster_fields.get("server", target.server)),
@@ -68,14 +68,14 @@ class ConfigOverrides:
         )
 
 
-# A token that is given takes the place of these other ways to prove who calls.
-_BESIDES_TOKEN: Final = frozenset({"tokenFile", "exec", "username", "password"})
+# A token in the overrides replaces these other credentials.
+_REPLACED_BY_TOKEN: Final = frozenset({"tokenFile", "exec", "username", "password"})
 
 
-def _overruled(entry: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """A field that is named takes the place of its `-data`, too."""
-    over = {*said, *(f"{name}-data" for name in said), *(_BESIDES_TOKEN if "token" in said else ())}
-    return {**{name: value for name, value in entry.items() if name not in over}, **said}
+def _overridden(entry: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with the overrides; a field also replaces its `-data` form."""
+    over = {*overrides, *(f"{name}-data" for name in overrides), *(_REPLACED_BY_TOKEN if "token" in overrides else ())}
+    return {**{name: value for name, value in entry.items() if name not in over}, **overrides}
 
 
 def find(
@@ -85,7 +85,7 @@ def find(
     overrides: ConfigOverrides = ConfigOverrides(),  # noqa: B008 - frozen
     fallback: Path | None = None,
 ) -> ClientConfig:
-    """The server that kubectl would talk to; `fallback` is a file to try when nobody named one and none is there."""
+    """The configuration that kubectl would use; `fallback` is a file to try when none is named and none exists."""
     there = files(environment, kubeconfig, fallback=fallback)
     if there:
         target = from_files(there, overrides)
@@ -94,20 +94,22 @@ def find(
     elif environment.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file():
         target = in_cluster(environment)
     else:
-        raise UsageError("no server to talk to: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`")
+        raise UsageError(
+            "no server is configured: name a file with --kubeconfig, set KUBECONFIG, or start `pykueue up`"
+        )
     found = overrides.apply(target)
     if not found.server.startswith(("http://", "https://")):
-        raise UsageError(f"{found.server!r} is no address of a server: it begins with https:// or http://")
+        raise UsageError(f"{found.server!r} is not a server address: it must begin with https:// or http://")
     return found
 
 
 def default(environment: Mapping[str, str]) -> Path:
-    """The kubeconfig that is used where nobody names one."""
+    """The default kubeconfig file."""
     return Path(environment.get("HOME", "/")) / ".kube" / "config"
 
 
 def files(environment: Mapping[str, str], kubeconfig: str = "", *, fallback: Path | None = None) -> list[Path]:
-    """The kubeconfig files that kubectl would read; the same `fallback`."""
+    """The kubeconfig files that kubectl would read; `fallback` as for `find`."""
     named = [Path(part) for part in (kubeconfig or environment.get("KUBECONFIG", "")).split(":") if part]
     return named or [path for path in (default(environment), fallback) if path is not None and path.is_file()][:1]
 
@@ -131,13 +133,13 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
 
 
 def from_files(paths: Sequence[Path], overrides: ConfigOverrides = ConfigOverrides()) -> ClientConfig:  # noqa: B008 - frozen
-    """The current context of these files together, or what is wished for."""
-    found = [path for path in paths if path.exists()] or paths[:1]  # what is wrong with the first is told on reading
+    """The current context of the merged files, or the one in the overrides."""
+    found = [path for path in paths if path.exists()] or paths[:1]  # a missing first file is reported when it is read
     named, chosen_there = entries(found)
     current = overrides.context or chosen_there
     source = ":".join(map(str, found))
     name = current or ("" if overrides.cluster else _only(named["contexts"]))
-    # Who names a cluster, or a server, needs no context.
+    # With a cluster or a server in the overrides, no context is needed.
     is_needed = bool(name) or not (overrides.cluster or overrides.cluster_fields.get("server"))
     chosen = _entry(named, "contexts", name, source)[1] if is_needed else {}
     of_cluster, of_user = overrides.cluster or chosen.get("cluster") or "", overrides.user or chosen.get("user") or ""
@@ -149,12 +151,12 @@ def from_files(paths: Sequence[Path], overrides: ConfigOverrides = ConfigOverrid
     return ClientConfig(server, str(chosen.get("namespace") or "default"), cluster, user, user_folder)
 
 
-# Section (clusters, users, contexts) -> name -> where its file is, and what it says.
+# Section (clusters, users, contexts) -> name -> the directory of its file, and its fields.
 Entries: TypeAlias = Mapping[str, Mapping[str, tuple[Path, Mapping[str, Any]]]]
 
 
 def entries(paths: Sequence[Path]) -> tuple[Entries, str]:
-    """Everything that kubeconfig files name, and the context that they choose."""
+    """The entries of merged kubeconfig files, and their current context."""
     named: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
     current = ""
     for path in paths:
@@ -175,14 +177,14 @@ def _only(entries: Mapping[str, Any]) -> str:
 def _entry(named: Entries, section: str, name: str, source: str) -> tuple[Path, Mapping[str, Any]]:
     if name not in named[section]:
         what = section[:-1]
-        raise UsageError(f"{source}: there is no {what} {name!r}" if name else f"{source}: no {what} is chosen")
+        raise UsageError(f"{source}: there is no {what} {name!r}" if name else f"{source}: no {what} is selected")
     return named[section][name]
 
 
 def connect(
     target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128
 ) -> HttpTransport:
-    """A way to send requests to the target, as its user."""
+    """A transport to the server, with the credentials of the user."""
     credentials = ClientCredentials(target, clock)
     return HttpTransport(
         target.server,
@@ -196,11 +198,11 @@ def connect(
     )
 
 
-# --- Who calls --------------------------------------------------------------------------------------------------------
+# --- Credentials ------------------------------------------------------------------------------------------------------
 
 
 class ClientCredentials:
-    """The headers that prove who calls, kept fresh."""
+    """The authentication headers; tokens are renewed before they expire."""
 
     def __init__(self, target: ClientConfig, clock: Clock) -> None:
         self._user = target.user
@@ -215,13 +217,13 @@ class ClientCredentials:
         token = await self._current()
         if self._user.get("username"):
             pair = f"{self._user['username']}:{self._user.get('password', '')}"
-            proof = "Basic " + base64.b64encode(pair.encode()).decode()
+            authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         else:
-            proof = f"Bearer {token}" if token else ""
-        return [*([("Authorization", proof)] if proof else []), *self._impersonation()]
+            authorization = f"Bearer {token}" if token else ""
+        return [*([("Authorization", authorization)] if authorization else []), *self._impersonation()]
 
     def _impersonation(self) -> Iterator[tuple[str, str]]:
-        """Who the call is to count as, for those who may speak for others."""
+        """The impersonation headers."""
         if self._user.get("as"):
             yield "Impersonate-User", str(self._user["as"])
         if self._user.get("as-uid"):
@@ -249,12 +251,12 @@ class ClientCredentials:
             return self._token
 
     async def _run(self, program: Mapping[str, Any]) -> tuple[str, float]:
-        """Ask the program that the kubeconfig names; returns a token and for how many seconds it is good."""
+        """Run the credential plugin of the kubeconfig; return a token and how many seconds it is valid."""
         command = str(program.get("command") or "")
         version = str(program.get("apiVersion") or "")
         if version not in _EXEC_VERSIONS:
             raise UsageError(
-                f"the credential program {command!r} speaks {version!r}; known are {', '.join(_EXEC_VERSIONS)}"
+                f"the credential plugin {command!r} uses {version!r}; supported are {', '.join(_EXEC_VERSIONS)}"
             )
         info: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
         if program.get("provideClusterInfo"):
@@ -272,12 +274,12 @@ class ClientCredentials:
                 stderr=asyncio.subprocess.PIPE,
             )
             async with asyncio.timeout(_EXEC_SECONDS):
-                output, complaint = await process.communicate()
+                output, errors = await process.communicate()
         except (OSError, TimeoutError) as error:
-            raise UsageError(f"the credential program {command!r} did not answer: {error!r}") from None
+            raise UsageError(f"the credential plugin {command!r} did not complete: {error!r}") from None
         if process.returncode != 0:
-            why = complaint.decode(errors="replace").strip()[-200:]
-            raise UsageError(f"the credential program {command!r} failed with {process.returncode}: {why}")
+            why = errors.decode(errors="replace").strip()[-200:]
+            raise UsageError(f"the credential plugin {command!r} failed with {process.returncode}: {why}")
         return self._answer(command, output)
 
     def _answer(self, command: str, output: bytes) -> tuple[str, float]:
@@ -287,10 +289,10 @@ class ClientCredentials:
             until = status.get("expirationTimestamp")
             lasts = (meta.parse_time(until) - self._clock.now()) / meta.SECOND - _EARLY_SECONDS if until else 3600.0
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f"the credential program {command!r} did not print an ExecCredential") from None
+            raise UsageError(f"the credential plugin {command!r} did not print an ExecCredential") from None
         if not token:
             raise UsageError(
-                f"the credential program {command!r} gave no token; client certificates by program are not offered"
+                f"the credential plugin {command!r} returned no token; its client certificates are not supported"
             )
         return token, max(lasts, 1.0)
 
@@ -303,13 +305,13 @@ def _tls(target: ClientConfig) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cadata=authority.decode())
         except (ssl.SSLError, UnicodeDecodeError):
-            raise UsageError("the certificate-authority of the kubeconfig is no certificate in PEM") from None
+            raise UsageError("the certificate-authority of the kubeconfig is not a PEM certificate") from None
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     certificate, key = _bytes(user, "client-certificate", folder), _bytes(user, "client-key", folder)
     if certificate and key:
-        # OpenSSL reads certificates from files only. This one is readable by us alone, and gone in a moment.
+        # OpenSSL reads certificates from files only. This file is readable by this user alone, and deleted at once.
         with tempfile.TemporaryDirectory() as private:
             both = Path(private) / "client.pem"
             both.touch(mode=0o600)
@@ -317,12 +319,14 @@ def _tls(target: ClientConfig) -> ssl.SSLContext:
             try:
                 context.load_cert_chain(both)
             except ssl.SSLError:
-                raise UsageError("the client-certificate and client-key of the kubeconfig are no pair in PEM") from None
+                raise UsageError(
+                    "the client-certificate and client-key of the kubeconfig are not a PEM certificate and its key"
+                ) from None
     return context
 
 
 def _bytes(section: Mapping[str, Any], name: str, folder: Path) -> bytes:
-    """What stands in the file itself (`NAME-data`), or in the file that it names."""
+    """The inline value (`NAME-data`), or the content of the file that `NAME` names."""
     if section.get(f"{name}-data"):
         try:
             return base64.b64decode(str(section[f"{name}-data"]), validate=True)

@@ -1,4 +1,4 @@
-"""Key -> reconcile -> result: the one loop of every controller, and the one place where errors become retries."""
+"""The reconcile loop of every controller, and the one place where errors of a reconcile become retries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-# What a reconcile says at the end: nothing, or after how many seconds it wants to look again.
+# The result of a reconcile: None, or after how many seconds to requeue the key.
 Result: TypeAlias = float | None
 Reconcile: TypeAlias = Callable[[K], Awaitable[Result]]
 
@@ -25,7 +25,7 @@ _WARN_AFTER_FAILURES: Final = 5
 
 
 class Controller(Generic[K]):
-    """Some workers on one queue of keys."""
+    """Workers that reconcile the keys of one work queue."""
 
     def __init__(self, name: str, reconcile: Reconcile[K], rng: random.Random, *, workers: int = 1) -> None:
         self.name = name
@@ -38,9 +38,9 @@ class Controller(Generic[K]):
         self._held: dict[str, deque[K]] = {}
 
     def limit_concurrency(self, kind_of: Callable[[K], str], limits: Mapping[str, int]) -> None:
-        """Reconcile at most so many keys of a kind at once; a kind without a limit has what the workers can do.
+        """Reconcile at most `limits[kind]` keys of a kind concurrently; a kind without a limit may use all workers.
 
-        There are at least as many workers as all limits together need, so that no kind waits for another.
+        There are at least as many workers as the sum of the limits, so that no kind waits for another.
         """
         self._kind_of = kind_of
         self._limits = limits
@@ -54,7 +54,7 @@ class Controller(Generic[K]):
         self.queue.add(key, priority=priority)
 
     async def run(self) -> None:
-        """Work until cancelled; what is under way then is cancelled with it."""
+        """Run the workers until cancelled; reconciles in progress are cancelled with them."""
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
@@ -68,7 +68,7 @@ class Controller(Generic[K]):
             kind = self._kind_of(taken)
             limit = self._limits.get(kind)
             if limit is not None and self._running[kind] >= limit:
-                # A worker that is busy with this kind takes it over. Until then the queue counts it as being worked on.
+                # The worker that frees a slot of this kind takes it over. Until then the queue counts it as processing.
                 self._held.setdefault(kind, deque()).append(taken)
                 continue
             self._running[kind] += 1
@@ -84,11 +84,11 @@ class Controller(Generic[K]):
                 self._running[kind] -= 1
 
     async def reconcile_once(self, key: K) -> None:
-        """One pass over one key. Whatever goes wrong is told here and tried again later."""
+        """Reconcile one key. Errors are logged here and the key is requeued with backoff."""
         try:
-            wake = await self._reconcile(key)
+            requeue_after_seconds = await self._reconcile(key)
         except Conflict as error:
-            # Somebody wrote first. The watch brings what they wrote; until then there is nothing to do but wait.
+            # Another client wrote first. The watch delivers its version; retry on it after the backoff.
             log.debug("%s %s: %s", self.name, key, error)
             self.queue.add_rate_limited(key)
         except NotFound as error:
@@ -99,15 +99,15 @@ class Controller(Generic[K]):
         except KubeError as error:
             self._failed(key, error, 0.0)
         except Exception:
-            # A promise was broken. The story goes to the log, and the other keys go on.
+            # A broken invariant: log the traceback, and continue with the other keys.
             log.exception("%s %s: reconciling failed", self.name, key)
             self.queue.add_rate_limited(key, 1.0)
         else:
             self.queue.forget(key)
-            if wake is not None:
-                self.queue.add_after(key, wake)
+            if requeue_after_seconds is not None:
+                self.queue.add_after(key, requeue_after_seconds)
 
     def _failed(self, key: K, error: KubeError, at_least_seconds: float) -> None:
         self.queue.add_rate_limited(key, at_least_seconds)
-        loud = self.queue.num_requeues(key) >= _WARN_AFTER_FAILURES
-        log.log(logging.WARNING if loud else logging.INFO, "%s %s: %s", self.name, key, error)
+        is_repeated = self.queue.num_requeues(key) >= _WARN_AFTER_FAILURES
+        log.log(logging.WARNING if is_repeated else logging.INFO, "%s %s: %s", self.name, key, error)

@@ -1,10 +1,10 @@
-"""Who asks, and may they? A program behind an API server leaves both questions to it.
+"""Delegated authentication and authorization: a server behind an API server leaves both to it.
 
-    authorizer = Door(client, front, clock)
-    refusal = await authorizer.denial(request, {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}})
+    authorizer = DelegatedAuthorizer(client, clock, request_header)
+    denial = await authorizer.denial(request, {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}})
 
-A caller is known by a token, which the API server is asked about; or it is the API server itself, which proves that
-with a certificate and says in headers for whom it asks. Everybody else is nobody in particular.
+A client is identified by a bearer token, which the API server checks by TokenReview; or the client is the API server
+itself as a front proxy, which proves that with a certificate and names the user in headers. All others are anonymous.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ def _review(group: str, kind: str) -> Kind:
 TOKEN_REVIEW: Final = _review("authentication.k8s.io", "TokenReview")
 SUBJECT_ACCESS_REVIEW: Final = _review("authorization.k8s.io", "SubjectAccessReview")
 
-# Where an API server says how it is recognised by the programs behind it.
+# The ConfigMap in which an API server publishes how extension servers authenticate it.
 CONFIG_MAP_NAMESPACE: Final = "kube-system"
 CONFIG_MAP_NAME: Final = "extension-apiserver-authentication"
 
-# What the API server said is believed for this long: a right that was taken away ends within seconds.
+# How long reviews are cached: a permission that was revoked ends within seconds.
 CACHE_SECONDS: Final = 10.0
-# And that nobody is known by a token for this long: whoever guesses costs the API server little, and a token that was
-# just made is soon good.
+# How long an invalid token is cached: guessed tokens cost the API server little, and a token that was just created
+# is accepted soon.
 INVALID_TOKEN_CACHE_SECONDS: Final = 5.0
-_REMEMBERED_MAX: Final = 1024
+_CACHE_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """Somebody, as reviews name them."""
+    """A user, with the fields of TokenReview and SubjectAccessReview."""
 
     name: str
     uid: str = ""
@@ -65,53 +65,53 @@ ANONYMOUS: Final = UserInfo("system:anonymous", groups=("system:unauthenticated"
 
 @dataclass(frozen=True, slots=True)
 class AccessDenial:
-    """Why somebody is turned away; 401 for whom we do not know, 403 for who may not."""
+    """Why a request is denied: 401 for an invalid token, 403 for a missing permission, 503 for a failed review."""
 
     code: int
     message: str
 
 
-# --- The API server in front ------------------------------------------------------------------------------------------
+# --- Request headers of the front proxy -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaderConfig:
-    """How the API server in front proves itself, and in which headers it says for whom it asks."""
+    """How the front proxy (the API server) authenticates, and in which headers it names the user."""
 
-    # PEM; whoever has a certificate of these authorities, and one of the names where any are given, is the API server.
+    # PEM. A client certificate of these authorities, with one of the names if any are given, is the front proxy.
     authorities: str = ""
     names: tuple[str, ...] = ()
     user_headers: tuple[str, ...] = ("X-Remote-User",)
     uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
     extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
-    # For a port that only this machine can reach, behind an API server that has no certificate to prove itself with.
+    # For a port that only this machine can reach, behind an API server without a client certificate.
     trusts_any_client: bool = False
 
     @classmethod
     def from_config_map(cls, data: Mapping[str, str]) -> RequestHeaderConfig:
-        """Read it from the ConfigMap in which API servers keep it."""
+        """Read the configuration from the data of the ConfigMap."""
 
-        def words(name: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+        def values(name: str, default: tuple[str, ...]) -> tuple[str, ...]:
             try:
                 found = msgspec.json.decode(data.get(f"requestheader-{name}", ""), type=tuple[str, ...])
             except msgspec.DecodeError:
-                return otherwise
-            return found or otherwise
+                return default
+            return found or default
 
         return cls(
             data.get("requestheader-client-ca-file", ""),
-            words("allowed-names", ()),
-            words("username-headers", cls().user_headers),
-            words("uid-headers", cls().uid_headers),
-            words("group-headers", cls().group_headers),
-            words("extra-headers-prefix", cls().extra_prefixes),
+            values("allowed-names", ()),
+            values("username-headers", cls().user_headers),
+            values("uid-headers", cls().uid_headers),
+            values("group-headers", cls().group_headers),
+            values("extra-headers-prefix", cls().extra_prefixes),
         )
 
     def user_of(self, request: Request) -> UserInfo | None:
-        """For whom the API server asks; None where it is not the API server that asks."""
+        """The user that the front proxy names; None when the request does not come from the front proxy."""
         name = next((value for header in self.user_headers for value in request.every(header) if value), "")
-        if not name or not (self.trusts_any_client or self._is_proven(request)):
+        if not name or not (self.trusts_any_client or self._is_front_proxy(request)):
             return None
         return UserInfo(
             name,
@@ -120,7 +120,7 @@ class RequestHeaderConfig:
             tuple(self._extra(request)),
         )
 
-    def _is_proven(self, request: Request) -> bool:
+    def _is_front_proxy(self, request: Request) -> bool:
         if not self.authorities or request.certificate is None:
             return False
         return not self.names or any(name in self.names for name in request.certificate.get("CN", ()))
@@ -132,12 +132,12 @@ class RequestHeaderConfig:
                     yield unquote(header.removeprefix(prefix.lower())), tuple(request.every(header))
 
 
-# --- Asking it --------------------------------------------------------------------------------------------------------
+# --- Reviews ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _TtlCache(Generic[V]):
-    """Answers for a while. When there are too many, all are asked for anew."""
+    """A cache with a time to live. When it is full, it is cleared."""
 
     clock: Clock
     seconds: float = CACHE_SECONDS
@@ -148,14 +148,14 @@ class _TtlCache(Generic[V]):
         return answer if until > self.clock.monotonic() else None
 
     def keep(self, key: Hashable, answer: V) -> V:
-        if len(self.kept) >= _REMEMBERED_MAX:
+        if len(self.kept) >= _CACHE_MAX:
             self.kept.clear()
         self.kept[key] = (self.clock.monotonic() + self.seconds, answer)
         return answer
 
 
 class DelegatedAuthorizer:
-    """Lets a request pass, or says why not."""
+    """Authenticates and authorizes requests by reviews of the API server."""
 
     def __init__(self, client: ApiClient, clock: Clock, request_header: RequestHeaderConfig | None = None) -> None:
         self.client = client
@@ -165,37 +165,37 @@ class DelegatedAuthorizer:
         self._decisions: _TtlCache[bool] = _TtlCache(clock)
 
     async def denial(self, request: Request, attributes: Tree) -> AccessDenial | None:
-        """Why the request may not pass; `attributes` is what it wants, in the words of a SubjectAccessReview."""
+        """Why the request is denied, or None; `attributes` are those of a SubjectAccessReview."""
         try:
             user = self.request_header.user_of(request) or await self._authenticate(
                 request.headers.get("authorization", "")
             )
             if user is None:
-                return AccessDenial(401, "nobody is known by this token")
+                return AccessDenial(401, "invalid bearer token")
             allowed = await self._is_allowed(user, attributes)
         except KubeError as error:
-            log.warning("the API server could not be asked who may pass: %s", error)
-            return AccessDenial(503, "the API server could not be asked; try again")
+            log.warning("authorization failed: the API server did not complete the review: %s", error)
+            return AccessDenial(503, "the API server did not complete the review; try again")
         if allowed and user is not ANONYMOUS:
             request.identified()
-        return None if allowed else AccessDenial(403, f"{user.name} may not do this")
+        return None if allowed else AccessDenial(403, f"user {user.name} is not permitted to do this")
 
     async def _authenticate(self, authorization: str) -> UserInfo | None:
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return ANONYMOUS
-        key = hashlib.sha256(token.encode()).digest()  # as short for a long token, and no secret
+        key = hashlib.sha256(token.encode()).digest()  # short, and not secret
         known = self._users.find(key)
         if known is not None or self._invalid_tokens.find(key):
             return known
         answer = await self._review_status(TOKEN_REVIEW, {"token": token})
-        said = answer.get("user") or {}
-        if not answer.get("authenticated") or not said.get("username"):
+        named = answer.get("user") or {}
+        if not answer.get("authenticated") or not named.get("username"):
             self._invalid_tokens.keep(key, True)
             return None
-        extra = sorted((name, tuple(values)) for name, values in (said.get("extra") or {}).items())
-        user = UserInfo(said["username"], said.get("uid", ""), tuple(said.get("groups") or ()), tuple(extra))
+        extra = sorted((name, tuple(values)) for name, values in (named.get("extra") or {}).items())
+        user = UserInfo(named["username"], named.get("uid", ""), tuple(named.get("groups") or ()), tuple(extra))
         return self._users.keep(key, user)
 
     async def _is_allowed(self, user: UserInfo, attributes: Tree) -> bool:
@@ -219,13 +219,13 @@ class DelegatedAuthorizer:
 
 
 def authorized(handler: Handler, authorizer: DelegatedAuthorizer) -> Handler:
-    """The same handler for those who may `get` its paths."""
+    """The handler, for users who may `get` the path of the request."""
 
     async def answer(request: Request) -> Response:
-        wanted = {"nonResourceAttributes": {"path": request.path, "verb": "get"}}
-        refusal = await authorizer.denial(request, wanted)
-        if refusal is None:
+        attributes = {"nonResourceAttributes": {"path": request.path, "verb": "get"}}
+        denial = await authorizer.denial(request, attributes)
+        if denial is None:
             return await handler(request)
-        return Response(refusal.code, refusal.message.encode() + b"\n", "text/plain; charset=utf-8")
+        return Response(denial.code, denial.message.encode() + b"\n", "text/plain; charset=utf-8")
 
     return answer

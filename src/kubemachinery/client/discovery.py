@@ -1,4 +1,4 @@
-"""Resource names of kinds, as the API server itself publishes them.
+"""Discovery: resource names of kinds, as the API server publishes them.
 
 The plural of a kind, and whether its objects live in namespaces, cannot be derived from the name of the kind: a
 CustomResourceDefinition chooses both. The discovery document of a group version lists them.
@@ -31,7 +31,7 @@ _read: Final = msgspec.json.Decoder(_Resources).decode
 
 
 class Discovery:
-    """Resolves kinds whose resource name is not known. What was found is kept; failures are not."""
+    """Resolves kinds without a plural through discovery. Results are cached; failures are not."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -43,21 +43,21 @@ class Discovery:
             return kind
         key = (kind.api_version, kind.kind)
         if key not in self._found:
-            self._found[key] = await self._asked(kind)
+            self._found[key] = await self._discovered(kind)
         return self._found[key]
 
     def forget(self, kind: Kind) -> None:
-        """Ask again next time: a definition that was replaced may have another plural."""
+        """Drop the cached result: a CRD that was replaced may have another plural."""
         self._found.pop((kind.api_version, kind.kind), None)
 
-    async def _asked(self, kind: Kind) -> Kind:
+    async def _discovered(self, kind: Kind) -> Kind:
         root = "/apis" if kind.group else "/api"
-        answer = await self._client.request(ApiRequest("GET", f"{root}/{kind.api_version}"))
+        response = await self._client.request(ApiRequest("GET", f"{root}/{kind.api_version}"))
         try:
-            listed = _read(answer.body).resources
+            listed = _read(response.body).resources
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             message = f"the discovery document of {kind.api_version} cannot be read: {error}"
-            raise ApiError(answer.status, "InternalError", message) from None
+            raise ApiError(response.status, "InternalError", message) from None
         for resource in listed:
             # A subresource such as `flows/status` is listed under the kind of its object.
             if resource.kind == kind.kind and "/" not in resource.name:

@@ -1,16 +1,16 @@
-"""How a request can fail, as the caller has to tell apart.
+"""The errors of a request, by what the caller can do about them.
 
 KubeError
-├── Unanswered        no answer came. `applied` says whether the request may have been carried out
-├── Fenced            it was never sent: who sent it has lost the right to write
+├── Unanswered        no response. `applied`: whether the request may have been carried out
+├── Fenced            not sent, because the fence is closed: the sender is no longer the leader
 └── ApiError          the server answered with a Status
     ├── NotFound      404: there is no such object
     │   └── NoSuchKind  404 that names no object: the server does not serve the kind in this version
     ├── AlreadyExists 409, reason AlreadyExists
     ├── Conflict      409: the object has changed since it was read
-    ├── Expired       410: the history asked for is gone; list again
+    ├── Expired       410: the requested revision is no longer available; list again
     ├── Invalid       422, with causes
-    └── Busy          429, 503 and friends: the same request may be sent again after a while
+    └── Busy          429, 503, 504: the same request may be sent again later
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kubemachinery.errors import ProgramError
 
 
 class KubeError(ProgramError):
-    """A request that did not do what it was meant to do."""
+    """A request that failed."""
 
 
 class Unanswered(KubeError):
-    """No answer came back. With `applied` None nobody knows whether it was carried out: look before trying again."""
+    """No response. With `applied` None it is unknown whether it was carried out: read the object before a retry."""
 
     def __init__(self, message: str, *, applied: bool | None = None) -> None:
         super().__init__(message)
@@ -35,11 +35,11 @@ class Unanswered(KubeError):
 
 
 class Fenced(KubeError):
-    """A write that was not sent, because the fence around it was closed."""
+    """A write that was not sent, because its fence was closed."""
 
 
 class ApiError(KubeError):
-    """The server said no, with a Status."""
+    """The server refused the request with a Status."""
 
     def __init__(self, code: int, reason: str, message: str, *, causes: tuple[str, ...] = (), retry_after: float = 0.0):
         super().__init__(message or f"{code} {reason}")
@@ -54,7 +54,7 @@ class NotFound(ApiError):
 
 
 class NoSuchKind(NotFound):
-    """The server serves no such resource. It answers with a plain page, or with a Status that names no object."""
+    """The server does not serve the resource: the response is a plain page, or a Status that names no object."""
 
 
 class AlreadyExists(ApiError):
@@ -118,8 +118,8 @@ class _Status(msgspec.Struct, frozen=True):
     details: _Details | None = None
 
 
-def from_answer(code: int, body: bytes, retry_after: str = "") -> ApiError:
-    """The error that an answer stands for. A body that is no Status (a proxy's page, say) is quoted."""
+def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
+    """The error of a response. A body that is no Status, such as a page of a proxy, is quoted."""
     try:
         status = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,13 +1,13 @@
-"""Events (`events.k8s.io/v1`): reported at once, written in the background; repetitions are counted in a `series`.
+"""The Event recorder (`events.k8s.io/v1`): Events are written in the background, repetitions counted in a `series`.
 
-What counts as repeated is what client-go's recorder of this API compares, which Kueue uses: type, action, reason,
-controller and the two objects with their revisions, but not the note. Of eight preemptions by one Workload there is one
-Event with a count of eight and the note of the first. Recorders that stand for components of Kubernetes, which use the
-older API, also compare the note.
+Two Events are of one series when the fields are equal that client-go's recorder of this API compares, which Kueue uses:
+type, action, reason, controller and the two objects with their revisions, but not the note. Eight preemptions by one
+Workload give one Event with a count of eight and the note of the first. Recorders that stand in for components of
+Kubernetes, which use the older API, also compare the note.
 
-Telling never waits and never fails. A server keeps every Event for an hour, so they are written at a bounded pace; a
-rush uses up what has been saved. When half of that is gone, notes that another one makes redundant are left out, and
-when the line is full, the oldest go; both are counted.
+`emit` never waits and never fails. A server keeps every Event for an hour, so they are written at a limited rate with a
+burst. When less than half of the burst is left, redundant Events are dropped; when the queue is full, the oldest are.
+Both are counted in `dropped`.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ WARNING: Final = "Warning"
 MAX_NOTE_LENGTH: Final = 1024
 _CUT: Final = " ..."
 
-# Told one by one in a rush, admissions would cost the server twice.
+# Written without a limit, the Events of a burst of admissions would double the load of the server.
 _EVENTS_PER_SECOND: Final = 10.0
 _EVENTS_AT_ONCE: Final = 100
-# What waits longer than so many others is old news.
-_LINE_MAX: Final = 300
-# How long the same note counts as the same story, and how often its count is written.
+# Behind more Events than this, the oldest is dropped.
+_QUEUE_MAX: Final = 300
+# How long an Event stays in its series after the last repetition, and how often the count is written.
 _SERIES_SECONDS: Final = 360.0
 _SERIES_WRITE_SECONDS: Final = 30.0
-_REMEMBERED_MAX: Final = 4096
+_SERIES_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class EventReference:
-    """The object that an event is about."""
+    """The object that an Event regards."""
 
     api_version: str
     kind: str
@@ -75,7 +75,7 @@ class EventReference:
 
 @dataclass(frozen=True, slots=True)
 class PendingEvent:
-    """Something worth telling."""
+    """An Event to be written."""
 
     regarding: EventReference
     type: str
@@ -84,9 +84,9 @@ class PendingEvent:
     controller: str
     action: str = ""
     related: EventReference | None = None
-    # Left out when there is a rush: another note about the same object says it as well.
+    # Dropped under load: another Event of the same object contains the same information.
     redundant: bool = False
-    # Written before all others, and never left out: it says what the others only repeat.
+    # Written before all others and never dropped: the others only repeat it.
     important: bool = False
 
 
@@ -103,7 +103,7 @@ class _Series:
 
 @dataclass(slots=True)
 class EventRecorder:
-    """Notes in, Events out."""
+    """Writes Events in the background."""
 
     client: ApiClient
     clock: Clock
@@ -111,31 +111,31 @@ class EventRecorder:
     # Whether Events with different notes are different, as with the recorder of core/v1.
     compares_notes: bool = False
     dropped: int = 0
-    _pace: RateLimiter = field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
-    _line: asyncio.Queue[PendingEvent] = field(default_factory=asyncio.Queue)
-    _important: deque[PendingEvent] = field(default_factory=deque)  # only while others wait in the line
+    _rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
+    _queue: asyncio.Queue[PendingEvent] = field(default_factory=asyncio.Queue)
+    _important: deque[PendingEvent] = field(default_factory=deque)  # only while other Events are queued
     _writing: int = 0
-    _remembered: OrderedDict[tuple[object, ...], _Series] = field(default_factory=OrderedDict)
+    _series: OrderedDict[tuple[object, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
-    def emit(self, note: PendingEvent) -> None:
-        """Have it written soon."""
-        waiting = self._line.qsize()
-        if note.important and waiting:
-            self._important.append(note)
+    def emit(self, event: PendingEvent) -> None:
+        """Queue the Event to be written."""
+        waiting = self._queue.qsize()
+        if event.important and waiting:
+            self._important.append(event)
             return
-        if note.redundant and self._pace.left - waiting < _EVENTS_AT_ONCE / 2:
+        if event.redundant and self._rate_limiter.left - waiting < _EVENTS_AT_ONCE / 2:
             self.dropped += 1
             return
-        if waiting >= _LINE_MAX:
-            self._line.get_nowait()
+        if waiting >= _QUEUE_MAX:
+            self._queue.get_nowait()
             self.dropped += 1
-        self._line.put_nowait(note)
+        self._queue.put_nowait(event)
 
     @property
     def idle(self) -> bool:
-        """Whether all that was told is written."""
-        return self._line.empty() and not self._writing
+        """Whether all emitted Events are written."""
+        return self._queue.empty() and not self._writing
 
     async def run(self, writers: int = 4) -> None:
         """Write until cancelled."""
@@ -145,85 +145,85 @@ class EventRecorder:
 
     async def _write_all(self) -> None:
         while True:
-            next_in_line = await self._line.get()
+            queued = await self._queue.get()
             self._writing += 1
             try:
                 while self._important:
                     await self._try_to_write(self._important.popleft())
-                await self._try_to_write(next_in_line)
+                await self._try_to_write(queued)
             finally:
                 self._writing -= 1
 
-    async def _try_to_write(self, note: PendingEvent) -> None:
+    async def _try_to_write(self, event: PendingEvent) -> None:
         try:
-            await self._write(note)
+            await self._write(event)
         except KubeError as error:
-            # An Event is a courtesy: no decision depends on it, and no caller waits for it.
+            # No decision depends on an Event and no caller waits for it: drop it.
             self.dropped += 1
-            log.debug("event %s on %s not written: %s", note.reason, note.regarding.name, error)
+            log.debug("event %s on %s not written: %s", event.reason, event.regarding.name, error)
 
-    async def _write(self, note: PendingEvent) -> None:
+    async def _write(self, event: PendingEvent) -> None:
         now = asyncio.get_running_loop().time()
-        key = self._series_key(note)
-        series = self._remembered.get(key)
+        key = self._series_key(event)
+        series = self._series.get(key)
         if series is not None and now - series.last <= _SERIES_SECONDS:
             series.last, series.last_time = now, self.clock.now()
             series.count += 1
             if series.written == 1 or now - series.written_at >= _SERIES_WRITE_SECONDS:
                 await self._count(series, now)
             return
-        namespace = note.regarding.namespace or "default"
-        name = f"{note.regarding.name[:230]}.{self._stamp():x}"
-        # Remembered before it is written: two writers must not both tell the first of the same thing.
-        self._remembered[key] = _Series(name, namespace, now, written_at=now)
-        self._remembered.move_to_end(key)
-        while len(self._remembered) > _REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
-        tree = self._tree(note, name, namespace)
-        await self._pace.take()
+        namespace = event.regarding.namespace or "default"
+        name = f"{event.regarding.name[:230]}.{self._stamp():x}"
+        # Stored before it is written: two writers must not both create the first Event of a series.
+        self._series[key] = _Series(name, namespace, now, written_at=now)
+        self._series.move_to_end(key)
+        while len(self._series) > _SERIES_MAX:
+            self._series.popitem(last=False)
+        tree = self._tree(event, name, namespace)
+        await self._rate_limiter.take()
         await self.client.create(EVENTS, tree)
 
-    def _series_key(self, note: PendingEvent) -> tuple[object, ...]:
-        """What two Events of one series have in common. An important one is not counted away with others."""
-        keeps_note = self.compares_notes or note.important
-        # With the note, a new revision alone makes no new Event.
-        about = replace(note.regarding, resource_version="") if keeps_note else note.regarding
-        text = note.note if keeps_note else ""
-        return (about, note.related, note.type, note.action or note.reason, note.reason, note.controller, text)
+    def _series_key(self, event: PendingEvent) -> tuple[object, ...]:
+        """The fields that Events of one series share. Important Events also compare the note, so that none is lost."""
+        keeps_note = self.compares_notes or event.important
+        # Where the note is compared, a new revision alone starts no new series.
+        about = replace(event.regarding, resource_version="") if keeps_note else event.regarding
+        text = event.note if keeps_note else ""
+        return (about, event.related, event.type, event.action or event.reason, event.reason, event.controller, text)
 
     async def _count(self, series: _Series, now: float) -> None:
         series.written, series.written_at = series.count, now
         patch = {"series": {"count": series.count, "lastObservedTime": meta.format_micro_time(series.last_time)}}
-        await self._pace.take()
+        await self._rate_limiter.take()
         try:
             await self.client.patch(EVENTS, series.name, patch, series.namespace)
         except ApiError as error:
             log.debug("the count of event %s not written: %s", series.name, error)
 
     def _stamp(self) -> int:
-        """A number that no earlier event of this recorder has, close to the time."""
+        """A number close to the current time, unique among the Events of this recorder."""
         self._last_stamp = max(self.clock.now(), self._last_stamp + 1)
         return self._last_stamp
 
-    def _tree(self, note: PendingEvent, name: str, namespace: str) -> dict[str, Any]:
+    def _tree(self, event: PendingEvent, name: str, namespace: str) -> dict[str, Any]:
         tree: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
             "eventTime": meta.format_micro_time(self.clock.now()),
-            "reportingController": note.controller,
+            "reportingController": event.controller,
             "reportingInstance": self.instance,
-            "action": note.action or note.reason,
-            "reason": note.reason,
-            "regarding": note.regarding.tree(),
-            "note": truncate_note(note.note),
-            "type": note.type,
+            "action": event.action or event.reason,
+            "reason": event.reason,
+            "regarding": event.regarding.tree(),
+            "note": truncate_note(event.note),
+            "type": event.type,
         }
-        if note.related is not None:
-            tree["related"] = note.related.tree()
+        if event.related is not None:
+            tree["related"] = event.related.tree()
         return tree
 
 
 def truncate_note(text: str) -> str:
-    """Text as long as an Event may carry."""
+    """The text, cut to the maximum length of an Event's note."""
     return text if len(text) <= MAX_NOTE_LENGTH else text[: MAX_NOTE_LENGTH - len(_CUT)] + _CUT

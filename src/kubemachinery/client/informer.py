@@ -1,8 +1,9 @@
-"""A local copy of one kind, kept up by a watch, and the changes as they come.
+"""Informers: a local cache of the objects of one kind, kept current by a watch, with handlers for every change.
 
-The copy is filled by a streaming list (`sendInitialEvents`), or by pages where the server does not offer that. After a
-broken watch it goes on from the last revision it saw; after 410 it lists again, and what is gone meanwhile is told as
-deleted. An object older than the one in the copy is never taken: a server that fell behind cannot turn back time.
+The cache is filled by a streaming list (`sendInitialEvents`), or by a paged list where the server does not support
+that. After a broken watch the informer resumes from the last revision it saw; after 410 Expired it relists, and objects
+that disappeared meanwhile are reported as deleted. An object older than the cached one is ignored: a stale read from a
+server that fell behind does not replace newer state.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
-_FIRST_PAUSE_SECONDS: Final = 0.2
-_AT_ONCE_SECONDS: Final = 1.0  # a watch that lasts no longer than this has done no good
-_LONGEST_PAUSE_SECONDS: Final = 30.0
+_INITIAL_BACKOFF_SECONDS: Final = 0.2
+_SHORT_WATCH_SECONDS: Final = 1.0  # a watch that ends within this time counts as a failure
+_MAX_BACKOFF_SECONDS: Final = 30.0
 
 
 class ObjectKey(NamedTuple):
-    """Where an object of a kind lives; the namespace is empty for cluster-scoped kinds."""
+    """Namespace and name of an object; the namespace is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
@@ -48,12 +49,12 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InformerEvent(Generic[T]):
-    """What happened to one object: `old` is None when it came, `new` is None when it went."""
+    """A change of one object: `old` is None when it was added, `new` is None when it was deleted."""
 
     key: ObjectKey
     old: T | None
     new: T | None
-    # Whether it is part of a first list rather than news.
+    # Whether it is part of the initial list.
     initial: bool = False
 
     @property
@@ -86,7 +87,7 @@ class _Held(NamedTuple, Generic[T]):
 
 
 class Informer(Generic[T]):
-    """The objects of one kind, as values that `decode` makes of their JSON."""
+    """The cache of one kind. `decode` turns the JSON of an object into the cached value."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Informer(Generic[T]):
         self._advanced = asyncio.Event()
         self._streams_lists = True
         self._undecodable: set[ObjectKey] = set()
-        # Whether the server has this kind, as far as its last answer says.
+        # Whether the server serves this kind, by its last response.
         self.is_served = True
 
     # --- Reading ------------------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class Informer(Generic[T]):
         return len(self._store)
 
     def items(self) -> Iterator[tuple[ObjectKey, T]]:
-        """Every object, by namespace and name."""
+        """Every object, ordered by namespace and name."""
         for key in sorted(self._store):
             yield key, self._store[key].value
 
@@ -140,13 +141,13 @@ class Informer(Generic[T]):
         return (value for _, value in self.items())
 
     def revision_of(self, key: ObjectKey) -> int:
-        """The revision of the object in the copy; 0 when it is not there."""
+        """The revision of the cached object; 0 when it is not cached."""
         held = self._store.get(key)
         return held.revision if held is not None else 0
 
     @property
     def revision(self) -> int:
-        """The revision up to which everything has been seen."""
+        """The revision up to which all changes have been handled."""
         return self._revision
 
     @property
@@ -154,11 +155,11 @@ class Informer(Generic[T]):
         return self._synced.is_set()
 
     async def wait_for_sync(self) -> None:
-        """Return once the copy has been complete."""
+        """Return once the initial list is complete."""
         await self._synced.wait()
 
     async def wait_until_current(self) -> None:
-        """Return once all has been seen that was stored when this was asked: a watch may run behind."""
+        """Return once the cache contains every object stored at the time of the call: a watch may lag behind."""
         listing = await self._client.list(
             self.kind, self._namespace, labels=self._labels, fields=self._fields, accept=METADATA_OF_ALL
         )
@@ -167,25 +168,25 @@ class Informer(Generic[T]):
             self._advanced.clear()
             await self._advanced.wait()
 
-    # --- Wiring -------------------------------------------------------------------------------------------------------
+    # --- Handlers and indexes -----------------------------------------------------------------------------------------
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """Have every change told, in order, on the loop; subscribers before `run` see everything."""
+        """Call `handler` for every change, in order, on the event loop. Those added before `run` get every object."""
         self._handlers.append(handler)
 
     def add_index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
-        """Keep an index: which objects stand under a word that `keys` gives for them."""
+        """Keep an index of the objects by the values that `keys` returns for them."""
         self._indexes[name] = _Index(keys)
 
     def by_index(self, index: str, value: str) -> Iterator[tuple[ObjectKey, T]]:
-        """The objects that stand under `word`, by namespace and name."""
+        """The objects with this value in the index, ordered by namespace and name."""
         for key in sorted(self._indexes[index].by_value.get(value, ())):
             yield key, self._store[key].value
 
     # --- Watching -----------------------------------------------------------------------------------------------------
 
     async def run(self, on_error: Callable[[KubeError], Awaitable[None]] | None = None) -> None:
-        """Keep the copy up to date until cancelled. Trouble is logged, or else left to `on_error`, which may end it."""
+        """List and watch until cancelled. Errors are logged, or passed to `on_error`, which may raise to end it."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             began, failed = loop.time(), False
@@ -195,7 +196,7 @@ class Informer(Generic[T]):
                 else:
                     await self._list_and_watch()
             except Expired:
-                log.info("%s: the history is gone, listing again", self.kind.name)
+                log.info("%s: the watched revision has expired, listing again", self.kind.name)
                 self._revision = 0
             except KubeError as error:
                 failed = True
@@ -204,14 +205,14 @@ class Informer(Generic[T]):
                     await on_error(error)
                 else:
                     log.log(logging.INFO if failures < 3 else logging.WARNING, "%s: %s", self.kind.name, error)
-            # A watch that ends is opened again at once, unless that is how the one before it ended, too.
-            failures = failures + 1 if failed or loop.time() - began < _AT_ONCE_SECONDS else 0
+            # A watch that ends is reopened at once, unless the one before it also ended quickly: then with backoff.
+            failures = failures + 1 if failed or loop.time() - began < _SHORT_WATCH_SECONDS else 0
             if failed or failures > 1:
-                pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
-                await asyncio.sleep(pause * self._rng.uniform(1.0, 1.5))
+                backoff = min(_INITIAL_BACKOFF_SECONDS * 2 ** min(failures - 1, 10), _MAX_BACKOFF_SECONDS)
+                await asyncio.sleep(backoff * self._rng.uniform(1.0, 1.5))
 
     async def _list_and_watch(self) -> None:
-        """The whole state, and then its changes, on the same stream where the server streams lists."""
+        """List everything, then watch; on one stream where the server supports streaming lists."""
         if self._streams_lists:
             try:
                 async with self._watch(initial=True) as lines:
@@ -258,11 +259,11 @@ class Informer(Generic[T]):
             initial=initial,
             labels=self._labels,
             fields=self._fields,
-            # Watches end after a while, at different times, so that servers can be drained.
+            # Watches end after a while, at different times, so that a server can be drained.
             seconds=self._rng.randint(300, 600),
         )
 
-    # --- Changing -----------------------------------------------------------------------------------------------------
+    # --- Updating -----------------------------------------------------------------------------------------------------
 
     def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
         seen: set[ObjectKey] = set()
@@ -272,7 +273,7 @@ class Informer(Generic[T]):
             seen.add(key)
             self._upsert(key, metadata, item, initial=not self.has_synced)
         for key in sorted(self._store.keys() - seen):
-            # Something that was seen at a later revision than this list may have come after it.
+            # An object cached at a later revision than this list may have been created after it.
             if self._store[key].revision <= revision:
                 self._remove(key)
         self._advance(revision)
@@ -300,15 +301,15 @@ class Informer(Generic[T]):
         try:
             value = self._decode(bytes(item))
         except (ValueError, TypeError) as error:
-            # One object that cannot be read stops nobody else. It counts as absent until it can be.
+            # An object that cannot be decoded must not stop the others. It counts as absent until it can be decoded.
             if key not in self._undecodable:
-                log.warning("%s %s cannot be read and is left out: %s", self.kind.kind, key, error)
+                log.warning("%s %s cannot be decoded and is ignored: %s", self.kind.kind, key, error)
             self._undecodable.add(key)
             self._remove(key)
             return
         self._undecodable.discard(key)
         if held is not None and held.uid != metadata.uid:
-            # Deleted and made again between two looks: two objects, so two changes.
+            # Deleted and created again with the same name: two objects, so two changes.
             self._remove(key)
             held = None
         self._store[key] = _Held(revision, metadata.uid, value)
@@ -338,32 +339,32 @@ class _Index(Generic[T]):
     def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         before = set(self._keys(old)) if old is not None else set()
         after = set(self._keys(new)) if new is not None else set()
-        for word in before - after:
-            self.by_value[word].discard(key)
-            if not self.by_value[word]:
-                del self.by_value[word]
-        for word in after - before:
-            self.by_value.setdefault(word, set()).add(key)
+        for value in before - after:
+            self.by_value[value].discard(key)
+            if not self.by_value[value]:
+                del self.by_value[value]
+        for value in after - before:
+            self.by_value.setdefault(value, set()).add(key)
 
 
 def decoder(type_: type[Any]) -> Decode[Any]:
-    """The decoder to a type of the API."""
+    """A function that decodes JSON to a type of the API."""
     decode = msgspec.json.Decoder(type_).decode
     return lambda data: decode(data)
 
 
 class NotSynced(ProgramError):
-    """Copies were not complete in time. The message names their kinds."""
+    """Informers did not sync in time. The message names their kinds."""
 
 
 @asynccontextmanager
 async def run_informers(
     informers: Sequence[Informer[Any]], timeout_seconds: float | None = None
 ) -> AsyncIterator[None]:
-    """The copies are complete, and kept up to date while inside. What ends before its time ends everything.
+    """Run the informers in a context that is entered when all have synced. One that ends early cancels the rest.
 
-    Raises `NotSynced` after the timeout. A kind that the server does not serve (yet) is waited for without a limit: its
-    definition may come later.
+    Raises `NotSynced` after the timeout. A kind that the server does not serve is waited for without a limit: its CRD
+    may be installed later.
     """
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(informer.run(), name=informer.kind.name) for informer in informers]
@@ -387,5 +388,7 @@ async def _all_synced(informers: Sequence[Informer[Any]], timeout_seconds: float
                 f"the API server did not list {', '.join(late)} within {timeout_seconds:g} seconds"
                 " (controller.cacheSyncTimeout)"
             ) from None
-        log.warning("waiting for kinds that are not served: %s", ", ".join(each.kind.name for each in missing))
+        log.warning(
+            "waiting for kinds that the API server does not serve: %s", ", ".join(each.kind.name for each in missing)
+        )
         await asyncio.gather(*(informer.wait_for_sync() for informer in missing))

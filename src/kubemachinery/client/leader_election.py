@@ -45,14 +45,14 @@ LEASES: Final = Kind(
 )
 
 
-_SIGNATURE: Final = "pykueue-manager-term-"
-# Longer than any work of the event loop takes, and no longer than a cluster may be without a leader.
+_FIELD_MANAGER_PREFIX: Final = "pykueue-manager-term-"
+# Longer than any legitimate work on the event loop, and an acceptable time for a cluster without a leader.
 STALL_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
-    """Where the Lease is, and how long everything takes."""
+    """Name and namespace of the Lease, and the durations."""
 
     name: str
     namespace: str
@@ -62,42 +62,44 @@ class LeaderElectionConfig:
 
 
 class LeaderElector:
-    """A candidate. `run` returns when it led and does not any more."""
+    """A candidate. `run` returns when it has led and no longer does."""
 
     def __init__(
         self,
         client: ApiClient,
         clock: Clock,
-        terms: LeaderElectionConfig,
+        config: LeaderElectionConfig,
         identity: str,
         *,
         own_connection: Callable[[], ApiClient] | None = None,
     ) -> None:
-        """`own_connection` makes the client that renews the Lease from a thread of its own; without it, `client` renews
-        on the event loop, as on one whose time is virtual. It is called, used and closed in that thread."""
+        """`own_connection` creates the client that renews the Lease in a thread of its own; it is called, used and
+        closed in that thread. Without it, `client` renews on the event loop, as on one with virtual time."""
         self._client = client
         self._own_connection = own_connection
         self._clock = clock
-        self._terms = terms
+        self._config = config
         self._identity = identity
         self._seen: tuple[str, str] = ("", "")  # holder and resourceVersion as last read
         self._seen_at = 0.0
         self._renewed_at = 0.0
-        self._newest_term = 0  # as last read, whoever leads in it
+        self._newest_term = 0  # as last read, of any holder
         self._is_lost = False
-        self._stirred_at = 0.0  # when the event loop last ran, as far as the thread that renews is concerned
+        self._loop_ran_at = 0.0  # when the event loop last ran, read by the thread that renews
         self.term = 0
         self.is_leader = False
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait to be elected, then run `lead` until it ends or the lease is lost; then give the Lease back."""
-        lease = await self._campaign()
+        """Wait to be elected, then run `lead` until it ends or the lease is lost; then release the Lease."""
+        lease = await self._acquire()
         self._is_lost, self.is_leader = False, True
         log.info("leading as %s, term %d", self._identity, self.term)
         leading = asyncio.ensure_future(lead())
-        apart = self._own_connection
-        keeping = self._keep(self._client, lease) if apart is None else self._keep_apart(apart, lease)
-        renewing = asyncio.ensure_future(keeping)
+        own_connection = self._own_connection
+        renewal = (
+            self._renew(self._client, lease) if own_connection is None else self._renew_in_thread(own_connection, lease)
+        )
+        renewing = asyncio.ensure_future(renewal)
         try:
             await asyncio.wait({leading, renewing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -111,135 +113,135 @@ class LeaderElector:
                 raise result
 
     def may_write(self) -> bool:
-        """Whether this leader is still inside its lease by its own clock. Asked before every write that books."""
-        is_recent = self._loop_time() - self._renewed_at < self._terms.renew_deadline_seconds
+        """Whether this leader holds a valid lease by its own clock. Checked before every write of a reservation."""
+        is_recent = self._loop_time() - self._renewed_at < self._config.renew_deadline_seconds
         return self.is_leader and not self._is_lost and is_recent
 
     def field_manager(self) -> str:
-        """The name under which this leader writes, which tells its term."""
-        return f"{_SIGNATURE}{self.term}"
+        """The field manager of this leader's writes, which contains its term."""
+        return f"{_FIELD_MANAGER_PREFIX}{self.term}"
 
-    def is_superseded(self, signature: str) -> bool:
-        """Whether a leader who signs like this is out of office, as far as is known here: a leader knows it of itself,
-        and whoever follows as of its last look at the Lease. Who signs otherwise is no leader."""
-        term = signature.removeprefix(_SIGNATURE)
-        if term == signature or not term.isdecimal():
+    def is_superseded(self, field_manager: str) -> bool:
+        """Whether a write under this field manager comes from a leader that no longer leads, as far as this candidate
+        has seen: the leader checks its own lease, a follower the Lease as last read. Other names are no leader's."""
+        term = field_manager.removeprefix(_FIELD_MANAGER_PREFIX)
+        if term == field_manager or not term.isdecimal():
             return False
         if self.is_leader and int(term) == self.term:
             return not self.may_write()
         return int(term) < self._newest_term
 
-    async def _campaign(self) -> dict[str, Any]:
+    async def _acquire(self) -> dict[str, Any]:
         while True:
             try:
-                if (lease := await self._try()) is not None:
+                if (lease := await self._try_acquire()) is not None:
                     return lease
             except (Conflict, AlreadyExists):
-                log.debug("somebody else wrote the lease first")
+                log.debug("another candidate wrote the lease first")
             except KubeError as error:
-                log.warning("the lease %s cannot be taken yet: %s", self._terms.name, error)
-            await asyncio.sleep(self._terms.retry_period_seconds)
+                log.warning("lease %s cannot be acquired yet: %s", self._config.name, error)
+            await asyncio.sleep(self._config.retry_period_seconds)
 
-    async def _try(self) -> dict[str, Any] | None:
-        asked_at = self._loop_time()
-        lease = await self._client.find(LEASES, self._terms.name, self._terms.namespace)
+    async def _try_acquire(self) -> dict[str, Any] | None:
+        requested_at = self._loop_time()
+        lease = await self._client.find(LEASES, self._config.name, self._config.namespace)
         if lease is None:
-            taken = await self._client.create(LEASES, self._taken({"metadata": self._metadata()}, new=True))
+            taken = await self._client.create(LEASES, self._held_lease({"metadata": self._metadata()}, new=True))
         else:
             spec = lease.get("spec") or {}
             self._newest_term = int(spec.get("leaseTransitions") or 0)
             holder = str(spec.get("holderIdentity") or "")
             seen = (holder, lease["metadata"]["resourceVersion"])
             if seen != self._seen:
-                self._seen, self._seen_at = seen, asked_at
-            duration = float(spec.get("leaseDurationSeconds") or self._terms.lease_duration_seconds)
-            if holder and holder != self._identity and asked_at - self._seen_at < duration:
+                self._seen, self._seen_at = seen, requested_at
+            duration = float(spec.get("leaseDurationSeconds") or self._config.lease_duration_seconds)
+            if holder and holder != self._identity and requested_at - self._seen_at < duration:
                 return None
-            taken = await self._client.replace(LEASES, self._taken(lease, new=holder != self._identity))
-        self._renewed_at = asked_at
+            taken = await self._client.replace(LEASES, self._held_lease(lease, new=holder != self._identity))
+        self._renewed_at = requested_at
         self.term = self._newest_term = int(taken["spec"]["leaseTransitions"])
         return taken
 
-    async def _keep_apart(self, own_connection: Callable[[], ApiClient], lease: dict[str, Any]) -> None:
-        """The same as `_keep`, in a thread with an event loop and a connection of its own."""
+    async def _renew_in_thread(self, own_connection: Callable[[], ApiClient], lease: dict[str, Any]) -> None:
+        """Renew as `_renew` does, in a thread with an event loop and a connection of its own."""
 
-        async def keep() -> None:
+        async def renew() -> None:
             client = own_connection()
             try:
-                await self._keep(client, lease, is_healthy=self._is_stirring)
+                await self._renew(client, lease, is_healthy=self._is_loop_running)
             finally:
                 self._is_lost = True
                 await client.close()
 
-        async def stir() -> None:
+        async def beat() -> None:
             while True:
-                self._stirred_at = self._loop_time()
-                await asyncio.sleep(min(self._terms.retry_period_seconds, STALL_SECONDS / 4))
+                self._loop_ran_at = self._loop_time()
+                await asyncio.sleep(min(self._config.retry_period_seconds, STALL_SECONDS / 4))
 
-        self._stirred_at = self._loop_time()
-        stirring = asyncio.ensure_future(stir())
+        self._loop_ran_at = self._loop_time()
+        heartbeat = asyncio.ensure_future(beat())
         try:
-            await _in_thread(keep, "lease")
+            await _in_thread(renew, "lease")
         finally:
-            stirring.cancel()
+            heartbeat.cancel()
 
-    def _is_stirring(self) -> bool:
-        return self._loop_time() - self._stirred_at < STALL_SECONDS
+    def _is_loop_running(self) -> bool:
+        return self._loop_time() - self._loop_ran_at < STALL_SECONDS
 
-    async def _keep(
+    async def _renew(
         self, client: ApiClient, lease: dict[str, Any], is_healthy: Callable[[], bool] = lambda: True
     ) -> None:
-        """Renew until that fails for too long, or the leader is not healthy."""
+        """Renew the Lease until that fails for longer than the deadline, or the event loop is not healthy."""
         while True:
-            await asyncio.sleep(self._terms.retry_period_seconds)
-            left = self._terms.renew_deadline_seconds - (self._loop_time() - self._renewed_at)
+            await asyncio.sleep(self._config.retry_period_seconds)
+            left = self._config.renew_deadline_seconds - (self._loop_time() - self._renewed_at)
             if left <= 0:
-                log.error("the lease could not be renewed in time: no longer leading")
+                log.error("lease was not renewed before the deadline: no longer leading")
                 return
             if not is_healthy():
                 log.error("the event loop has not run for %g s: the lease is not renewed", STALL_SECONDS)
                 return
-            asked_at = self._loop_time()
+            requested_at = self._loop_time()
             try:
                 async with asyncio.timeout(left):
-                    lease = await client.replace(LEASES, self._taken(lease, new=False))
-                self._renewed_at = asked_at
+                    lease = await client.replace(LEASES, self._held_lease(lease, new=False))
+                self._renewed_at = requested_at
             except Conflict:
                 found = await self._reread(client)
                 if found is not None and (found.get("spec") or {}).get("holderIdentity") == self._identity:
-                    lease = found  # our own write whose answer was lost
+                    lease = found  # our own write, with a lost response
                 elif found is not None:
-                    log.error("%s leads now: no longer leading", (found.get("spec") or {}).get("holderIdentity"))
+                    log.error("lease is held by %s: no longer leading", (found.get("spec") or {}).get("holderIdentity"))
                     return
             except (ProgramError, TimeoutError) as error:
-                log.warning("the lease was not renewed: %s", error)
+                log.warning("lease was not renewed: %s", error)
 
     async def _reread(self, client: ApiClient) -> dict[str, Any] | None:
         try:
-            return await client.find(LEASES, self._terms.name, self._terms.namespace)
+            return await client.find(LEASES, self._config.name, self._config.namespace)
         except KubeError:
             return None
 
     async def _release(self) -> None:
-        """Let the next one start at once. Best effort: an old lease runs out by itself."""
+        """Let the next candidate start at once. Best effort: an old lease expires by itself."""
         try:
             async with asyncio.timeout(2.0):
-                lease = await self._client.find(LEASES, self._terms.name, self._terms.namespace)
+                lease = await self._client.find(LEASES, self._config.name, self._config.namespace)
                 if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._identity:
                     lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                     await self._client.replace(LEASES, lease)
         except (KubeError, TimeoutError) as error:
-            log.info("the lease was not given back: %s", error)
+            log.info("lease was not released: %s", error)
 
-    def _taken(self, lease: dict[str, Any], *, new: bool) -> dict[str, Any]:
+    def _held_lease(self, lease: dict[str, Any], *, new: bool) -> dict[str, Any]:
         now = meta.format_micro_time(self._clock.now())
         before = lease.get("spec") or {}
-        # A Lease that was deleted and is made again must not begin with terms that are over.
+        # A Lease that was deleted and created again must not restart with terms that have been used.
         terms = max(int(before.get("leaseTransitions") or 0), self._newest_term)
         spec = {
             **before,
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": max(int(self._terms.lease_duration_seconds), 1),
+            "leaseDurationSeconds": max(int(self._config.lease_duration_seconds), 1),
             "renewTime": now,
             "acquireTime": now if new else before.get("acquireTime", now),
             "leaseTransitions": terms + (1 if new else 0),
@@ -247,7 +249,7 @@ class LeaderElector:
         return {**lease, "apiVersion": LEASES.api_version, "kind": LEASES.kind, "spec": spec}
 
     def _metadata(self) -> dict[str, str]:
-        return {"name": self._terms.name, "namespace": self._terms.namespace}
+        return {"name": self._config.name, "namespace": self._config.namespace}
 
     def _loop_time(self) -> float:
         return self._clock.monotonic()
@@ -272,7 +274,7 @@ async def _in_thread(work: Callable[[], Awaitable[None]], name: str) -> None:
         except BaseException as error:
             ended.set_exception(error)
 
-    # A process that ends does not wait for it.
+    # A daemon thread: a process that ends does not wait for it.
     threading.Thread(target=body, name=name, daemon=True).start()
     waiting = asyncio.wrap_future(ended)
     try:

@@ -1,4 +1,4 @@
-"""Doing again what can be done again: a read, and a write that is conditional on it; and outlasting an absence."""
+"""Retries: of a read followed by a conditional write, and through an outage of the API server."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FIRST_PAUSE_SECONDS: Final = 0.1
-_LONGEST_PAUSE_SECONDS: Final = 5.0
-# How long whoever waits anyway waits for a server, too: long enough to replace one.
-_ABSENCE_SECONDS: Final = 300.0
-_LOOK_SECONDS: Final = 1.0
+_INITIAL_BACKOFF_SECONDS: Final = 0.1
+_MAX_BACKOFF_SECONDS: Final = 5.0
+# How long a command that waits anyway also waits for an unreachable server: long enough to replace it.
+_OUTAGE_SECONDS: Final = 300.0
+_RETRY_SECONDS: Final = 1.0
 
 
 async def retry_transient(attempt: Callable[[], Awaitable[T]], *, attempts: int = 10) -> T:
-    """The outcome of the first attempt that is answered for good.
+    """Return the result of the first attempt without a transient error; other errors are raised at once.
 
-    For what looks before it writes: after a conflict, a lost answer or a server in trouble the next attempt finds what
-    became of the last one. What the server refuses is refused at once, and what never works raises in the end.
+    For attempts that read before they write: after a conflict, a lost response or a server error, the next attempt
+    finds the outcome of the last one. The error of the last attempt is raised.
     """
-    pause = _FIRST_PAUSE_SECONDS
+    backoff = _INITIAL_BACKOFF_SECONDS
     for _ in range(attempts - 1):
         try:
             return await attempt()
         except KubeError as error:
             if not is_transient(error):
                 raise
-            log.info("trying again: %s", error)
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            log.info("retrying: %s", error)
+        await asyncio.sleep(backoff)
+        backoff = min(backoff * 2, _MAX_BACKOFF_SECONDS)
     return await attempt()
 
 
 async def create_or_update(client: ApiClient, kind: Kind, wanted: Tree, field: str) -> bool:
-    """Whether the object had to be created or changed. Only `field` is ours; labels and the like are not."""
+    """Create the object, or update its `field` only; labels and the rest stay. Return whether a write was needed."""
     metadata = wanted["metadata"]
     found = await client.find(kind, metadata["name"], metadata.get("namespace", ""))
     if found is None:
@@ -55,40 +55,40 @@ async def create_or_update(client: ApiClient, kind: Kind, wanted: Tree, field: s
 
 
 def is_transient(error: KubeError) -> bool:
-    """Whether the same may work later: nobody answered, somebody was quicker, or the server is in trouble."""
+    """Whether a retry may succeed: no response, a conflict, or a server error."""
     if isinstance(error, Unanswered | Conflict | AlreadyExists):
         return True
     return isinstance(error, ApiError) and (error.code >= 500 or error.code == 429)
 
 
 class RetryThroughOutage:
-    """Asks a server, and goes on asking while it is away, because it starts again or the way to it is broken.
+    """Calls a server and retries while it is unreachable, because it restarts or the network is down.
 
-    A server that has never answered is not waited for. `told` hears once of each absence, and how long it may last;
-    several may ask at the same time.
+    A server that has never responded is not waited for. `report` is called once per outage, with the error and the time
+    limit; several calls may be in progress at the same time.
     """
 
-    def __init__(self, told: Callable[[str], None], limit_seconds: float = _ABSENCE_SECONDS) -> None:
-        self._told = told
+    def __init__(self, report: Callable[[str], None], limit_seconds: float = _OUTAGE_SECONDS) -> None:
+        self._report = report
         self._limit_seconds = limit_seconds
-        self._has_answered = False
-        self._away_since: float | None = None
+        self._has_responded = False
+        self._unreachable_since: float | None = None
 
-    async def __call__(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
-                answer = await ask()
+                result = await call()
             except KubeError as error:
-                if not (self._has_answered and is_transient(error) and self._may_last(error)):
+                if not (self._has_responded and is_transient(error) and self._may_retry(error)):
                     raise
             else:
-                self._has_answered, self._away_since = True, None
-                return answer
-            await asyncio.sleep(_LOOK_SECONDS)
+                self._has_responded, self._unreachable_since = True, None
+                return result
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    def _may_last(self, error: KubeError) -> bool:
+    def _may_retry(self, error: KubeError) -> bool:
         now = asyncio.get_running_loop().time()
-        if self._away_since is None:
-            self._away_since = now
-            self._told(f"{error}; waiting up to {self._limit_seconds / 60:g} min for it to come back")
-        return now - self._away_since < self._limit_seconds
+        if self._unreachable_since is None:
+            self._unreachable_since = now
+            self._report(f"{error}; waiting up to {self._limit_seconds / 60:g} min for the server")
+        return now - self._unreachable_since < self._limit_seconds

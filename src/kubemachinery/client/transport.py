@@ -1,10 +1,11 @@
-"""Sending a request: over HTTP, or to a server in the same process. The request is a value; sending it is done here.
+"""Transports: send a request over HTTP, or to a server in the same process. The request is a value.
 
-Two ways to send: `send` for one answer, `stream` for a watch. Both raise `Unanswered` when nothing comes back, and say
-whether the server can have carried the request out: a connection that was never made cannot, one that broke may have.
+Two ways to send: `send` for one response, `stream` for a watch. Both raise `Unanswered` when there is no response, with
+`applied` False if the connection was never made: the server cannot have carried the request out. A connection that
+broke may have delivered it.
 
-A write may have a fence, which is asked in the same breath in which its bytes go out. Whoever asks earlier may be held
-up (by a limit, a full pool, a handshake, a stopped process) until what it was told is old.
+A write may have a fence, which is checked at the moment its bytes are sent. An earlier check could be out of date when
+the request is delayed after it (by a rate limit, a full pool, a handshake, a stopped process).
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from kubemachinery import http_server
 from kubemachinery.client import errors
 from kubemachinery.client.errors import Fenced, Unanswered
 
-# A line of a watch holds a whole object, and an object may have 1.5 MiB.
+# A line of a watch contains a whole object, and an object may have 1.5 MiB.
 _LINE_BYTES: Final = 4 * 1024 * 1024
 _CONNECT_SECONDS: Final = 10.0
 _NEVER_CONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
-# Whether a write may still go out.
+# Returns whether a write may still be sent.
 Fence: TypeAlias = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request."""
+    """One request to an API server."""
 
     method: str
     path: str
@@ -53,7 +54,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """What came back."""
+    """One response."""
 
     status: int
     body: bytes
@@ -63,17 +64,17 @@ class ApiResponse:
 Lines: TypeAlias = AsyncIterator[bytes]
 # Names and values; a name may occur more than once.
 Headers: TypeAlias = Sequence[tuple[str, str]]
-# The headers that say who calls; asked before every request, because a token may be renewed meanwhile.
-Credentials: TypeAlias = Callable[[], Awaitable[Headers]]
+# Returns the authentication headers; called before every request, because a token may be renewed meanwhile.
+AuthHeaders: TypeAlias = Callable[[], Awaitable[Headers]]
 
 
 class Transport(Protocol):
-    async def send(self, call: ApiRequest) -> ApiResponse:
-        """The answer to a call; `Fenced` where its fence is closed."""
+    async def send(self, request: ApiRequest) -> ApiResponse:
+        """Return the response; raise `Fenced` when the fence of the request is closed."""
         ...
 
-    def stream(self, call: ApiRequest) -> AbstractAsyncContextManager[Lines]:
-        """The lines of a streaming answer. An answer that is no success raises its `ApiError`."""
+    def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[Lines]:
+        """The lines of a streaming response. A response that is no success raises its `ApiError`."""
         ...
 
     async def close(self) -> None: ...
@@ -87,7 +88,7 @@ class HttpTransport:
         server: str,
         *,
         tls: ssl.SSLContext | None = None,
-        credentials: Credentials | None = None,
+        credentials: AuthHeaders | None = None,
         user_agent: str = "pykueue",
         server_hostname: str | None = None,
         connections: int = 128,
@@ -107,89 +108,89 @@ class HttpTransport:
             auto_decompress=True,
         )
 
-    async def send(self, call: ApiRequest) -> ApiResponse:
-        patience = call.timeout_seconds if self._timeout_seconds is None else self._timeout_seconds or None
+    async def send(self, request: ApiRequest) -> ApiResponse:
+        timeout = request.timeout_seconds if self._timeout_seconds is None else self._timeout_seconds or None
         try:
-            async with asyncio.timeout(patience):
-                async with self._request(call, await self._headers(call)) as response:
+            async with asyncio.timeout(timeout):
+                async with self._request(request, await self._headers(request)) as response:
                     return ApiResponse(response.status, await response.read(), response.headers)
         except _NEVER_CONNECTED as error:
             raise Unanswered(f"{self._server} cannot be reached: {_reason(error)}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            if isinstance(error.__cause__, Fenced):  # raised by `_FencedBody`, whose bytes stayed here
+            if isinstance(error.__cause__, Fenced):  # raised by `_FencedBody`, whose bytes were not sent
                 raise error.__cause__ from None
-            is_late = isinstance(error, TimeoutError) and patience
-            why = f"not within {patience:g} s" if is_late else str(error) or repr(error)
-            raise Unanswered(f"{self._server} does not answer {call.method} {call.path}: {why}") from None
+            is_late = isinstance(error, TimeoutError) and timeout
+            why = f"not within {timeout:g} s" if is_late else str(error) or repr(error)
+            raise Unanswered(f"{self._server} does not answer {request.method} {request.path}: {why}") from None
 
     @asynccontextmanager
-    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         try:
-            async with self._request(call, await self._headers(call)) as response:
+            async with self._request(request, await self._headers(request)) as response:
                 if response.status >= 300:
-                    raise errors.from_answer(
+                    raise errors.from_response(
                         response.status, await response.read(), response.headers.get("Retry-After", "")
                     )
                 yield _lines(response.content)
         except _NEVER_CONNECTED as error:
             raise Unanswered(f"{self._server} cannot be reached: {_reason(error)}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
-            why = "the server hung up" if isinstance(error, aiohttp.ClientPayloadError) else error
-            raise Unanswered(f"{call.path}: the stream broke: {why}", applied=False) from None
+            why = "the server closed the connection" if isinstance(error, aiohttp.ClientPayloadError) else error
+            raise Unanswered(f"{request.path}: the stream broke: {why}", applied=False) from None
 
-    def _request(self, call: ApiRequest, headers: Headers) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _request(self, request: ApiRequest, headers: Headers) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         return self._session.request(
-            call.method,
-            self._server + call.path,
-            params=call.query,
-            data=_FencedBody(call) if call.fence is not None else call.body or None,
+            request.method,
+            self._server + request.path,
+            params=request.query,
+            data=_FencedBody(request) if request.fence is not None else request.body or None,
             headers=headers,
             server_hostname=self._server_hostname,
         )
 
-    async def _headers(self, call: ApiRequest) -> Headers:
-        content = [("Content-Type", call.content_type)] if call.content_type else []
-        proof = await self._credentials() if self._credentials is not None else ()
-        return [("Accept", call.accept), *content, *proof]
+    async def _headers(self, request: ApiRequest) -> Headers:
+        content = [("Content-Type", request.content_type)] if request.content_type else []
+        auth = await self._credentials() if self._credentials is not None else ()
+        return [("Accept", request.accept), *content, *auth]
 
     async def close(self) -> None:
         await self._session.close()
 
 
 def _reason(error: Exception) -> str:
-    """What the system has to say, which is shorter than what the library makes of it."""
+    """The error text of the operating system, which is shorter than that of the library."""
     match getattr(error, "certificate_error", None) or getattr(error, "os_error", None):
         case ssl.SSLCertVerificationError(verify_message=message):
-            return f"its certificate is not to be trusted: {message}"
+            return f"its certificate is not trusted: {message}"
         case ssl.SSLError(reason=str(reason)):
             return f"TLS: {reason}"
         case OSError(errno=int(code)) if code in errno.errorcode:
             return os.strerror(code)
-        case socket.gaierror(strerror=str(words)):
-            return words
+        case socket.gaierror(strerror=str(text)):
+            return text
         case _:
             return str(error)
 
 
 class _FencedBody(aiohttp.BytesPayload):
-    """A body that asks the fence when it is written. The headers go out with it, or are cut off and void without it.
+    """A body that checks the fence when it is written. Without the body the server discards the headers.
 
-    aiohttp has the body written by a task of its own, after everything else that can be asked about a request: many
-    requests can be waiting for that turn when a process is stopped.
+    aiohttp writes the body in a task of its own, as the last step of a request: many requests can be waiting for that
+    step when a process is stopped.
     """
 
-    def __init__(self, call: ApiRequest) -> None:
-        super().__init__(call.body)
-        self._call = call
+    def __init__(self, request: ApiRequest) -> None:
+        super().__init__(request.body)
+        self._api_request = request
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        _ask(self._call)
+        _check_fence(self._api_request)
         await super().write_with_length(writer, content_length)
 
 
-def _ask(call: ApiRequest) -> None:
-    if call.fence is not None and not call.fence():
-        raise Fenced(f"{call.method} {call.path}: not sent, because the right to write has run out")
+def _check_fence(request: ApiRequest) -> None:
+    if request.fence is not None and not request.fence():
+        raise Fenced(f"{request.method} {request.path}: not sent, because the lease is no longer held")
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
@@ -204,34 +205,36 @@ class LocalTransport:
         self._handler = handler
         self._user_agent = user_agent
 
-    async def send(self, call: ApiRequest) -> ApiResponse:
-        _ask(call)
-        response = await self._handler(self._request(call))
+    async def send(self, request: ApiRequest) -> ApiResponse:
+        _check_fence(request)
+        response = await self._handler(self._request(request))
         return ApiResponse(response.status, response.body, response.headers)
 
     @asynccontextmanager
-    async def stream(self, call: ApiRequest) -> AsyncIterator[Lines]:
-        response = await self._handler(self._request(call))
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
+        response = await self._handler(self._request(request))
         if response.stream is None:
-            raise errors.from_answer(response.status, response.body, response.headers.get("Retry-After", ""))
-        # A reader that falls this far behind is dropped by the server itself; the bound is the server's, not ours.
+            raise errors.from_response(response.status, response.body, response.headers.get("Retry-After", ""))
+        # Unbounded here: the server itself drops a reader that falls too far behind.
         arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
         pump = asyncio.get_running_loop().create_task(_pump(response.stream, arrived))
         try:
             yield _arrivals(arrived)
         finally:
             pump.cancel()
-            # Not awaited itself: whoever is cancelled here must hear of it, or he would go on for ever.
+            # Not awaited directly: a cancellation of this task must be raised here, not lost with that of the pump.
             await asyncio.wait({pump})
 
-    def _request(self, call: ApiRequest) -> http_server.Request:
-        headers = {"accept": call.accept, "user-agent": self._user_agent}
-        if call.content_type:
-            headers["content-type"] = call.content_type
-        return http_server.Request(call.method, call.path, list(call.query), headers, http_server.body_of(call.body))
+    def _request(self, request: ApiRequest) -> http_server.Request:
+        headers = {"accept": request.accept, "user-agent": self._user_agent}
+        if request.content_type:
+            headers["content-type"] = request.content_type
+        return http_server.Request(
+            request.method, request.path, list(request.query), headers, http_server.body_of(request.body)
+        )
 
     async def close(self) -> None:
-        """Nothing is held open between requests."""
+        """Nothing to close: no connection stays open between requests."""
 
 
 async def _pump(stream: http_server.Stream, arrived: asyncio.Queue[bytes | None]) -> None:
@@ -243,7 +246,7 @@ async def _pump(stream: http_server.Stream, arrived: asyncio.Queue[bytes | None]
 
 
 async def _arrivals(arrived: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
-    """Whole lines, however the server cut them."""
+    """Whole lines, however the server splits its chunks."""
     rest = b""
     while (chunk := await arrived.get()) is not None:
         *whole, rest = (rest + chunk).split(b"\n")

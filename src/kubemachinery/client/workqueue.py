@@ -1,7 +1,7 @@
-"""Keys that wait to be worked on: each once, however often it is added; later where asked; slower after failures.
+"""A work queue of keys: deduplicated, with delayed additions and per-key exponential backoff after failures.
 
-A key that is added while somebody works on it waits until that is done, and then comes again: no two work on one key,
-and no change is missed.
+A key that is added while it is being processed is queued again when the processing is done: no key is processed twice
+at the same time, and no change is missed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from kubemachinery.client.priority import NORMAL, QueuePriority
 
 K = TypeVar("K", bound=Hashable)
 
-_FIRST_PAUSE_SECONDS: Final = 0.01
-_LONGEST_PAUSE_SECONDS: Final = 30.0
+_INITIAL_BACKOFF_SECONDS: Final = 0.01
+_MAX_BACKOFF_SECONDS: Final = 30.0
 
 
 class WorkQueue(Generic[K]):
-    """Fresh keys come first; those added as `patient` (a restart's whole list, say) wait until there are none."""
+    """Keys of normal priority first; keys of low priority, such as an initial list, when there are no others."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._normal: deque[K] = deque()
         self._low: deque[K] = deque()
-        self._waiting: dict[K, bool] = {}  # key -> whether it is fresh; what is in the two lines, or will be
+        self._waiting: dict[
+            K, bool
+        ] = {}  # key -> whether its priority is normal; the keys that are queued, or will be after `done`
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
         self._due: dict[K, float] = {}
@@ -39,24 +41,24 @@ class WorkQueue(Generic[K]):
         self._closed = False
 
     def __len__(self) -> int:
-        """How many keys wait to be taken now."""
+        """How many keys are queued, without the delayed ones."""
         return len(self._waiting)
 
     @property
     def idle(self) -> bool:
-        """Whether nobody works and nothing waits, not even for later."""
+        """Whether no key is being processed, queued or delayed."""
         return not self.busy and not self._due
 
     @property
     def busy(self) -> bool:
-        """Whether somebody works, or something waits to be taken now."""
+        """Whether a key is being processed or queued."""
         return bool(self._waiting or self._processing)
 
     def add(self, key: K, *, priority: QueuePriority = NORMAL) -> None:
-        """Have the key worked on soon."""
+        """Queue the key, unless it is queued already."""
         if key in self._waiting:
             if priority is NORMAL and not self._waiting[key] and key not in self._processing:
-                # It became urgent while it waited. The old entry is passed over when its turn comes.
+                # Raised to normal priority while it waits. Its entry in the low queue is skipped later.
                 self._waiting[key] = True
                 self._normal.append(key)
             return
@@ -65,7 +67,7 @@ class WorkQueue(Generic[K]):
             self._enqueue(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Have the key worked on after a while; the earliest such wish counts."""
+        """Queue the key after a delay; of several delays, the earliest counts."""
         if seconds <= 0:
             self.add(key)
             return
@@ -77,28 +79,28 @@ class WorkQueue(Generic[K]):
             self._set_timer()
 
     def flush_delayed(self) -> None:
-        """Have whatever waits for later worked on now."""
-        hurried, self._due = list(self._due), {}
+        """Queue all delayed keys now."""
+        delayed, self._due = list(self._due), {}
         self._delayed.clear()
         self._set_timer()
-        for key in hurried:
+        for key in delayed:
             self.add(key)
 
     def add_rate_limited(self, key: K, at_least_seconds: float = 0.0) -> None:
-        """Have it worked on again after a failure, each time after a longer pause."""
+        """Queue the key again after a failure, with a delay that doubles each time."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 20), _LONGEST_PAUSE_SECONDS)
-        self.add_after(key, max(pause * self._rng.uniform(1.0, 1.2), at_least_seconds))
+        backoff = min(_INITIAL_BACKOFF_SECONDS * 2 ** min(failures - 1, 20), _MAX_BACKOFF_SECONDS)
+        self.add_after(key, max(backoff * self._rng.uniform(1.0, 1.2), at_least_seconds))
 
     def num_requeues(self, key: K) -> int:
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """It went well: the next failure starts with a short pause again."""
+        """Reset the backoff of the key after a success."""
         self._failures.pop(key, None)
 
     async def get(self) -> K | None:
-        """The next key; `done` must follow. None when the queue is closed."""
+        """Wait for the next key; the caller must call `done` with it. None when the queue is closed."""
         while not self._closed:
             key = self._next()
             if key is not None:
@@ -115,13 +117,13 @@ class WorkQueue(Generic[K]):
         return None
 
     def done(self, key: K) -> None:
-        """Work on the key is over; if it was added meanwhile, it lines up again."""
+        """End the processing of the key; if it was added meanwhile, queue it again."""
         self._processing.discard(key)
         if key in self._waiting:
             self._enqueue(key)
 
     def close(self) -> None:
-        """Let everybody go home."""
+        """Wake all waiting `get` calls with None and cancel the delays."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -129,10 +131,10 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def _next(self) -> K | None:
-        for line, fresh in ((self._normal, True), (self._low, False)):
-            while line:
-                key = line.popleft()
-                if self._waiting.get(key) is fresh and key not in self._processing:
+        for queued, normal in ((self._normal, True), (self._low, False)):
+            while queued:
+                key = queued.popleft()
+                if self._waiting.get(key) is normal and key not in self._processing:
                     del self._waiting[key]
                     return key
         return None

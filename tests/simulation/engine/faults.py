@@ -238,7 +238,7 @@ class Stormy:
         if not self._connected.is_set():
             raise await self._lost(call)
         if self._weather.strikes("watch refused"):
-            raise errors.from_answer(500, b"")
+            raise errors.from_response(500, b"")
         is_list = ("sendInitialEvents", "true") in call.query
         old = self._lists.get(call.path) if is_list else None
         if old is not None and self._weather.strikes("stale list"):
