@@ -357,7 +357,7 @@ def cpu(pids: Iterable[int]) -> float:
 
 
 def serve(directory: Path) -> None:
-    """The embedded server, until it is told to end."""
+    """The embedded server, until its input ends."""
     from kubemachinery.process import tune_garbage_collector
     from kubeserver.serve import ServerSettings, api_server
     from pykueue.app.server import kueue_parts
@@ -406,7 +406,7 @@ def children() -> Iterator[int]:
                     yield int(folder.name)
 
 
-# --- Telling ----------------------------------------------------------------------------------------------------------
+# --- Reporting --------------------------------------------------------------------------------------------------------
 
 
 def table(runs: dict[str, Figures]) -> str:

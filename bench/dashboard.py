@@ -4,7 +4,7 @@
 
 Nothing is on a network: the copies are filled from lists in memory, and questions are asked of the handler itself, so
 the figures are the processor time of the manager. *first* is asked after a change, when everything is computed
-anew; *again* is what everybody else who asks then waits.
+again; *again* is the time of every further request.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def _workload(number: int, queue: str, runs: bool) -> Tree:
 
 
 class Server:
-    """Lists what it has, watches in silence, and lets everybody do everything."""
+    """Lists its objects, sends no watch events, and permits everything."""
 
     def __init__(self, objects: dict[str, list[Tree]]) -> None:
         self._objects = objects
 
     async def answer(self, request: Request) -> Response:
         if request.method == "POST":
-            status = {"authenticated": True, "allowed": True, "user": {"username": "somebody"}}
+            status = {"authenticated": True, "allowed": True, "user": {"username": "user"}}
             return Response(201, json.dumps({"status": status}).encode())
         if request.first("sendInitialEvents"):
             return Response(400, b'{"kind":"Status","code":400}')

@@ -1,8 +1,8 @@
-"""How many Workload decisions a second the brain makes, and how that depends on the size of the world.
+"""How many Workload decisions per second the scheduler makes, by size of the cluster.
 
     python -m bench decisions [--json=FILE] [--seconds=S] [--only=NAME] [--profile]
 
-A decision is one head judged in one cycle. Every world is driven the same way: a cycle, then whoever was admitted some
+A decision is one head in one cycle. Every case is driven the same way: a cycle, then the Workloads admitted some
 cycles ago ends, so that quota keeps coming free; a fresh Workload takes the place of each that left. Only `decide` is
 on the clock (processor time of this process, so that a busy machine does not count); taking in what changed is
 shown apart.
@@ -139,8 +139,8 @@ def nodes_of(count: int) -> Iterator[kube.Node]:
 
 def in_racks(one: kueue.Workload) -> kueue.Workload:
     """The same as ten pods that would like to be in one rack."""
-    wish = kueue.PodSetTopologyRequest(preferred="example.com/rack")
-    pod_set = msgspec.structs.replace(one.spec.pod_sets[0], count=10, topology_request=wish)
+    request = kueue.PodSetTopologyRequest(preferred="example.com/rack")
+    pod_set = msgspec.structs.replace(one.spec.pod_sets[0], count=10, topology_request=request)
     return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, pod_sets=(pod_set,)))
 
 

@@ -153,7 +153,7 @@ def pydantic_model(type_: type[msgspec.Struct]) -> Any:
 
 
 def microseconds(work: Callable[[], Any], seconds: float) -> float:
-    """The best of several rounds: what the machine can do when nobody disturbs it."""
+    """The best of several rounds: the figure least disturbed by other load."""
     timer = timeit.Timer(work)
     once = max(timer.timeit(200) / 200, 1e-9)
     number = max(100, int(seconds / 5 / once))
@@ -161,7 +161,7 @@ def microseconds(work: Callable[[], Any], seconds: float) -> float:
 
 
 def kept_microseconds(data: bytes, count: int) -> float:
-    """What reading one costs while all stay in memory, as in an informer: here the garbage collector has its say."""
+    """What reading one costs while all stay in memory, as in an informer: the garbage collector counts here."""
     gc.collect()
     start = perf_counter()
     kept = [codec.decode(data, Workload) for _ in range(count)]

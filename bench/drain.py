@@ -4,7 +4,7 @@
                           [--beside="MANAGER --feature-gates=…" --crds=FOLDER]
 
 Five cohorts of six ClusterQueues; into each queue come small, medium and large Workloads at a steady pace. The manager
-is ours, in a process of its own; this process plays the rest of the world: it creates the Workloads, says `Finished`
+is ours, in a process of its own; this process is the rest of the cluster: it creates the Workloads, sets `Finished`
 for each after its runtime, and clears the reservation of each that was evicted, as a job would. `embedded` is the
 server of `pykueue up` with the manager inside, `real` a kube-apiserver and etcd with `pykueue manager` beside it, once
 for each cap on its requests a second (0: none). Scale 1 is 15,000 Workloads; the pace stays, there are fewer of them.
@@ -59,7 +59,7 @@ NOMINAL, BORROWING = 20, 100  # CPUs of each ClusterQueue
 NAMESPACE = "drain"
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
 SMALLEST = ("--scale=0.002", "--caps=0", "--limit=240")
-# What the manager writes and tells; the server's own housekeeping is not ours.
+# Writes and Events of the manager; writes of the server itself do not count.
 COUNTED = ("workloads", "events", "clusterqueues", "localqueues", "cohorts")
 
 
@@ -165,7 +165,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 @dataclass
 class Player:
-    """Everybody but the manager."""
+    """Everything but the manager."""
 
     client: ApiClient
     load: Load
@@ -261,12 +261,14 @@ class Player:
         return {each.name: sum(waits[each.name]) / max(1, len(waits[each.name])) for each in CLASSES}
 
     def left(self) -> Counter[str]:
-        """What those that have not finished say of themselves."""
+        """The conditions of the Workloads that have not finished."""
         said: Counter[str] = Counter()
         for name in sorted(self.created.keys() - self.finished):
             found = self._known.get(name)
-            told = [f"{each['type']}={each['status']}" for each in found.status.conditions] if found else ["unseen"]
-            said[" ".join(told) or "nothing"] += 1
+            found_conditions = (
+                [f"{each['type']}={each['status']}" for each in found.status.conditions] if found else ["unseen"]
+            )
+            said[" ".join(found_conditions) or "nothing"] += 1
         return said
 
 
@@ -304,7 +306,7 @@ class Engine:
     kubeconfig: Path
     manager: int  # process id
     requests: Callable[[], dict[str, int]]  # up to now, as "VERB resource"
-    counts_everybody: bool  # whether those of this process are among them
+    counts_all_clients: bool  # whether those of this process are among them
 
 
 def serve(folder: Path) -> None:
@@ -343,7 +345,7 @@ def manage(arguments: list[str]) -> None:
     from pykueue.webhooks import webhook_server
 
     async def nowhere(served: webhook_server.WebhookServer) -> None:
-        """Nobody is asked about anything."""
+        """No webhook is called."""
 
     webhook_server.WebhookServer.register = nowhere  # type: ignore[assignment, method-assign]
     cli.main(["manager", *arguments])
@@ -362,16 +364,16 @@ def embedded() -> Iterator[Engine]:
             found: dict[str, int] = json.loads((folder / "sent").read_text())
             return found
 
-        yield Engine(folder / "data" / "kubeconfig", process.pid, requests, counts_everybody=False)
+        yield Engine(folder / "data" / "kubeconfig", process.pid, requests, counts_all_clients=False)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A manager to measure: how it is started, what it is told beside the common configuration, its CRDs."""
+    """A manager to measure: how it is started, its settings beside the common configuration, its CRDs."""
 
     command: tuple[str, ...]
     crds: tuple[dict[str, Any], ...]
-    told: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, Any] = field(default_factory=dict)
 
 
 def ours(*, webhooks: bool) -> Program:
@@ -380,7 +382,7 @@ def ours(*, webhooks: bool) -> Program:
 
 
 def another(command: str, crds: Path) -> Program:
-    """It finds certificates where it looks for them, though nobody asks its webhooks; its CRDs are served without
+    """It finds certificates where it looks for them, though its webhooks are not called; its CRDs are served without
     conversion, as ours are."""
     found = tuple(yaml.safe_load(path.read_text()) for path in sorted(crds.glob("*.yaml")))
     for tree in found:
@@ -418,7 +420,7 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
                     "metrics": {"bindAddress": "0"},
                     "health": {"healthProbeBindAddress": f"127.0.0.1:{started.free_port()}"},
                     "webhook": {"port": started.free_port(), "certDir": str(folder)},
-                    **program.told,
+                    **program.configuration,
                 }
             )
         )
@@ -428,7 +430,7 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
             def requests() -> dict[str, int]:
                 return _requests_of(server.request("GET", "/metrics").body)
 
-            yield Engine(kubeconfig, process.pid, requests, counts_everybody=True)
+            yield Engine(kubeconfig, process.pid, requests, counts_all_clients=True)
 
 
 def _requests_of(metrics: str) -> dict[str, int]:
@@ -512,7 +514,7 @@ async def measure(engine: Engine, load: Load, limit_seconds: float) -> dict[str,
         cpu = cpu_seconds(engine.manager) - cpu_before
         sent = Counter(engine.requests())
         sent.subtract(sent_before)
-        if engine.counts_everybody:
+        if engine.counts_all_clients:
             sent.subtract({_named(key): times for key, times in client.sent.items()})
             sent.update({_named(key): times for key, times in own_before.items()})
     finally:

@@ -40,7 +40,7 @@ from pykueue.core.policy import SchedulingPolicy
 from pykueue.state.world import World
 
 QUEUES: Final = 50
-AT_ONCE: Final = 4  # as many as the manager has hands for it
+AT_ONCE: Final = 4  # as many as the manager has workers
 QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
 CONFIG_MAP: Final = registry.KUBERNETES.of(kube.ConfigMap)
 
@@ -94,7 +94,7 @@ def _namespace(number: int) -> dict[str, Any]:
 
 
 def _config_map(number: int) -> dict[str, Any]:
-    """As large as a LocalQueue, and nobody's concern."""
+    """As large as a LocalQueue, and unused."""
     metadata = {"name": "plain", "namespace": f"ns-{number:05}", "labels": {"a": "b"}, "annotations": {"c": "d"}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"clusterQueue": "elsewhere"}}
 
@@ -155,8 +155,8 @@ def exclusions(seconds: float) -> Figures:
 def _world(lists: bool, asked: tuple[str, ...]) -> Made:
     """As the first world of `decisions`: five cohorts of six queues, with 100 Workloads each."""
     own = tuple(f"vendor-{number}.example/" for number in range(PREFIXES)) if lists else ()
-    everybody = tuple(f"global-{number}.example/" for number in range(PREFIXES)) if lists else ()
-    world = World(SchedulingPolicy(queue_exclusions=lists), accounting=requests.accounting(everybody))
+    global_prefixes = tuple(f"global-{number}.example/" for number in range(PREFIXES)) if lists else ()
+    world = World(SchedulingPolicy(queue_exclusions=lists), accounting=requests.accounting(global_prefixes))
     world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)), NOW)
     world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default")), NOW)
     names = [f"c{cohort}-q{queue}" for cohort in range(5) for queue in range(6)]

@@ -41,7 +41,7 @@ GIB = 2**30
 POD = (("cpu", 4_000), ("memory", 16 * GIB), ("nvidia.com/gpu", 1))
 HOSTS_PER_RACK, RACKS_PER_BLOCK = 16, 8
 
-WISHES = {
+REQUESTS = {
     "required rack, 32 pods": (32, TopologyRequest(TopologyRequestMode.REQUIRED, RACK)),
     "preferred rack, 32 pods": (32, TopologyRequest(TopologyRequestMode.PREFERRED, RACK)),
     "preferred rack, 200 pods (several blocks)": (200, TopologyRequest(TopologyRequestMode.PREFERRED, RACK)),
@@ -91,7 +91,7 @@ def measure(size: int, rounds: int) -> dict[str, float]:
     fleet = cluster(size)
     figures = {"grow the tree": median_microseconds(lambda: _grow(fleet), min(rounds, 20))}
     victims = [(usage(f"n{number:05}", 4),) for number in range(1, size, 3)]
-    for name, (count, wish) in WISHES.items():
+    for name, (count, wish) in REQUESTS.items():
         request = PlacementRequest("main", FLAVOR.name, count, POD, wish)
         figures[f"{name}: first"] = _first(fleet, request)
         figures[f"{name}: decide"] = _decide(fleet, request, rounds)
@@ -121,7 +121,7 @@ def _first(fleet: Fleet, request: PlacementRequest) -> float:
 
 
 def _decide(fleet: Fleet, request: PlacementRequest, rounds: int) -> float:
-    """Place and hold the room, as a cycle does; the room is given back between rounds."""
+    """Place and reserve capacity, as a cycle does; it is released between rounds."""
     marks: list[int] = []
 
     def decide() -> None:

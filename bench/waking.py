@@ -1,4 +1,4 @@
-"""What the brain costs in a drain, where writes and jobs take their time: how many are judged for each that gets in.
+"""The cost of the scheduler in a drain with slow writes and jobs: evaluations per admission.
 
     python -m bench waking [--json=FILE] [--share=S] [--latency=MS]
 
@@ -96,8 +96,8 @@ class Drain:
         self._things[key] = msgspec.structs.replace(thing, metadata=metadata)
         self.world.put(self._things[key], NOW + self.now * MILLISECOND)
 
-    def _says(self, key: str, given: kueue.Admission | None, *types: str) -> None:
-        """The Workload's status says these things from now on, and its admission."""
+    def _set_status(self, key: str, given: kueue.Admission | None, *types: str) -> None:
+        """Set the conditions and the admission of a Workload."""
         since = meta.format_time(NOW + self.now * MILLISECOND)
         conditions = tuple(
             meta.Condition(type=one, status="True", reason=one, last_transition_time=since) for one in types
@@ -130,19 +130,19 @@ class Drain:
                     self._at(self.now + self.latency, lambda key=victim.key: self._evict(key))  # type: ignore[misc]
 
     def _start(self, key: str, given: kueue.Admission) -> None:
-        self._says(key, given, "QuotaReserved", "Admitted")
+        self._set_status(key, given, "QuotaReserved", "Admitted")
         start = self._starts[key] = next(self._serial)
         self._at(self.now + self._runs[key], lambda: self._finish(key, start))
 
     def _finish(self, key: str, start: int) -> None:
         if self._starts.get(key) == start:
             del self._starts[key]
-            self._says(key, self._things[key].status.admission, "QuotaReserved", "Admitted", "Finished")
+            self._set_status(key, self._things[key].status.admission, "QuotaReserved", "Admitted", "Finished")
 
     def _evict(self, key: str) -> None:
         if self._starts.pop(key, None) is not None:
-            self._says(key, self._things[key].status.admission, "QuotaReserved", "Admitted", "Evicted")
-            self._at(self.now + 2 * self.latency, lambda: self._says(key, None, "Requeued"))
+            self._set_status(key, self._things[key].status.admission, "QuotaReserved", "Admitted", "Evicted")
+            self._at(self.now + 2 * self.latency, lambda: self._set_status(key, None, "Requeued"))
 
 
 SMALLEST = ("--share=0.01",)

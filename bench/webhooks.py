@@ -1,7 +1,7 @@
 """What the pod webhook costs: reviews of new pods over HTTPS on loopback, one at a time and many at once.
 
 The webhooks run in a process of their own, as a manager would run them; the figures per core are its processor time, so
-that whoever sends the reviews does not count. Must: at most 5 ms at the median, at least 200 a second on one core.
+that the sender of the reviews does not count. Must: at most 5 ms at the median, at least 200 a second on one core.
 
     python -m bench webhooks --json=FILE
 """
@@ -94,7 +94,7 @@ class Copies:
 
 
 async def serve() -> None:
-    """The process under measure: says its port, and serves until its input ends."""
+    """The process under measure: prints its port, and serves until its input ends."""
     configuration = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -102,10 +102,10 @@ async def serve() -> None:
     }
     choices = webhook_options(settings.load(configuration))
 
-    async def nobody(request: object) -> Any:
+    async def no_server(request: object) -> Any:
         raise AssertionError("the bench asks no API server")
 
-    client = ApiClient(LocalTransport(nobody), random.Random(1))
+    client = ApiClient(LocalTransport(no_server), random.Random(1))
     async with webhook_server.webhooks(
         client, choices, Copies(), webhook_server.on_loopback(InMemoryStore()), SystemClock(), "kueue-system"
     ) as served:

@@ -1,4 +1,4 @@
-"""What holds for every test: a slow machine is not a failure. And what tests of several rooms ask for."""
+"""Settings of all tests: a slow machine is not a failure. And fixtures of several packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long one example takes is nobody's business here, nor how long it takes to think of one. The examples are the same
+# No limit on the time of an example, nor on the time to generate one. The examples are the same
 # in every run, so that a change breaks what it breaks; `--hypothesis-profile=searching` thinks of others each time.
 settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("patient", settings.get_profile("searching"), derandomize=True)

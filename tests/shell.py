@@ -1,4 +1,4 @@
-"""Commands as people type them, in this process: what they say, and how they end."""
+"""Commands run in this process: their output and exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pykueue import cli
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -19,11 +19,11 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *arguments: str) -> Said:
+    def __call__(self, *arguments: str) -> CommandResult:
         self._capsys.readouterr()
         code = 0
         try:
             cli.main(arguments)
         except SystemExit as exit_:
             code = int(exit_.code or 0)
-        return Said(code, *self._capsys.readouterr())
+        return CommandResult(code, *self._capsys.readouterr())

@@ -1,4 +1,4 @@
-"""`pykueue up` as people run it: a process of its own; and ports for whoever listens."""
+"""`pykueue up` as a process of its own; and free ports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Up:
         try:
             until(self._is_ready)
         except BaseException:
-            self.process.kill()  # nobody else would end it
+            self.process.kill()  # nothing else would end it
             raise
 
     def _is_ready(self) -> bool:
@@ -47,10 +47,10 @@ class Up:
         return self.kubeconfig.exists()
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Its exit code, and what it said."""
+        """Its exit code and output."""
         self.process.send_signal(number)
-        _, told = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode, told
+        _, output = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, output
 
 
 def up(folder: Path, *arguments: str) -> Up:
@@ -60,7 +60,7 @@ def up(folder: Path, *arguments: str) -> Up:
 
 
 def free_port() -> int:
-    """One that nobody has at the moment. Whoever can lets the system choose and asks afterwards, or holds it."""
+    """A port that is free at the moment. Where possible, let the system choose one, or hold it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -69,7 +69,7 @@ def free_port() -> int:
 
 @contextmanager
 def held_port(host: str = "127.0.0.1") -> Iterator[int]:
-    """A port that nobody else is given meanwhile. Who asks for it by its number can still listen there."""
+    """A port that the system gives to no other process. A process that names its number can still listen there."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((host, 0))

@@ -1,4 +1,4 @@
-"""Tests on a loop whose time jumps: what they say about seconds holds to the letter, on any machine."""
+"""Tests on a loop whose time jumps: times are exact on any machine."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def server(**parts: Any) -> AsyncIterator[ApiClient]:
     """A client of an embedded server that lives by the loop's own time."""
     usual, loaded = installed()
     clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
-    door = authentication.Authenticator({}, ())
-    embedded = Embedded(replace(usual, **parts), MemoryJournal(), door, clock, rng, ServerInfo("test"), loaded=loaded)
+    authenticator = authentication.Authenticator({}, ())
+    embedded = Embedded(replace(usual, **parts), MemoryJournal(), authenticator, clock, rng, ServerInfo("test"), loaded=loaded)
     await embedded.start()
     try:
         yield ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)

@@ -1,6 +1,6 @@
 """Waiting for what others do in their own time.
 
-Nobody is in a hurry: a machine may be ten times slower than this one, and a test that waits in vain is broken anyway.
+Timeouts are generous: a machine may be ten times slower than this one, and a test that times out is broken anyway.
 Where the seconds themselves are what a test is about, it runs on virtual time (`virtual`).
 """
 
@@ -31,7 +31,7 @@ async def eventually(asked: Callable[[], Awaitable[T | None]], pause_seconds: fl
 @overload
 async def eventually(asked: Callable[[], T | None], pause_seconds: float = 0.01) -> T: ...
 async def eventually(asked: Callable[[], T | Awaitable[T | None] | None], pause_seconds: float = 0.01) -> T:
-    """The same for whoever shares the loop with those who do it; the question may be one that is awaited."""
+    """The same inside an event loop; the condition may be awaitable."""
     loop = asyncio.get_running_loop()
     end = loop.time() + PATIENCE_SECONDS
     while True:

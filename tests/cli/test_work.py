@@ -27,7 +27,7 @@ from pykueue.cli import completion_candidates, up
 from pykueue.cli.connection_flags import Reach
 from pykueue.client import job_request, job_service
 from pykueue.client.unqueued import JOBS
-from shell import Said, Shell
+from shell import CommandResult, Shell
 from started import Up
 from started import up as up_in
 from waiting import PATIENCE_SECONDS, until
@@ -182,7 +182,7 @@ class TestQueue:
         shell("submit", "--name", "too-big", "--cpu", "9999", "--", "true")
         shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "600")
 
-        def settled() -> Said | None:
+        def settled() -> CommandResult | None:
             """Both stand as they will, and nobody of before is left."""
             said = shell("queue")
             return (

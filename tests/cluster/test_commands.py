@@ -26,7 +26,7 @@ from kubemachinery.certificates import CertificateAuthority
 from pykueue import cli
 from pykueue.cli import progress
 from pykueue.version import __version__
-from shell import Said, Shell
+from shell import CommandResult, Shell
 from waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.cluster
@@ -262,7 +262,7 @@ def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
     until(lambda: shell("create", "clusterqueue", "waiting", "--nominal-quota", "waiting:cpu=1").code == 0)
     until(lambda: shell("create", "localqueue", "waiting", "-c", "waiting").code == 0)
 
-    def submitted(name: str, *more: str) -> Said:
+    def submitted(name: str, *more: str) -> CommandResult:
         return shell("submit", "--wait", "--image", "busybox", "--name", name, "-q", "waiting", *more, "--", "true")
 
     late = submitted("late", "--timeout", "2s")

@@ -1,4 +1,4 @@
-"""A cluster autoscaler as the stories need one: it provides nothing, and says about requests what it is told to say."""
+"""A simulated cluster autoscaler: it provides no nodes, and sets the conditions of requests that a test chooses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CRD = yaml.safe_load((EXAMPLES / "provisioningrequests.yaml").read_text(encodin
 
 class Autoscaler:
     def __init__(self, env: System) -> None:
-        self._story = env
+        self._env = env
 
     async def install(self) -> None:
         """Its CRD."""
-        await self._story.install(_CRD, REQUEST)
+        await self._env.install(_CRD, REQUEST)
 
     async def requests(self) -> dict[str, Tree]:
-        found = await self._story.client.list(REQUEST)
+        found = await self._env.client.list(REQUEST)
         trees = [msgspec.json.decode(item) for item in found.items]
         return {tree["metadata"]["name"]: tree for tree in trees}
 
@@ -36,7 +36,7 @@ class Autoscaler:
         async def is_there() -> bool:
             return name in await self.requests()
 
-        await self._story.until(is_there)
+        await self._env.until(is_there)
         return (await self.requests())[name]
 
     async def until(self, *names: str) -> None:
@@ -45,9 +45,9 @@ class Autoscaler:
         async def are_there() -> bool:
             return sorted(await self.requests()) == sorted(names)
 
-        await self._story.until(are_there)
+        await self._env.until(are_there)
 
-    async def says(self, name: str, *conditions: str, message: str = "", **details: str) -> None:
+    async def reports(self, name: str, *conditions: str, message: str = "", **details: str) -> None:
         """These conditions are true of a request; one that starts with `!` is false."""
         await self.asked(name)
         said = [
@@ -61,4 +61,4 @@ class Autoscaler:
             for condition in conditions
         ]
         status: dict[str, Any] = {"conditions": said, "provisioningClassDetails": details}
-        await self._story.client.patch(REQUEST, name, {"status": status}, "default", subresource="status")
+        await self._env.client.patch(REQUEST, name, {"status": status}, "default", subresource="status")

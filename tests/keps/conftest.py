@@ -1,4 +1,4 @@
-"""Every story is told twice: on the embedded server, and on a real one (`make test-cluster`)."""
+"""Every test runs twice: on the embedded server, and on a real one (`make test-cluster`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where stories play: the embedded server in this process, or a real kube-apiserver with the manager beside it.
+"""Where tests run: the embedded server in this process, or a real kube-apiserver with the manager beside it.
 
-A real server takes long to start, so that one serves all stories; between two of them it is swept.
+A real server takes long to start, so that one serves all tests; between two of them it is emptied.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from pykueue.webhooks.review import Phase
 
 class Engine(Protocol):
     def served(self, **configuration: Any) -> AbstractAsyncContextManager[System]:
-        """A server with our kinds, and nobody managing it yet."""
+        """A server with the CRDs, without a manager."""
         ...
 
     def bare(self) -> AbstractAsyncContextManager[System]:
-        """The same where nobody looks at what is written, as while webhooks are down."""
+        """The same without webhooks, as while they are down."""
         ...
 
 
@@ -174,8 +174,8 @@ _MOVING = [
 
 
 def sweep(server: real.Client) -> None:
-    """Everything that a story left behind goes, finalizers or not."""
-    _ask_nobody(server)
+    """Delete everything that a test left, with or without finalizers."""
+    _disable_webhooks(server)
     kinds = [row for row in registry.ALL if row.kind not in ("Namespace", "Secret", "ConfigMap", "Lease")]
     for kind in (*_MOVING, *kinds):
         answer = server.request("GET", kind.path())
@@ -184,21 +184,21 @@ def sweep(server: real.Client) -> None:
     for item in server.request("GET", _NAMESPACE.path()).body["items"]:
         if not item["metadata"]["name"].startswith(_KEPT):
             server.request("DELETE", _NAMESPACE.path(name=item["metadata"]["name"]))
-            # Nobody is here who would do this part once the namespace is empty.
+            # No namespace controller runs here that would do this.
             done = {**item, "spec": {"finalizers": []}}
             done["metadata"].pop("resourceVersion")
             server.request("PUT", _NAMESPACE.path(name=item["metadata"]["name"], subresource="finalize"), done)
 
 
-def _ask_nobody(server: real.Client) -> None:
-    """Nobody answers for webhooks now. One that is never called stays, so that the next manager finds its port again."""
+def _disable_webhooks(server: real.Client) -> None:
+    """Disable the webhooks: no server listens for them. One that is never called stays, so that the next manager finds its port again."""
     for phase, kind in registration.KINDS.items():
         path = kind.path(name=registration.NAMES[phase])
         found = server.request("GET", path)
         if found.code == 200 and found.body.get("webhooks"):
             never = [
                 {
-                    "apiGroups": ["nobody.example"],
+                    "apiGroups": ["unused.example"],
                     "apiVersions": ["v1"],
                     "resources": ["none"],
                     "operations": ["CREATE"],

@@ -1,7 +1,7 @@
-"""A whole system, and the words in which the proposals tell their stories.
+"""A whole system, and the operations that the tests of the proposals use.
 
-A story does not know where it plays: on the embedded server, or on a real kube-apiserver with the manager beside it
-(`engines`). Whoever tells one asks for the fixture `engine`.
+A test runs on the embedded server, or on a real kube-apiserver with the manager beside it (`engines`): the fixture
+`engine`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Tree = dict[str, Any]
 
 
 class System(Environment):
-    """A server, a manager on it, and whoever else has a part in the story."""
+    """A server, a manager on it, and simulated users and controllers."""
 
     running: Manager | None = None
 
@@ -51,7 +51,7 @@ class System(Environment):
     # --- Administrators -----------------------------------------------------------------------------------------------
 
     async def cluster_queue(self, name: str = "cq", quota: Mapping[str, str] | None = None, **spec: Any) -> Tree:
-        """One flavor `plain` with this quota for each resource; five cores unless said."""
+        """One flavor `plain` with this quota for each resource; five cores by default."""
         amounts = quota or {"cpu": "5"}
         if await self.find("ResourceFlavor", "plain") is None:
             await self.create("ResourceFlavor", "plain", {})
@@ -68,7 +68,7 @@ class System(Environment):
         await self.create("Namespace", name, {}, labels=labels)
 
     async def remove_namespace(self, name: str) -> None:
-        """Nobody is here who would empty it and let it go, on a real server; it goes all the same."""
+        """Delete a namespace, also on a real server, where no namespace controller runs."""
         row = registry.KUBERNETES.of(kube.Namespace)
         await self.client.delete(row, name)
         if (found := await self.client.find(row, name)) is not None:
@@ -93,7 +93,7 @@ class System(Environment):
         await self.patch("Namespace", namespace, {"metadata": {"labels": labels}})
 
     async def install(self, crd: Tree, kind: Kind) -> None:
-        """A CRD, until its kind is served. A real server keeps it for the stories that follow."""
+        """A CRD, until its kind is served. A real server keeps it for later tests."""
         with suppress(AlreadyExists):
             await self.client.create(CRD, crd)
 
@@ -106,10 +106,10 @@ class System(Environment):
 
         await self.until(is_served)
 
-    # --- Whoever asks for quota ---------------------------------------------------------------------------------------
+    # --- Workloads ----------------------------------------------------------------------------------------------------
 
     async def asks(self, name: str, requests: Mapping[str, str] | None = None, queue: str = "lq", **spec: Any) -> Tree:
-        """A Workload of one pod that requests this; four cores unless said."""
+        """A Workload of one pod that requests this; four cores by default."""
         resources = {"requests": dict(requests or {"cpu": "4"})}
         container = {"name": "c", "image": "registry.example/app:1", "resources": resources}
         template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -135,11 +135,11 @@ class System(Environment):
         await self.say("AdmissionCheck", name, "Active", "True", "Active")
 
     async def answers(self, workload: str, check: str, state: str, **more: Any) -> None:
-        """The check's controller says what it found."""
+        """The check's controller sets the state."""
         await self.answer_together(workload, {check: state}, **more)
 
     async def answer_together(self, workload: str, states: Mapping[str, str], **more: Any) -> None:
-        """Several controllers say what they found before anybody can act on it."""
+        """Several controllers set their states in one write."""
         await self.until_said(workload, "QuotaReserved", "True/QuotaReserved")
         await self.until_asked(workload, *states)
         new = {"message": "", "lastTransitionTime": now(), **more}
@@ -151,7 +151,7 @@ class System(Environment):
         await self.amend("Workload", workload, answered)
 
     async def states(self, workload: str) -> dict[str, str]:
-        """What each check says, by its name."""
+        """The state of each check, by name."""
         found = await self.read("Workload", workload)
         return {each["name"]: each["state"] for each in get(found, "status", "admissionChecks") or []}
 
@@ -184,7 +184,7 @@ class System(Environment):
         return found
 
     async def events(self, name: str, reason: str) -> list[Tree]:
-        """The Events about an object that give this reason; what an earlier manager was about to tell may come late."""
+        """The Events about an object that give this reason; Events of an earlier manager may arrive late."""
         found = [msgspec.json.decode(item) for item in (await self.client.list(EVENTS)).items]
         own = [each for each in found if each["reportingInstance"] == self.manager_now.recorder.instance]
         return [each for each in own if each["regarding"]["name"] == name and each["reason"] == reason]

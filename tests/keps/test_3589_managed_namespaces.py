@@ -24,7 +24,7 @@ NARROW: dict[str, Any] = {"manageJobsWithoutQueueName": False, **SELECTOR, **FRA
 NAMED = {labels.QUEUE_NAME: "lq"}
 
 
-async def rooms(env: System) -> None:
+async def namespaces_with_queues(env: System) -> None:
     """A namespace that the selector takes in, one that it does not, and a way to quota from both."""
     await env.namespace("in", managed="yes")
     await env.namespace("out", managed="no")
@@ -59,7 +59,7 @@ def _owners(tree: dict[str, Any]) -> list[dict[str, Any]]:
 async def test_without_the_switch_exactly_the_named_jobs_are_managed(engine: Engine) -> None:
     """1. managedJobsNamespaceSelector has no effect."""
     async with system(engine, **NARROW) as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         for namespace in ("in", "out"):
             await job(env, namespace, "named", NAMED)
             await job(env, namespace, "plain")
@@ -69,10 +69,10 @@ async def test_without_the_switch_exactly_the_named_jobs_are_managed(engine: Eng
         assert not await is_suspended(env, "in", "plain")
 
 
-async def test_with_the_switch_the_others_are_managed_where_the_selector_says(engine: Engine) -> None:
+async def test_with_the_switch_jobs_without_queue_are_managed_in_selected_namespaces(engine: Engine) -> None:
     """2. (a) all with a queue name, (b) those without in namespaces that match."""
     async with system(engine, **WIDE) as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         for namespace in ("in", "out"):
             await job(env, namespace, "named", NAMED)
             await job(env, namespace, "plain")
@@ -89,7 +89,7 @@ async def _has(env: System, names: list[str]) -> bool:
 
 async def test_pods_follow_the_same_rule(engine: Engine) -> None:
     async with system(engine, **WIDE) as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         spec = template("1")["spec"]
         for namespace in ("in", "out"):
             await env.create("Pod", "named", spec, namespace=namespace, labels=NAMED)
@@ -150,7 +150,7 @@ def load(version: str = "v1beta2", **configuration: Any) -> settings.Settings:
 
 async def test_a_job_that_no_webhook_saw_is_suspended_by_the_reconciler(engine: Engine) -> None:
     async with engine.bare() as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         for namespace in ("in", "out"):
             await job(env, namespace, "early")
         assert not await is_suspended(env, "in", "early")
@@ -163,7 +163,7 @@ async def test_a_job_that_no_webhook_saw_is_suspended_by_the_reconciler(engine: 
 async def test_pods_that_no_webhook_saw_are_left_alone(engine: Engine) -> None:
     """A pod that runs cannot be suspended: the pod integration marks what is its own when it is made."""
     async with engine.bare() as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         await env.create("Pod", "early", template("1")["spec"], namespace="in")
         async with env.manager(**WIDE) as env.running:
             await env.quiet()
@@ -173,7 +173,7 @@ async def test_pods_that_no_webhook_saw_are_left_alone(engine: Engine) -> None:
 
 async def test_a_namespace_that_is_labelled_later_counts_from_then_on(engine: Engine) -> None:
     async with system(engine, **WIDE) as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         await job(env, "out", "before")
         await env.relabel("out", managed="yes")
         await env.quiet()
@@ -192,7 +192,7 @@ async def test_a_namespace_that_is_labelled_later_counts_from_then_on(engine: En
 async def test_a_child_of_a_managed_job_is_not_managed_a_second_time(engine: Engine) -> None:
     """Directly, or through a chain of owners."""
     async with system(engine, **WIDE) as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         parent = await job(env, "in", "parent", NAMED)
 
         async def runs() -> bool:
@@ -216,9 +216,9 @@ def _reference(api_version: str, kind: str, name: str, uid: str = "0") -> dict[s
 
 
 async def test_the_pods_of_a_deployment_go_by_the_chain_of_their_owners(engine: Engine) -> None:
-    """A pod of a ReplicaSet of a Deployment: nobody runs Deployments here, so that the pod itself is what is managed."""
+    """A pod of a ReplicaSet of a Deployment: no Deployment controller runs here, so that the pod itself is managed."""
     async with system(engine, **WIDE) as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         spec = template("1")["spec"]
         for namespace in ("in", "out"):
             chain = [_reference("apps/v1", "ReplicaSet", "web-1")]
@@ -296,7 +296,7 @@ async def test_with_the_gate_the_selector_overrules_the_queue_name(engine: Engin
     The webhook holds such a job all the same: it asked for a queue, so to let it run freely would be worse.
     """
     async with system(engine, **NARROW, **gates("ManagedJobsNamespaceSelectorAlwaysRespected")) as env:
-        await rooms(env)
+        await namespaces_with_queues(env)
         await job(env, "in", "named", NAMED)
         await job(env, "out", "named", NAMED)
         await env.until(lambda: _has(env, ["in/named"]))

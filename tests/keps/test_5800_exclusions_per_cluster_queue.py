@@ -66,7 +66,7 @@ async def test_the_effective_list_is_the_union(engine: Engine, resource: str, ad
             await env.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
 
 
-async def test_a_change_reaches_those_who_wait_at_once(engine: Engine) -> None:
+async def test_a_change_applies_to_pending_workloads_at_once(engine: Engine) -> None:
     """3. Dynamic updates, and Update behavior: immediately, without a restart."""
     async with system(engine, **ON) as env:
         await env.queue()
@@ -76,7 +76,7 @@ async def test_a_change_reaches_those_who_wait_at_once(engine: Engine) -> None:
         await env.until_said("w", "Admitted", "True/Admitted")
 
 
-async def test_whoever_is_admitted_keeps_what_it_was_charged(engine: Engine) -> None:
+async def test_an_admitted_workload_keeps_its_charged_usage(engine: Engine) -> None:
     """Update behavior: existing admitted workloads are not affected."""
     async with system(engine, **ON) as env:
         await env.queue({"cpu": "5", "vendor.example/net": "1"})
@@ -160,7 +160,7 @@ def test_excluding_a_critical_resource_is_warned_of(prefix: str, warns: str) -> 
 # --- Risks and Mitigations: which resources are excluded and why ------------------------------------------------------
 
 
-async def test_what_was_left_out_and_by_which_list_is_told_at_reservation(
+async def test_excluded_resources_and_their_list_are_reported_at_reservation(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with system(engine, **ON, **GLOBAL) as env:

@@ -129,7 +129,7 @@ def test_two_spellings_with_different_meanings_are_refused() -> None:
 # --- Risks and Mitigations: logging with resources that are being skipped ---------------------------------------------
 
 
-async def test_what_was_skipped_is_told_and_logged_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_skipped_resources_are_reported_and_logged_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     async with system(engine, **ONLY_DECLARED) as env:
         await env.queue({"cpu": "1"})
         with caplog.at_level(logging.INFO, "pykueue"):

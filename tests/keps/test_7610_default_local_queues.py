@@ -80,7 +80,7 @@ async def test_the_field_may_be_added_later(engine: Engine) -> None:
         await env.until_there("one", "LocalQueue", "team-queue")
 
 
-async def test_what_came_while_nobody_looked_is_served_at_the_start(engine: Engine) -> None:
+async def test_namespaces_created_without_a_manager_are_served_at_its_start(engine: Engine) -> None:
     async with engine.served(**ON) as env:
         await env.namespace("one", team="red")
         await env.cluster_queue("cq", **RED, **MAKES)
@@ -193,7 +193,7 @@ async def test_one_that_appears_first_is_left_alone_with_one_warning(engine: Eng
         assert get(found, "metadata", "labels") is None
 
 
-async def test_a_conflict_that_came_later_keeps_nobody_from_changing_the_cluster_queue(engine: Engine) -> None:
+async def test_a_later_conflict_does_not_block_changes_of_the_cluster_queue(engine: Engine) -> None:
     """Mitigation 2, step 4: the ClusterQueue itself remains fully operational."""
     async with system(engine, **ON) as env:
         await env.cluster_queue("hand")
@@ -245,7 +245,7 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
                 found.append(str(place))
             return sorted(found)
 
-        async with manager.reading():  # nobody leads: what is to be looked at stays in line
+        async with manager.reading():  # without a leader: keys stay in the work queue
             await env.namespace("one", team="red")
             await env.namespace("two", team="blue")
             assert await looked_at() == []

@@ -118,7 +118,7 @@ async def test_from_prechecked_back_to_suspended_because_of_other_flavors(
 
 @ONE_AND_TWO
 async def test_from_prechecked_to_suspended_because_of_a_retry(engine: Engine, names: tuple[str, ...]) -> None:
-    """One No is enough, and every check is asked anew. With `retryDelayMinutes: 0` that is at once."""
+    """One Retry is enough, and every check is reset. With `retryDelayMinutes: 0` that is at once."""
     async with system(engine) as env:
         await checked(env, names, {"retryDelayMinutes": 0})
         await env.asks("w")
@@ -214,7 +214,7 @@ async def test_the_order_in_which_checks_answer_does_not_matter(engine: Engine) 
     [("True", "Ready", "Ready"), ("False", "Retry", "Retry"), ("False", "Reject", "Rejected")],
 )
 async def test_an_answer_may_be_a_condition(engine: Engine, status: str, reason: str, state: str) -> None:
-    """Design Details, `admissionChecksConditions`: a condition of the check's name says the same."""
+    """Design Details, `admissionChecksConditions`: a condition of the check's name is equivalent."""
     async with system(engine) as env:
         await checked(env, ("c1",), {"retryDelayMinutes": 15})
         await env.asks("w")
@@ -317,7 +317,7 @@ def test_after_the_default_delay_of_a_retry_the_check_is_pending_and_the_workloa
     assert state(workload) == ("Pending", True)
 
 
-async def test_a_check_may_say_itself_how_long(engine: Engine) -> None:
+async def test_a_check_may_set_the_retry_delay(engine: Engine) -> None:
     """`requeueAfterSeconds` overrides the delay; when it is over the check is Pending and quota is reserved again."""
     async with system(engine) as env:
         await checked(env, ("c1",))
@@ -329,7 +329,7 @@ async def test_a_check_may_say_itself_how_long(engine: Engine) -> None:
         assert await env.states("w") == {"c1": "Pending"}
 
 
-async def test_whoever_waits_for_checks_keeps_its_quota_from_others(engine: Engine) -> None:
+async def test_a_workload_waiting_for_checks_keeps_its_quota(engine: Engine) -> None:
     """A queue does not let the next one in because the first does not pass its checks."""
     async with system(engine) as env:
         await checked(env, ("c1",))
@@ -345,7 +345,7 @@ async def test_whoever_waits_for_checks_keeps_its_quota_from_others(engine: Engi
         await env.until_said("second", "QuotaReserved", "True/QuotaReserved")
 
 
-async def test_nobody_is_let_in_while_a_check_is_not_active(engine: Engine) -> None:
+async def test_no_workload_is_admitted_while_a_check_is_inactive(engine: Engine) -> None:
     async with system(engine) as env:
         await checked(env, ("c1",))
         await env.asks("waits")
@@ -618,7 +618,7 @@ async def test_a_preemptor_is_itself_preempted_before_its_time(engine: Engine) -
         assert await env.manager_now.auditor.look() == []
 
 
-async def test_whoever_only_has_quota_can_be_preempted_and_its_answers_are_cleared(engine: Engine) -> None:
+async def test_a_workload_with_quota_only_can_be_preempted_and_its_checks_are_reset(engine: Engine) -> None:
     """All Workloads with QuotaReserved are candidates for preemption."""
     async with system(engine) as env:
         await checked(env, ("c1", "c2"), preemption=LOWER)

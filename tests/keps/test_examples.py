@@ -30,7 +30,7 @@ def documents(name: str) -> list[Tree]:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-async def test_an_example_does_what_it_says(engine: Engine, number: str) -> None:
+async def test_an_example_has_its_documented_result(engine: Engine, number: str) -> None:
     (configuration,) = documents(f"{number}-configuration.yaml")
     said = {name: value for name, value in configuration.items() if name not in ("apiVersion", "kind")}
     async with system(engine, **said) as env:

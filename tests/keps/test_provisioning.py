@@ -55,7 +55,7 @@ async def pods_of(env: System, request: Tree) -> list[tuple[Tree, int]]:
 
 
 def needs(asked: Tree) -> Tree:
-    """Devices are not shared, so their limit has to be said."""
+    """Devices are not shared, so their limit is required."""
     return {"requests": asked, "limits": asked}
 
 
@@ -76,16 +76,16 @@ def several(*pod_sets: tuple[str, int, Tree]) -> list[Tree]:
     ]
 
 
-async def told(env: System, workload: str, check_name: str = "nodes") -> Tree:
+async def check_state(env: System, workload: str, check_name: str = "nodes") -> Tree:
     found = await env.read("Workload", workload)
     return next(each for each in found["status"]["admissionChecks"] if each["name"] == check_name)
 
 
-async def until_told(env: System, workload: str, words: str) -> None:
-    async def is_told() -> bool:
-        return words in (await told(env, workload))["message"]
+async def until_message(env: System, workload: str, words: str) -> None:
+    async def has_message() -> bool:
+        return words in (await check_state(env, workload))["message"]
 
-    await env.until(is_told)
+    await env.until(has_message)
 
 
 # --- The check --------------------------------------------------------------------------------------------------------
@@ -102,8 +102,8 @@ async def test_the_check_is_active_once_its_settings_are_there(engine: Engine) -
         await env.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
 
 
-async def test_without_an_autoscaler_the_check_says_so(tmp_path: Path) -> None:
-    """Only here: a real server keeps the CRD of the stories before."""
+async def test_without_an_autoscaler_the_check_is_inactive_with_a_reason(tmp_path: Path) -> None:
+    """Only here: a real server keeps the CRD of earlier tests."""
     async with system(Embedded(tmp_path)) as env:
         await config(env)
         await check(env)
@@ -193,9 +193,9 @@ async def test_only_pods_that_ask_for_managed_resources_need_nodes(engine: Engin
         await env.asks("mixed", podSets=pod_sets)
         request = await autoscaler.asked("mixed-nodes-1")
         assert [entry["podTemplateRef"]["name"] for entry in request["spec"]["podSets"]] == ["ppt-mixed-nodes-1-worker"]
-        await autoscaler.says("mixed-nodes-1", "Provisioned")
+        await autoscaler.reports("mixed-nodes-1", "Provisioned")
         await env.until_said("mixed", "Admitted", "True/Admitted")
-        assert [each["name"] for each in (await told(env, "mixed"))["podSetUpdates"]] == ["worker"]
+        assert [each["name"] for each in (await check_state(env, "mixed"))["podSetUpdates"]] == ["worker"]
 
 
 @pytest.mark.parametrize(
@@ -216,20 +216,20 @@ async def test_similar_pod_sets_share_an_entry_and_every_one_is_led_to_its_nodes
         request = await autoscaler.asked("w-nodes-1")
         found = {entry["podTemplateRef"]["name"]: entry["count"] for entry in request["spec"]["podSets"]}
         assert found == {f"ppt-w-nodes-1-{name}": count for name, count in counts.items()}
-        await autoscaler.says("w-nodes-1", "Provisioned")
+        await autoscaler.reports("w-nodes-1", "Provisioned")
         await env.until_said("w", "Admitted", "True/Admitted")
-        assert [each["name"] for each in (await told(env, "w"))["podSetUpdates"]] == ["a", "b", "c"]
+        assert [each["name"] for each in (await check_state(env, "w"))["podSetUpdates"]] == ["a", "b", "c"]
 
 
 # --- What the autoscaler answers --------------------------------------------------------------------------------------
 
 
-async def test_accepted_means_wait_and_says_how_long(engine: Engine) -> None:
+async def test_an_accepted_request_is_pending_with_its_estimate(engine: Engine) -> None:
     async with provisioned(engine) as (env, autoscaler):
         await env.asks("w")
-        await autoscaler.says("w-nodes-1", "Accepted", "!Provisioned", message="in about 4 minutes")
+        await autoscaler.reports("w-nodes-1", "Accepted", "!Provisioned", message="in about 4 minutes")
 
-        await until_told(env, "w", "in about 4 minutes")
+        await until_message(env, "w", "in about 4 minutes")
         assert await env.states("w") == {"nodes": "Pending"}
 
 
@@ -240,7 +240,7 @@ async def test_provisioned_admits_and_leads_the_pods_to_their_nodes(engine: Engi
         await env.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"})
         await env.until(lambda: _has_any(autoscaler))
         (name,) = await autoscaler.requests()
-        await autoscaler.says(name, "Accepted", "Provisioned", NodeGroup="g-17")
+        await autoscaler.reports(name, "Accepted", "Provisioned", NodeGroup="g-17")
 
         async def runs() -> bool:
             return not get(await env.read("Job", "j"), "spec", "suspend")
@@ -257,30 +257,30 @@ async def test_what_came_to_nothing_is_tried_again_by_the_clock_and_then_never(e
     """`retryStrategy`: one more attempt, a second later; after that the Workload is deactivated."""
     async with provisioned(engine, **PATIENT) as (env, autoscaler):
         await env.asks("w")
-        await autoscaler.says("w-nodes-1", why, message="no room in the zone")
+        await autoscaler.reports("w-nodes-1", why, message="no room in the zone")
         await env.until_said("w", "Evicted", "True/AdmissionCheck")
         await autoscaler.until()  # an eviction cleans up
         await env.release("w")
         await autoscaler.asked("w-nodes-2")
-        assert (await told(env, "w"))["retryCount"] == 1
-        await autoscaler.says("w-nodes-2", why, message="no room anywhere")
+        assert (await check_state(env, "w"))["retryCount"] == 1
+        await autoscaler.reports("w-nodes-2", why, message="no room anywhere")
         await env.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
         assert get(await env.read("Workload", "w"), "spec", "active") is False
-        left = await told(env, "w")
+        left = await check_state(env, "w")
         assert (left["state"], left["retryCount"]) == ("Pending", 1)
 
-        async def is_said() -> bool:
+        async def has_event() -> bool:
             return any("no room anywhere" in each["note"] for each in await env.events("w", "AdmissionCheckUpdated"))
 
-        await env.until(is_said)
+        await env.until(has_event)
 
 
 async def test_a_booking_that_expires_under_running_pods_means_nothing(engine: Engine) -> None:
     async with provisioned(engine) as (env, autoscaler):
         await env.asks("w")
-        await autoscaler.says("w-nodes-1", "Provisioned")
+        await autoscaler.reports("w-nodes-1", "Provisioned")
         await env.until_said("w", "Admitted", "True/Admitted")
-        await autoscaler.says("w-nodes-1", "Provisioned", "BookingExpired")
+        await autoscaler.reports("w-nodes-1", "Provisioned", "BookingExpired")
         await env.quiet()
         assert await env.states("w") == {"nodes": "Ready"}
         await autoscaler.until("w-nodes-1")
@@ -289,9 +289,9 @@ async def test_a_booking_that_expires_under_running_pods_means_nothing(engine: E
 async def test_nodes_that_are_taken_away_stop_a_running_workload(engine: Engine) -> None:
     async with provisioned(engine) as (env, autoscaler):
         await env.asks("w")
-        await autoscaler.says("w-nodes-1", "Provisioned")
+        await autoscaler.reports("w-nodes-1", "Provisioned")
         await env.until_said("w", "Admitted", "True/Admitted")
-        await autoscaler.says("w-nodes-1", "Provisioned", "CapacityRevoked", message="the zone is gone")
+        await autoscaler.reports("w-nodes-1", "Provisioned", "CapacityRevoked", message="the zone is gone")
         await env.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
 
 
@@ -322,7 +322,7 @@ async def test_a_check_whose_settings_go_is_asked_again_when_they_are_back(engin
         await autoscaler.asked("w-nodes-1")
         await env.delete("ProvisioningRequestConfig", "nodes")
         await autoscaler.until()
-        await until_told(env, "w", "not active")
+        await until_message(env, "w", "not active")
         await config(env)
         await autoscaler.until("w-nodes-1")
 
@@ -330,7 +330,7 @@ async def test_a_check_whose_settings_go_is_asked_again_when_they_are_back(engin
 async def test_requests_go_when_the_workload_is_done(engine: Engine) -> None:
     async with provisioned(engine) as (env, autoscaler):
         await env.asks("w")
-        await autoscaler.says("w-nodes-1", "Provisioned")
+        await autoscaler.reports("w-nodes-1", "Provisioned")
         await env.until_said("w", "Admitted", "True/Admitted")
         await env.finish("w")
         await autoscaler.until()
@@ -340,7 +340,7 @@ async def test_without_the_gate_requests_outlive_an_eviction(engine: Engine) -> 
     off = {"CleanupProvisioningRequestsOnEviction": False}
     async with provisioned(engine, gates=off, **PATIENT) as (env, autoscaler):
         await env.asks("w")
-        await autoscaler.says("w-nodes-1", "Failed")
+        await autoscaler.reports("w-nodes-1", "Failed")
         await env.until_said("w", "Evicted", "True/AdmissionCheck")
         await env.quiet()
         await autoscaler.until("w-nodes-1")
@@ -348,20 +348,20 @@ async def test_without_the_gate_requests_outlive_an_eviction(engine: Engine) -> 
         await autoscaler.until("w-nodes-2")  # the next attempt takes its place
 
 
-async def test_a_request_that_is_refused_is_told_and_tried_again(engine: Engine) -> None:
+async def test_a_refused_request_is_reported_and_retried(engine: Engine) -> None:
     """The stand-in CRD allows values of 255 characters; annotations may be longer."""
     async with provisioned(engine) as (env, autoscaler):
         job = {"template": several(("main", 1, {"cpu": "1"}))[0]["template"]}
         notes = {f"{labels.PROVISIONING_PREFIX}essay": "x" * 300}
         await env.create("Job", "j", job, labels={labels.QUEUE_NAME: "lq"}, annotations=notes)
 
-        async def is_told() -> bool:
+        async def has_message() -> bool:
             (workload,) = await env.all("Workload") or ({"metadata": {"name": ""}},)
             return bool(await env.events(workload["metadata"]["name"], "FailedCreate"))
 
-        await env.until(is_told)
+        await env.until(has_message)
         (workload,) = await env.all("Workload")
-        await until_told(env, workload["metadata"]["name"], "essay")
+        await until_message(env, workload["metadata"]["name"], "essay")
         assert await autoscaler.requests() == {}
 
 
@@ -377,9 +377,9 @@ async def test_two_checks_ask_each_for_themselves(engine: Engine) -> None:
         await env.until_said("more", "Active", "True/Active", "AdmissionCheck")
         await env.asks("w")
         await autoscaler.until("w-nodes-1", "w-more-1")
-        await autoscaler.says("w-nodes-1", "Provisioned")
+        await autoscaler.reports("w-nodes-1", "Provisioned")
         await env.until_states("w", nodes="Ready", more="Pending")
-        await autoscaler.says("w-more-1", "Provisioned")
+        await autoscaler.reports("w-more-1", "Provisioned")
         # Both name the request that pods are to consume, and there can be only one.
         await env.until_states("w", nodes="Ready", more="Ready")
 
@@ -406,7 +406,7 @@ async def test_a_place_is_chosen_once_the_nodes_exist(engine: Engine) -> None:
         assert (await assigned())["delayedTopologyRequest"] == "Pending"
         await env.node("fresh", {"cpu": "4"}, pool="elastic")
         await env.quiet()
-        await autoscaler.says("w-nodes-1", "Provisioned")
+        await autoscaler.reports("w-nodes-1", "Provisioned")
         await env.until_said("w", "Admitted", "True/Admitted")
         found = await assigned()
         assert found["delayedTopologyRequest"] == "Ready"
