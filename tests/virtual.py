@@ -40,7 +40,9 @@ async def server(**parts: Any) -> AsyncIterator[ApiClient]:
     usual, loaded = installed()
     clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
     authenticator = authentication.Authenticator({}, ())
-    embedded = Embedded(replace(usual, **parts), MemoryJournal(), authenticator, clock, rng, ServerInfo("test"), loaded=loaded)
+    embedded = Embedded(
+        replace(usual, **parts), MemoryJournal(), authenticator, clock, rng, ServerInfo("test"), loaded=loaded
+    )
     await embedded.start()
     try:
         yield ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
