@@ -1,7 +1,7 @@
 """Amounts: what quota is counted in. Signed 64-bit integers that saturate, the highest of which means *unlimited*.
 
-`cpu` counts in thousandths of a core, every other resource in whole units; a fraction rounds away from zero, so that
-whoever asks for a little gets accounted for a little. A *request* is clamped to the range. A *quota* that reaches the
+`cpu` counts in thousandths of a core, every other resource in whole units; a fraction rounds away from zero, so that a
+small request is never counted as nothing. A *request* is clamped to the range. A *quota* that reaches the
 top of the range has no limit. Both ends meet in one number: a request so large that it was clamped exceeds every finite
 quota and fits exactly an unlimited one.
 
@@ -21,7 +21,7 @@ Resource: TypeAlias = str
 
 UNLIMITED: Final[Amount] = 2**63 - 1
 NOTHING_LEFT: Final[Amount] = -(2**63)
-"""What remains of something finite once something unlimited is taken from it."""
+"""A finite amount less an unlimited one."""
 
 CPU: Final[Resource] = "cpu"
 PODS: Final[Resource] = "pods"
@@ -70,7 +70,7 @@ def subtract(a: Amount, b: Amount) -> Amount:
 
 
 def multiply(amount: Amount, count: int) -> Amount:
-    """What `count` of them come to."""
+    """`count` times the amount, clamped to the range."""
     return clamp(amount * count)
 
 
@@ -85,5 +85,5 @@ def as_quantity(resource: Resource, amount: Amount) -> Quantity:
 
 
 def text(resource: Resource, amount: Amount) -> str:
-    """The amount for a sentence."""
+    """The amount as messages show it."""
     return "<unlimited>" if amount == UNLIMITED else as_quantity(resource, amount).canonical

@@ -1,4 +1,4 @@
-"""What a Workload would get: flavors, counts and places, how good that is, and what was in the way."""
+"""Assignments: the flavors, counts and placements that a Workload would get, their mode, and what kept others out."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import TypeAlias
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import ordering, topology
+from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PodSetExplanation, PreemptionMode
 from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.queue import FlavorResourceNumber
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods, TopologyPlacement
 from pykueue.core.workload import AssignedPodSet, PodSetResources, Requests, Reservation, ScanPosition, WorkloadInfo
 
 
 class FlavorAssignmentMode(IntEnum):
-    """How an assignment could come true, worst to best (§4)."""
+    """What it takes to admit an assignment, worst to best ([FL30])."""
 
     NO_FIT = 0
     PREEMPT = 1
-    DEFERRED_FIT = 2  # fits once the victims of others are gone
+    DEFERRED_FIT = 2  # fits once the targets of an earlier entry are evicted
     FIT = 3
 
 
@@ -34,7 +36,7 @@ MODE_OF = {
 }
 
 
-Simulation: TypeAlias = Callable[[int, int], tuple[PreemptionMode, int]]
+Simulation: TypeAlias = Callable[[FlavorResourceNumber, Amount], tuple[PreemptionMode, int]]
 """(number, amount) -> what preemption could do for that flavor-resource, and the level it would then borrow at
 ([FL15])."""
 
@@ -63,19 +65,19 @@ class FlavorAssignment:
     """The flavor chosen for one resource."""
 
     flavor: str
-    number: int
+    number: FlavorResourceNumber
     mode: FlavorAssignmentMode
     level: int = 0
-    stopped_at: int = 0  # [FL20] where the walk over the flavors ended; -1 at the end of the list
+    stopped_at: int = 0  # where the walk over the flavors ended; -1 at the end of the list ([FL20])
 
 
 @dataclass(slots=True)
 class PodSetFlavorAssignment:
-    """What one pod set would get. Without findings and error it fits, whatever it was given."""
+    """What one pod set would get. Without findings and error it fits, even without flavors."""
 
     pod_set: PodSetResources
     count: int
-    requests: Requests  # with `pods`, where the queue covers it
+    requests: Requests  # with `pods`, where the ClusterQueue covers them
     flavors: dict[str, FlavorAssignment] = field(default_factory=dict)
     findings: list[FlavorFinding] = field(default_factory=list)
     error: str = ""
@@ -102,19 +104,20 @@ class PodSetFlavorAssignment:
 
 @dataclass(slots=True)
 class Assignment:
-    """The answer for a whole Workload. `usage` is what it would add to its queue, by number of flavor-resource."""
+    """The assignment of a whole Workload. `usage` is what it would add to its ClusterQueue, by flavor-resource
+    number."""
 
     pod_sets: list[PodSetFlavorAssignment] = field(default_factory=list)
-    usage: dict[int, int] = field(default_factory=dict)
+    usage: dict[FlavorResourceNumber, Amount] = field(default_factory=dict)
     level: int = 0
     scan_position: ScanPosition | None = None
-    replaced: Reservation | None = None  # the elastic slice that the Workload takes over from
+    replaced: Reservation | None = None  # the elastic slice that the Workload replaces
     reason: QuotaReservedReason | None = None  # why it is NoFit
     _mode: FlavorAssignmentMode | None = None
 
     @property
     def mode(self) -> FlavorAssignmentMode:
-        """The worst of its pod sets, unless something decided otherwise since."""
+        """The worst mode of its pod sets, unless `set_mode` or `set_mode_of` replaced it."""
         if not self.pod_sets:
             return FlavorAssignmentMode.NO_FIT
         if self._mode is None:
@@ -131,7 +134,7 @@ class Assignment:
         self._mode = mode
 
     def fail(self, pod_set: str, error: str) -> None:
-        """The pod set cannot be evaluated; its mode, and with it the whole one, is worked out anew."""
+        """Record that the pod set cannot be evaluated; the mode of the assignment is computed again."""
         choice = self.pod_set(pod_set)
         choice.error = error
         choice.findings.append(FlavorFinding(Cause.BROKEN, detail=error))
@@ -141,8 +144,8 @@ class Assignment:
         return next(choice for choice in self.pod_sets if choice.name == pod_set)
 
     @property
-    def contested(self) -> frozenset[int]:
-        """The flavor-resources that need somebody to make room."""
+    def contested(self) -> frozenset[FlavorResourceNumber]:
+        """The flavor-resources that need preemption."""
         return frozenset(
             choice.number
             for pod_set in self.pod_sets
@@ -151,7 +154,8 @@ class Assignment:
         )
 
     def placed(self, queue: Queue, held: Reservation | None, fleet: topology.Fleet) -> tuple[PlacedPods, ...]:
-        """[CY2] The room its placements take on the nodes, beyond what the reservation it holds already takes there."""
+        """The pods that its placements add to the nodes, beyond those that the reservation it holds already places
+        there ([CY2])."""
         taken = {assigned.name: assigned.placement for assigned in held.pod_sets} if held else {}
         net = []
         for choice in self.pod_sets:
@@ -166,7 +170,7 @@ class Assignment:
         return tuple(net)
 
     def recorded(self) -> tuple[AssignedPodSet, ...]:
-        """What `status.admission` will say; only resources that got a flavor use quota."""
+        """The content of `status.admission`; only resources that got a flavor use quota."""
         return tuple(
             AssignedPodSet(
                 name=choice.name,
@@ -180,7 +184,8 @@ class Assignment:
         )
 
     def pinned(self) -> Mapping[str, Mapping[str, str]]:
-        """[CY6] pod set -> resource -> flavor: what a recomputation in the same cycle has to keep to."""
+        """pod set -> resource -> flavor: the flavors that a recomputation in the same cycle is restricted to
+        ([CY6])."""
         return {
             choice.name: {resource: chosen.flavor for resource, chosen in choice.flavors.items()}
             for choice in self.pod_sets
@@ -215,7 +220,7 @@ def _with_flavor(choice: PodSetFlavorAssignment) -> Requests:
 
 
 def assigned_of(workload: WorkloadInfo, pod_set: PodSetResources) -> AssignedPodSet | None:
-    """What the Workload's reservation, if it has one, records of the pod set."""
+    """What the Workload's reservation, if it has one, records for the pod set."""
     if workload.reservation is None:
         return None
     return workload.reservation.pod_set(pod_set.name)

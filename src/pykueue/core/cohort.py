@@ -1,10 +1,10 @@
-"""The tree of cohorts and queues: its shape, and where in it numbers are kept.
+"""The tree of cohorts and ClusterQueues: its shape, its quota and its usage.
 
-A `Tree` is everything under one root cohort (or one ClusterQueue without cohort), so nothing outside it can change what
-fits inside. Pairs of flavor and resource are numbered per tree, and every node keeps its quota and usage in plain lists
-by that number: a lookup is an index, and what one queue does costs nothing in trees that have nothing to do with it.
+A `CohortTree` is everything under one root cohort (or one ClusterQueue without cohort), so nothing outside it can
+change what fits inside. Pairs of flavor and resource are numbered per tree, and every node keeps its quota and usage in
+plain lists by that number: a lookup is an index, and a change in one tree costs nothing in the others.
 
-A tree is built whole from the specs (`Tree.grow`) and never reshaped: quotas and parents change rarely, usage
+A tree is built whole from the specs (`CohortTree.build`) and never reshaped: quotas and parents change rarely, usage
 changes all the time. Usage is written only through `core.quota`.
 """
 
@@ -19,10 +19,10 @@ from pykueue.core.queue import CohortInfo, FlavorResource, QueueSpec, Quota
 
 
 class QuotaNode:
-    """A cohort or a queue, with its figures by number of flavor-resource.
+    """A cohort or a ClusterQueue, with its figures by flavor-resource number.
 
-    `subtree` is what its children offer it plus its own nominal quota (for a queue: the nominal quota), `guaranteed`
-    the part it does not lend to its parent, `potential` what it could use were everything idle.
+    `subtree` is what its children lend it plus its own nominal quota (for a ClusterQueue: the nominal quota),
+    `guaranteed` the part it does not lend to its parent, `potential` what it could use if nothing else were in use.
     """
 
     __slots__ = (
@@ -53,12 +53,12 @@ class QuotaNode:
         self.ancestors: tuple[QuotaNode, ...] = () if parent is None else (parent, *parent.ancestors)
         self.descent: tuple[QuotaNode, ...] = (
             () if parent is None else (*parent.descent, self)
-        )  # from below the root to it
+        )  # from the child of the root to this node
         self.root: QuotaNode = self if parent is None else parent.root
         self.weight = weight
         self.is_queue = is_queue
         self.cohorts: list[QuotaNode] = []  # child cohorts by name
-        self.queues: list[QuotaNode] = []  # child queues by name, those that are inactive left out
+        self.queues: list[QuotaNode] = []  # child ClusterQueues by name, without inactive ones
         self.height = 0
         self.subtree: list[int] = []
         self.guaranteed: list[int] = []
@@ -72,7 +72,7 @@ class QuotaNode:
         return f"<{'queue' if self.is_queue else 'cohort'} {self.name}>"
 
     def subtree_queues(self) -> Iterator[QuotaNode]:
-        """Every active queue below: those of this cohort first, then cohort by cohort."""
+        """Every active ClusterQueue below: those of this cohort first, then cohort by cohort."""
         yield from self.queues
         for cohort in self.cohorts:
             yield from cohort.subtree_queues()
@@ -86,7 +86,7 @@ class QuotaNode:
 
 
 class CohortTree:
-    """All nodes under one root, and the numbering of flavor-resources that their figures share."""
+    """All nodes under one root, and the numbers of flavor-resources that their figures share."""
 
     __slots__ = ("nodes", "numbers", "pairs", "queues", "root")
 
@@ -98,8 +98,8 @@ class CohortTree:
         self.root: QuotaNode
 
     def number(self, flavor: str, resource: str) -> int:
-        """The number of a pair. One that no quota mentions (a flavor that was taken away from running work) gets a
-        number too: its usage still climbs the tree, and somebody above may have quota for it."""
+        """The number of a pair. A pair without quota (a flavor that was removed while Workloads use it) gets a number,
+        too: its usage still counts in the tree, and a cohort above may have quota for it."""
         pair = FlavorResource(flavor, resource)
         known = self.numbers.get(pair)
         if known is not None:
@@ -116,7 +116,7 @@ class CohortTree:
         tree = CohortTree()
         quotas: list[tuple[QuotaNode, Mapping[FlavorResource, Quota]]] = []
 
-        def plant(name: str, parent: QuotaNode | None) -> None:
+        def add_cohort(name: str, parent: QuotaNode | None) -> None:
             spec = plan.cohorts.get(name)
             node = QuotaNode(tree, name, parent, spec.weight if spec else 1.0, is_queue=False)
             tree.nodes.append(node)
@@ -126,14 +126,14 @@ class CohortTree:
             else:
                 parent.cohorts.append(node)
             for child in plan.children.get(name, ()):
-                plant(child, node)
+                add_cohort(child, node)
             for queue in plan.queues.get(name, ()):
                 quotas.append((tree._add_queue(queue, node), queue.quotas))
 
         if plan.single is not None:
             quotas.append((tree._add_queue(plan.single, None), plan.single.quotas))
         else:
-            plant(plan.root, None)
+            add_cohort(plan.root, None)
         for _, of_node in quotas:
             for pair in of_node:
                 tree.number(pair.flavor, pair.resource)
@@ -152,7 +152,7 @@ class CohortTree:
 
 
 def _fill(tree: CohortTree, quotas: list[tuple[QuotaNode, Mapping[FlavorResource, Quota]]]) -> None:
-    """Quotas bottom-up (what each node offers its parent), then potential and lendable top-down."""
+    """Fill in quotas bottom-up (what each node lends its parent), then potential and lendable top-down."""
     offered: dict[QuotaNode, dict[int, int]] = {}
     for node, own in reversed(quotas):
         known = {tree.numbers[pair] for pair in own} | offered.get(node, {}).keys()
@@ -188,10 +188,10 @@ def _fill(tree: CohortTree, quotas: list[tuple[QuotaNode, Mapping[FlavorResource
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """The specs of one tree. Two plans of the very same specs grow the same tree."""
+    """The specs of one tree. Two plans of the very same specs build the same tree."""
 
     root: str
-    single: QueueSpec | None = None  # a queue that is its own tree
+    single: QueueSpec | None = None  # a ClusterQueue without cohort: a tree of its own
     cohorts: Mapping[str, CohortInfo] = field(default_factory=dict)  # implicit cohorts are not in here
     children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     queues: Mapping[str, tuple[QueueSpec, ...]] = field(default_factory=dict)
@@ -209,14 +209,16 @@ class TreePlan:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """How all queues and cohorts fall into trees, and who is left out because parents run in a circle ([TR2])."""
+    """All ClusterQueues and Cohorts grouped into trees, and the ClusterQueues left out because of a cohort cycle
+    ([TR2])."""
 
     trees: tuple[TreePlan, ...]
-    in_cohort_cycle: frozenset[str]  # the names of queues
+    in_cohort_cycle: frozenset[str]  # the names of ClusterQueues
 
 
 def plan_trees(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortInfo]) -> Forest:
-    """Sort queues and cohorts into trees. A cohort that is only referred to exists, without quota or parent ([TR1])."""
+    """Group ClusterQueues and Cohorts into trees. A cohort that is only referred to exists, without quota or parent
+    ([TR1])."""
     queues_of: dict[str, list[QueueSpec]] = {}
     singles: list[QueueSpec] = []
     for queue in sorted(queues, key=lambda spec: spec.name):
@@ -257,7 +259,7 @@ def plan_trees(queues: Iterable[QueueSpec], cohorts: Mapping[str, CohortInfo]) -
 
 
 def _root(name: str, parents: Mapping[str, str]) -> str | None:
-    """The cohort where following parents ends; None where it never ends."""
+    """The root above a cohort; None where the parents form a cycle."""
     visited = {name}
     while parent := parents.get(name, ""):
         if parent in visited:

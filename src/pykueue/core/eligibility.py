@@ -1,4 +1,4 @@
-"""Whether a flavor suits a pod, before any quota is looked at (§4.2 and §4.3)."""
+"""Whether a pod set is eligible for a flavor, before any quota is considered ([FL32], [FL33])."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import NodeTerms
 from pykueue.core.workload import PodSetResources
 
-_REMEMBERED = 65_536
+_CACHE_MAX = 65_536
 
 
 def obstacle(
@@ -23,20 +23,20 @@ def obstacle(
     group: ResourceGroupInfo,
     pod_sets: Sequence[PodSetResources],
 ) -> FlavorFinding | None:
-    """The first thing that keeps any of the pod sets off the flavor.
+    """The first cause that makes any of the pod sets ineligible for the flavor; None: all are eligible.
 
-    It depends on nothing that a cycle changes, so it is found once; whoever changes flavors, topologies or queues wipes
-    `snapshot.verdicts`.
+    It depends on nothing that a cycle changes, so it is computed once and kept in `snapshot.eligibility_cache`, which
+    `state` clears when flavors, topologies or ClusterQueues change.
     """
-    verdicts = snapshot.eligibility_cache
+    cache = snapshot.eligibility_cache
     for pod_set in pod_sets:
         asked = (queue.name, flavor, pod_set)
-        if asked in verdicts:
-            found = verdicts[asked]
+        if asked in cache:
+            found = cache[asked]
         else:
-            if len(verdicts) >= _REMEMBERED:
-                verdicts.clear()
-            found = verdicts[asked] = _obstacle(snapshot, policy, queue, flavor, group, pod_set)
+            if len(cache) >= _CACHE_MAX:
+                cache.clear()
+            found = cache[asked] = _obstacle(snapshot, policy, queue, flavor, group, pod_set)
         if found is not None:
             return found
     return None
@@ -60,8 +60,8 @@ def _obstacle(
     taint = nodes.untolerated(spec.taints, (*pod_set.terms.tolerations, *spec.tolerations))
     if taint is not None:
         # The form in which Kueue writes a taint.
-        told = f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
-        return FlavorFinding(Cause.NOT_ELIGIBLE, flavor, detail=told)
+        untolerated = f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {flavor}"
+        return FlavorFinding(Cause.NOT_ELIGIBLE, flavor, detail=untolerated)
     if any(spec.node_labels[key] != value for key, value in pod_set.terms.node_selector if key in spec.node_labels):
         return FlavorFinding(Cause.NOT_ELIGIBLE, flavor, detail=f"flavor {flavor} doesn't match node affinity")
     return _affinity_obstacle(pod_set.terms, spec)
@@ -70,7 +70,7 @@ def _obstacle(
 def _topology_mismatch(
     snapshot: Snapshot, queue: Queue, flavor: FlavorSpec, group: ResourceGroupInfo, pod_set: PodSetResources
 ) -> str:
-    """§4.3 Why flavor and pod set do not agree about topology; empty where they do."""
+    """Why the flavor's topology does not suit the pod set; empty where it does ([FL33])."""
     if pod_set.topology_request is None:
         if queue.spec.is_topology_only or flavor.topology is None:
             return ""
@@ -88,7 +88,8 @@ def _topology_mismatch(
 
 
 def _affinity_obstacle(terms: NodeTerms, flavor: FlavorSpec) -> FlavorFinding | None:
-    """[FL11] Against a pretend node that has exactly the flavor's labels, looking only at keys that the flavor has."""
+    """Test the node affinity against a node that has exactly the flavor's labels; only keys that the flavor has are
+    considered ([FL11])."""
     if terms.required_affinity is None:
         return None
     related = nodes.related(terms.required_affinity, flavor.node_labels.keys())

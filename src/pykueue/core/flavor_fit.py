@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy
 from pykueue.core import amounts, eligibility, quota
+from pykueue.core.amounts import Amount
 from pykueue.core.assignment import MODE_OF, AssignmentInputs, FlavorAssignment
 from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PreemptionMode
-from pykueue.core.queue import Fungibility, ResourceGroupInfo
+from pykueue.core.queue import FlavorResourceNumber, Fungibility, ResourceGroupInfo, UsageByNumber
 from pykueue.core.snapshot import GroupFlavor
 from pykueue.core.workload import Requests
 
@@ -56,7 +57,7 @@ class FlavorSearch:
         requests: Requests,
         group: ResourceGroupInfo,
         resource: str,
-        taken: Mapping[int, int],
+        taken: UsageByNumber,
     ) -> None:
         self.inputs = inputs
         self.pod_sets = [inputs.workload.shape.pod_sets[index] for index in indices]
@@ -170,7 +171,7 @@ class FlavorSearch:
         return choices, grade
 
     def _fit(
-        self, flavor: str, resource: str, number: int, requested: int
+        self, flavor: str, resource: str, number: FlavorResourceNumber, requested: Amount
     ) -> tuple[PreemptionMode, int, FlavorFinding | None, QuotaReservedReason | None]:
         """Test one flavor-resource: its kind, the borrowing level, and what was short ([FL12] to [FL15])."""
         queue = self.inputs.queue

@@ -1,5 +1,4 @@
-"""What must hold of any picture of the world. Asked by tests and simulations after every step; each broken promise is a
-sentence."""
+"""Invariants of a snapshot, checked by tests and simulations after every step. Each violation is a sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pykueue.core.snapshot import Queue, Snapshot
 
 
 def broken(snapshot: Snapshot) -> list[str]:
-    """Every promise that the picture breaks; none when all is well."""
+    """Every violation in the snapshot."""
     trees = {id(queue.node.tree): queue.node.tree for queue in snapshot.queues.values()}
     found = [sentence for tree in trees.values() for sentence in usage_adds_up(tree)]
     found += [sentence for queue in snapshot.queues.values() for sentence in usage_is_recorded(queue)]
@@ -20,7 +19,7 @@ def broken(snapshot: Snapshot) -> list[str]:
 
 
 def usage_adds_up(tree: CohortTree) -> Iterator[str]:
-    """§3.2 A cohort uses what its children use beyond what they keep to themselves."""
+    """A cohort uses what its children use beyond their guaranteed quota ([TR14])."""
     children: dict[QuotaNode, list[QuotaNode]] = {}
     for node in tree.nodes:
         if node.parent is not None:
@@ -37,7 +36,7 @@ def usage_adds_up(tree: CohortTree) -> Iterator[str]:
 
 
 def usage_is_recorded(queue: Queue) -> Iterator[str]:
-    """A queue uses what its reservations say, no more and no less."""
+    """A ClusterQueue uses exactly what its reservations record."""
     recorded: dict[int, int] = {}
     for reservation in queue.reservations.values():
         for number, amount in reservation.usage_by_number:
@@ -48,8 +47,8 @@ def usage_is_recorded(queue: Queue) -> Iterator[str]:
 
 
 def over_quota(snapshot: Snapshot) -> set[tuple[str, str]]:
-    """(node, flavor/resource) wherever more is used than the tree allows: at a root more than there is, below it more
-    than nominal quota and borrowing limit. Right only where quota was lowered under running work."""
+    """(node, flavor/resource) wherever more is used than the tree allows: at a root more than its quota, below it more
+    than nominal quota and borrowing limit. Legal only where quota was lowered while Workloads used it."""
     found = set()
     for node in _nodes(snapshot.queues.values()):
         for number, pair in enumerate(node.tree.pairs):

@@ -1,9 +1,9 @@
-"""Why, in words: a decision as the message that Kueue writes, what is known beyond it, and which Workloads hold the
-quota that is short.
+"""Messages: a decision as the message that Kueue writes, the details beyond it, and which Workloads hold the quota that
+is short.
 
-Decisions carry facts; this turns them into text. Conditions and Events have the `message`, which tools parse; plans,
-`explain` and the dashboard show the `details` after it. Which Workloads hold the quota is computed on demand: it needs
-the whole tree.
+Decisions carry facts; this module turns them into text. Conditions and Events have the `message`, which tools parse;
+plans, `explain` and the dashboard show the `details` after it. Which Workloads hold the quota is computed on demand: it
+needs the whole tree.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from pykueue.core.workload import Reservation, WorkloadInfo
 
 
 def of_finding(finding: FlavorFinding) -> str:
-    """What was in the way of a pod set, in the words of Kueue."""
+    """A finding as Kueue writes it."""
     flavor, resource = finding.flavor, finding.resource
     match finding.cause:
         case Cause.SHORT:
-            # Kueue reckons from what is free, which is never below zero.
+            # Kueue subtracts what is available, which is never below zero.
             more = _amount(finding, finding.requested - max(0, finding.available))
             return f"insufficient unused quota for {resource} in flavor {flavor}, {more} more needed"
         case Cause.BEYOND_CAPACITY:
@@ -62,7 +62,7 @@ def _amount(finding: FlavorFinding, amount: int) -> str:
 
 
 def message(decision: Decision) -> str:
-    """What a condition or an Event states about the decision: the message that Kueue writes. Empty for an Admit."""
+    """The message of the condition or Event about the decision, as Kueue writes it. Empty for an Admit."""
     match decision:
         case Preempt():
             return ". ".join(filter(None, (_unassigned(decision), _pending(decision))))
@@ -84,7 +84,7 @@ def _pending(decision: Preempt | SecondPassFailed) -> str:
 
 def _unassigned(decision: Decision) -> str:
     """Why the pod sets have no flavors: each with its reasons in alphabetical order. A pod set that cannot be evaluated
-    is stated alone."""
+    is reported alone."""
     found = []
     for explained in decision.explanation:
         broken = next((finding for finding in explained.findings if finding.cause is Cause.BROKEN), None)
@@ -97,7 +97,7 @@ def _unassigned(decision: Decision) -> str:
 
 
 def details(decision: Decision) -> Iterator[str]:
-    """What is known beyond the message, a sentence each: the figures, the preemption targets, flavors without any."""
+    """The details beyond the message, a sentence each: figures, preemption targets, flavors without candidates."""
     match decision:
         case Admit():
             for pod_set in decision.pod_sets:
@@ -107,8 +107,8 @@ def details(decision: Decision) -> Iterator[str]:
                 yield "borrows from its cohort"
             return
         case Preempt() | SecondPassFailed():
-            for victim in decision.targets:
-                yield f"preempts {victim.key} of ClusterQueue {victim.cluster_queue} ({victim.reason.value})"
+            for target in decision.targets:
+                yield f"preempts {target.key} of ClusterQueue {target.cluster_queue} ({target.reason.value})"
             if isinstance(decision, Preempt) and decision.migrates:
                 yield f"replaces its less favorable variant {decision.migrates}"
     yield from dict.fromkeys(_figures(decision))
@@ -127,7 +127,7 @@ def _figures(decision: Decision) -> Iterator[str]:
 
 
 def of_decision(decision: Decision) -> Iterator[str]:
-    """The message of the decision, then what is known beyond it: what a plan and `explain` show."""
+    """The message of the decision, then the details: what a plan and `explain` show."""
     if stated := message(decision):
         yield stated
     yield from details(decision)
@@ -170,7 +170,8 @@ def _attempt(attempt: FlavorAttempt) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A Workload that uses what somebody else is short of, and what keeps it from being preempted (empty: nothing)."""
+    """A Workload that uses quota which another one is short of, and what protects it from preemption (empty:
+    nothing)."""
 
     workload: str
     cluster_queue: str
@@ -179,7 +180,8 @@ class Holder:
 
 
 def holders(snapshot: Snapshot, workload: WorkloadInfo, flavor: str, resource: str) -> list[Holder]:
-    """Who holds a flavor's resource in the Workload's tree: most first, and the rule that protects each."""
+    """The Workloads that use a flavor-resource in the Workload's tree, most first, each with the rule that protects
+    it."""
     queue = snapshot.queues.get(workload.cluster_queue)
     if queue is None:
         return []
@@ -198,7 +200,7 @@ def holders(snapshot: Snapshot, workload: WorkloadInfo, flavor: str, resource: s
 
 
 def _protection(snapshot: Snapshot, workload: WorkloadInfo, held: Reservation, node: QuotaNode, number: int) -> str:
-    """[PR2], [PR3] The first rule that forbids taking the reservation's place."""
+    """The first rule that forbids to preempt the reservation ([PR2], [PR3])."""
     preemption = snapshot.queues[workload.cluster_queue].spec.preemption
     is_own = held.cluster_queue == workload.cluster_queue
     policy = preemption.within_cluster_queue if is_own else preemption.reclaim_within_cohort

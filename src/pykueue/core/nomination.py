@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.core import amounts, flavor_assigner, preemption, quota, topology, topology_request
+from pykueue.core.amounts import Amount
 from pykueue.core.assignment import Assignment, AssignmentInputs, FlavorAssignmentMode, assigned_of
 from pykueue.core.decision import PreemptionMode
 from pykueue.core.flavor_assigner import scaled
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget, TargetSearch
+from pykueue.core.queue import FlavorResourceNumber, UsageByNumber
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacementRequest
 from pykueue.core.workload import Reservation, ScanPosition, WorkloadInfo
@@ -136,6 +139,10 @@ class Nominator:
         topology_request.record_placements(assignment, outcome)
 
 
+_Question: TypeAlias = tuple[frozenset[FlavorResourceNumber], frozenset[tuple[FlavorResourceNumber, Amount]]]
+"""Contested flavor-resources, and the requests: two equal ones have the same targets within one nomination."""
+
+
 class _Targets:
     """The preemption targets for one head, with the results of earlier searches. Most Workloads request one resource,
     so that the search for the whole Workload is the one that already graded its flavor."""
@@ -144,7 +151,7 @@ class _Targets:
         self._nominator = nominator
         self._workload = workload
         self._queue = queue
-        self._found: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], list[PreemptionTarget]] = {}
+        self._found: dict[_Question, list[PreemptionTarget]] = {}
 
     def of(self, inputs: AssignmentInputs, assignment: Assignment) -> list[PreemptionTarget]:
         policy = self._nominator.policy
@@ -156,7 +163,7 @@ class _Targets:
             return preemption.find(self._search(assignment.contested, requests, placements))
         return self._find(assignment.contested, requests)
 
-    def simulate(self, number: int, amount: int) -> tuple[PreemptionMode, int]:
+    def simulate(self, number: FlavorResourceNumber, amount: Amount) -> tuple[PreemptionMode, int]:
         """What preemption could do for one flavor-resource alone, without topology: the mode, and the borrowing level
         once the targets are removed ([FL15])."""
         snapshot, queue = self._nominator.snapshot, self._queue
@@ -171,14 +178,17 @@ class _Targets:
         is_own = any(target.reservation.cluster_queue == queue.name for target in targets)
         return (PreemptionMode.PREEMPT if is_own else PreemptionMode.RECLAIM), level
 
-    def _find(self, contested: frozenset[int], requests: Mapping[int, int]) -> list[PreemptionTarget]:
+    def _find(self, contested: frozenset[FlavorResourceNumber], requests: UsageByNumber) -> list[PreemptionTarget]:
         question = contested, frozenset(requests.items())
         if question not in self._found:
             self._found[question] = preemption.find(self._search(contested, requests))
         return self._found[question]
 
     def _search(
-        self, contested: frozenset[int], requests: Mapping[int, int], placements: Sequence[PlacementRequest] = ()
+        self,
+        contested: frozenset[FlavorResourceNumber],
+        requests: UsageByNumber,
+        placements: Sequence[PlacementRequest] = (),
     ) -> TargetSearch:
         nominator = self._nominator
         return TargetSearch(
@@ -193,10 +203,10 @@ class _Targets:
         )
 
 
-def requested(workload: WorkloadInfo, assignment: Assignment, *, with_pods: bool) -> dict[int, int]:
+def requested(workload: WorkloadInfo, assignment: Assignment, *, with_pods: bool) -> dict[FlavorResourceNumber, Amount]:
     """The amounts that targets have to release: the Workload's totals at the counts assigned, and its pods where the
     ClusterQueue counts pods (W1). For an elastic slice only what it has more than the one it replaces."""
-    total: dict[int, int] = {}
+    total: dict[FlavorResourceNumber, Amount] = {}
     for choice in assignment.pod_sets:
         assigned = assigned_of(workload, choice.pod_set)
         requests, count = (

@@ -1,12 +1,12 @@
-"""Whether a reservation still holds: asked when its last admission check turns Ready, and when preemptions that were
-deferred are due (KEP-993).
+"""Whether a reservation is still valid: checked when its last admission check turns Ready, and when deferred
+preemptions are due (KEP-993).
 
 Time has passed since quota was reserved. Quota may have been lowered, a flavor changed or removed, priorities,
 preemption policies and cohorts changed. So everything is computed from the facts of this moment: the flavors that were
-assigned, the quota they need, the place on the nodes, and the preemption targets. Targets that were assumed at the time
-of the reservation have no privilege: they are evicted only if the search for targets names them again.
+assigned, the quota they need, the placement on the nodes, and the preemption targets. Targets that were assumed at the
+time of the reservation have no privilege: they are evicted only if the search for targets finds them again.
 
-The answer is one of three: it holds, it holds once these targets are gone, or it is lost.
+The result is one of three: it holds, it holds once these targets have ended, or it is lost.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from pykueue.core.workload import Reservation, WorkloadInfo, WorkloadShape
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """There is room for it as things are."""
+    """The reservation fits as things are."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldsAfter:
-    """There is room for it once these are gone. Those that are being evicted already need no second eviction."""
+    """The reservation fits once these targets have ended. Those that are being evicted already are not evicted
+    again."""
 
     targets: tuple[TargetWorkload, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """It does not hold: the Workload goes back to its queue."""
+    """The reservation does not fit: the Workload is requeued."""
 
     why: str
 
@@ -50,14 +51,14 @@ def recheck(
     now: Nanoseconds,
     leaving: Iterable[PreemptionTarget] = (),
 ) -> Holds | HoldsAfter | Lost:
-    """Evaluate the reservation as if its Workload asked its queue for the same flavors and amounts now.
+    """Evaluate the reservation as if its Workload requested the same flavors and amounts now.
 
-    `leaving` are targets of earlier answers whose eviction is under way. It can no longer be undone, so their room
-    counts as free, whether or not they would be legal targets now. What an inactive queue has given holds while there
-    is room for it; nothing is preempted for it.
+    `leaving` are targets of earlier checks whose eviction is under way. It can no longer be undone, so their usage
+    counts as free, whether or not they would be legal targets now. A reservation in an inactive ClusterQueue holds as
+    long as it fits; nothing is preempted for it.
     """
     if queue is None:
-        return Lost(f"ClusterQueue {reservation.cluster_queue} does not exist any more")
+        return Lost(f"ClusterQueue {reservation.cluster_queue} no longer exists")
     missing = _unusable_flavor(snapshot, queue, reservation, policy)
     if missing:
         return Lost(missing)
@@ -65,19 +66,19 @@ def recheck(
     mark = snapshot.mark()
     snapshot.withdraw(queue, reservation.usage_by_number, reservation.placed)
     try:
-        if _has_room(snapshot, queue, reservation):
+        if _fits(snapshot, queue, reservation):
             return Holds()
         for target in leaving:
             snapshot.remove(target.reservation)
-        if _has_room(snapshot, queue, reservation):
-            return HoldsAfter(_victims(leaving))
+        if _fits(snapshot, queue, reservation):
+            return HoldsAfter(_target_workloads(leaving))
         targets: list[PreemptionTarget] = []
         if queue.name in snapshot.queues:
             # Neither the reservation itself nor a Workload that is being evicted already can be a new target.
             with snapshot.treating_as_ended((reservation.key, *(target.reservation.key for target in leaving))):
                 targets = preemption.find(_search(snapshot, queue, reservation, policy, now))
         if targets:
-            return HoldsAfter(_victims((*leaving, *targets)))
+            return HoldsAfter(_target_workloads((*leaving, *targets)))
         return Lost(_shortage(snapshot, queue, reservation))
     finally:
         snapshot.undo(mark)
@@ -90,18 +91,18 @@ def _unusable_flavor(snapshot: Snapshot, queue: Queue, reservation: Reservation,
         for resource, flavor in sorted(assigned.flavors.items()):
             group = queue.group_of.get(resource)
             if flavor not in snapshot.flavors:
-                return f"ResourceFlavor {flavor} does not exist any more"
+                return f"ResourceFlavor {flavor} no longer exists"
             if group is None or flavor not in group.flavors:
-                return f"ClusterQueue {queue.name} has no {resource} of flavor {flavor} any more"
+                return f"ClusterQueue {queue.name} no longer has quota for {resource} in flavor {flavor}"
             pod_set = shape.get(assigned.name)
             if pod_set is not None:
                 obstacle = eligibility.obstacle(snapshot, policy, queue, flavor, group, (pod_set,))
                 if obstacle is not None:
-                    return f"flavor {flavor} does not suit pod set {assigned.name} any more: {obstacle.detail}"
+                    return f"flavor {flavor} is no longer eligible for pod set {assigned.name}: {obstacle.detail}"
     return ""
 
 
-def _has_room(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> bool:
+def _fits(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> bool:
     return not _short(queue, reservation) and (not reservation.placed or snapshot.fleet.fits(reservation.placed))
 
 
@@ -112,8 +113,8 @@ def _short(queue: Queue, reservation: Reservation) -> frozenset[int]:
 def _search(
     snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: SchedulingPolicy, now: Nanoseconds
 ) -> TargetSearch:
-    """The search of a cycle for the same amounts, and the same places on the nodes."""
-    asking = WorkloadInfo(
+    """The search for targets that a cycle would run for the same amounts and the same placement."""
+    preemptor = WorkloadInfo(
         reservation.key,
         reservation.uid,
         WorkloadShape(()),
@@ -121,13 +122,13 @@ def _search(
         priority=reservation.priority,
         queue_time=reservation.queue_time,
     )
-    # Where only the nodes are full, whatever the Workload uses is contested.
+    # Where only the nodes are full, everything that the Workload uses is contested.
     contested = _short(queue, reservation) or reservation.used_numbers
     return TargetSearch(
         snapshot,
         policy,
         now,
-        asking,
+        preemptor,
         queue,
         contested=contested,
         requests=dict(reservation.usage_by_number),
@@ -135,7 +136,7 @@ def _search(
     )
 
 
-def _victims(targets: Iterable[PreemptionTarget]) -> tuple[TargetWorkload, ...]:
+def _target_workloads(targets: Iterable[PreemptionTarget]) -> tuple[TargetWorkload, ...]:
     return tuple(
         TargetWorkload(
             target.reservation.key, target.reservation.cluster_queue, target.reason, target.reservation.evicted
@@ -148,6 +149,8 @@ def _victims(targets: Iterable[PreemptionTarget]) -> tuple[TargetWorkload, ...]:
 def _shortage(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> str:
     short = _short(queue, reservation)
     if not short:
-        return "its place on the nodes is taken"
-    pairs = ", ".join(f"{pair.resource} of {pair.flavor}" for pair in (queue.node.tree.pairs[n] for n in sorted(short)))
-    return f"the quota for {pairs} is gone"
+        return "the capacity of its placement is in use"
+    pairs = ", ".join(
+        f"{pair.resource} in flavor {pair.flavor}" for pair in (queue.node.tree.pairs[n] for n in sorted(short))
+    )
+    return f"insufficient unused quota for {pairs}"

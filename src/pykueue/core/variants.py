@@ -7,7 +7,7 @@ from pykueue.core.workload import Reservation, WorkloadInfo
 
 
 def is_unmarked_parent(workload: WorkloadInfo, queue: Queue) -> bool:
-    """Whether a Workload that waits is to be tried by variants, and is none itself."""
+    """Whether a pending Workload is to be tried by variants and is not a variant itself."""
     return queue.spec.has_variants and not workload.details.parent_uid and workload.reservation is None
 
 
@@ -22,7 +22,7 @@ def worse_sibling(workload: WorkloadInfo, queue: Queue) -> Reservation | None:
 
 
 def may_migrate(workload: WorkloadInfo, queue: Queue) -> bool:
-    """Whether its flavor is not behind the last one that is worth moving to."""
+    """Whether its flavor is not listed behind the ClusterQueue's last acceptable flavor."""
     last = queue.spec.last_acceptable_flavor
     return last is None or _place(workload, queue) <= queue.spec.groups[0].flavors.index(last)
 

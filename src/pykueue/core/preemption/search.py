@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import quota, topology
 from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.queue import FlavorResourceNumber, UsageByNumber
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import PlacedPods, PlacementRequest
 from pykueue.core.workload import Reservation, WorkloadInfo
@@ -34,8 +35,8 @@ class TargetSearch:
     now: Nanoseconds
     workload: WorkloadInfo
     queue: Queue
-    contested: frozenset[int]
-    requests: Mapping[int, int]
+    contested: frozenset[FlavorResourceNumber]
+    requests: UsageByNumber
     placements: Sequence[PlacementRequest] = ()
     placed: tuple[PlacedPods, ...] = ()  # placements that are given already, and have to be free
 
