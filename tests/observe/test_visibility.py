@@ -92,11 +92,11 @@ class TestOrder:
     def test_one_who_rests_is_counted_again_once_something_about_him_changes(self) -> None:
         queue = queue_of(waiting("n/a"))
         queue.put(waiting("n/b", until=1000), 0)
-        assert queue.pending == 1
+        assert queue.pending_count == 1
         queue.put(waiting("n/b", priority=7, until=1000), 0)
-        assert queue.pending == 1  # read again, for whatever reason
+        assert queue.pending_count == 1  # read again, for whatever reason
         queue.count("n/b")
-        assert queue.pending == 2
+        assert queue.pending_count == 2
         assert names(visibility.in_cluster_queue(queue)) == ["b", "a"]
         assert list(queue.active()) == [queue.get("n/a")]
 
@@ -110,7 +110,7 @@ class TestOrder:
 
     def test_where_usage_counts_it_counts_first(self) -> None:
         queue = queue_of(waiting("n/a", priority=9, queue="greedy"), waiting("n/b", queue="modest"))
-        queue.local_usage = {"n/greedy": 5.0, "n/modest": 0.5}.__getitem__
+        queue.configure({"n/greedy": 5.0, "n/modest": 0.5}.__getitem__, queue.strategy)
         assert names(visibility.in_cluster_queue(queue)) == ["b", "a"]
 
     def test_places_count_over_the_whole_queue_and_over_each_local_queue(self) -> None:

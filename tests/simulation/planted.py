@@ -37,7 +37,7 @@ from pykueue.core.workload import WorkloadInfo
 from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, workload_matching, workloads
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.lifecycle.rules import END
-from pykueue.state import intake, pending_queue
+from pykueue.state import equivalence_buckets, intake
 from pykueue.state.assumed import AssumedReservations, ReadOutcome, WriteStage
 from pykueue.state.reservations import Reservations
 from pykueue.state.structure import Structure
@@ -329,11 +329,11 @@ def _serves_the_newest_first(patch: pytest.MonkeyPatch) -> None:
     def rank(workload: WorkloadInfo) -> tuple[int, int, str, str]:
         return -workload.priority, -workload.queue_time, workload.uid, workload.key
 
-    def first(self: pending_queue.Bucket) -> Any:
+    def first(self: equivalence_buckets.Bucket) -> Any:
         return min(map(rank, self.members.values()), default=None)
 
     patch.setattr(ordering, "in_queue", rank)
-    patch.setattr(pending_queue.Bucket, "first", first)
+    patch.setattr(equivalence_buckets.Bucket, "first", first)
 
 
 def _takes_its_time_to_begin(patch: pytest.MonkeyPatch) -> None:

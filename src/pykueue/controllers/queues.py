@@ -194,7 +194,7 @@ class QueuesController:
         waiting = self._world.queues.get(name)
         return replace(
             _taken(held, node),
-            pending=waiting.pending if waiting is not None else 0,
+            pending=waiting.pending_count if waiting is not None else 0,
             weighted_share=self._share(node),
         )
 

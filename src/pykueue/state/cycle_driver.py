@@ -136,7 +136,7 @@ class CycleDriver:
         else:
             queue = self._pending.queues[decision.cluster_queue]
             workload = queue.in_flight[decision.workload]
-            if (preemptor := queue.remembered(decision.workload)) is not None:
+            if (preemptor := queue.preemptor_record(decision.workload)) is not None:
                 self._parts.assumed_preemptors[decision.workload] = preemptor
             self._charge(workload, decision, now)
             self._pending.forget(decision.workload)
@@ -170,7 +170,7 @@ class CycleDriver:
             return
         queue = self._pending.queues.get(held.cluster_queue)
         if preemptor is not None and queue is not None:
-            queue.remember(key, preemptor)
+            queue.restore_preemptor(key, preemptor)
         if self._consumed is not None:
             self._consumed.forgive(f"{held.namespace}/{held.local_queue}", key)
         self._parts.end_reservation(key)

@@ -17,7 +17,7 @@ from pykueue.state.assumed import AssumedReservations
 from pykueue.state.namespaces import Namespaces
 from pykueue.state.non_tas_usage import NonTASUsage
 from pykueue.state.pending_index import PendingIndex
-from pykueue.state.pending_queue import PreemptorMemory
+from pykueue.state.pending_queue import PreemptorRecord
 from pykueue.state.pod_set_requests import Demands
 from pykueue.state.preemption_loops import LoopDetector
 from pykueue.state.reservations import Reservations
@@ -56,7 +56,7 @@ class WorldParts:
         self.outdated: set[str] = set()
         # Preemptors whose reservation is not confirmed. A queue clears its record when the Workload leaves it; a
         # refused reservation restores the record, as in Kueue, which clears it on the confirming read.
-        self.assumed_preemptors: dict[str, PreemptorMemory] = {}
+        self.assumed_preemptors: dict[str, PreemptorRecord] = {}
 
     def target_of(self, workload: kueue.Workload) -> str:
         """Return the ClusterQueue that the Workload's LocalQueue points to; empty if there is none."""
@@ -100,7 +100,7 @@ class WorldParts:
                 continue
             history = self.consumed if read.spec.is_usage_based else None
             usage = history.usage if history is not None else None
-            queue.relist(usage, read.spec.strategy)
+            queue.configure(usage, read.spec.strategy)
             listed = self.snapshot.queues.get(name)
             if listed is not None:
                 listed.local_usage = usage

@@ -142,7 +142,7 @@ def advance(made: Plan, now: Nanoseconds) -> Progress:
 
 
 def _in_line(world: World) -> int:
-    return sum(queue.in_line for queue in world.queues.values())
+    return sum(queue.active_count for queue in world.queues.values())
 
 
 def _record(made: Plan, decisions: Iterable[Decision]) -> None:
