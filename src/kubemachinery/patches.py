@@ -8,7 +8,7 @@ holds them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +24,8 @@ MOST_OPERATIONS: Final = 10_000
 # Copies of copies double a tree with every step, so that their sum is bounded as the size of a request is.
 MOST_COPIED_BYTES: Final = 3 * 2**20
 _DEEPEST_POINTER: Final = 512
+# Request bodies have at most 100 levels; functions that walk a tree by recursion read about 500.
+DEPTH_MAX: Final = 500
 
 
 class Fault(Enum):
@@ -169,13 +171,26 @@ def apply(target: Tree, operations: Sequence[Operation]) -> Tree:
             raise PatchError(refusal.fault, refusal.why, index, place) from None
         except RecursionError:
             raise PatchError(Fault.MALFORMED, "is nested too deeply", index, place) from None
-    if draft.moved:
-        # Moves can hang one deep tree under another, again and again, until nobody could write the result down.
-        try:
-            msgspec.json.encode(draft.root)
-        except RecursionError:
-            raise PatchError(Fault.MALFORMED, "makes a tree that is nested too deeply") from None
+    # Moves can put one deep tree below another again and again, until no program can read or write the result.
+    if draft.moved and _is_deeper(draft.root, DEPTH_MAX):
+        raise PatchError(
+            Fault.MALFORMED, f"makes a tree that is nested too deeply; at most {DEPTH_MAX} levels are allowed"
+        )
     return draft.root
+
+
+def _is_deeper(tree: Tree, levels: int) -> bool:
+    """Whether a tree has more levels than these. Without recursion, the depth of which differs by Python version."""
+    level = [tree]
+    for _ in range(levels):
+        level = [child for each in level if isinstance(each, dict | list) for child in _children(each)]
+        if not level:
+            return False
+    return True
+
+
+def _children(container: Tree) -> Iterable[Tree]:
+    return container.values() if isinstance(container, dict) else container
 
 
 class _Draft:
