@@ -30,13 +30,13 @@ def obstacle(
     """
     cache = snapshot.eligibility_cache
     for pod_set in pod_sets:
-        asked = (queue.name, flavor, pod_set)
-        if asked in cache:
-            found = cache[asked]
+        key = (queue.name, flavor, pod_set)
+        if key in cache:
+            found = cache[key]
         else:
             if len(cache) >= _CACHE_MAX:
                 cache.clear()
-            found = cache[asked] = _obstacle(snapshot, policy, queue, flavor, group, pod_set)
+            found = cache[key] = _obstacle(snapshot, policy, queue, flavor, group, pod_set)
         if found is not None:
             return found
     return None

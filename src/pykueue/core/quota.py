@@ -39,13 +39,13 @@ def add(node: QuotaNode, number: FlavorResourceNumber, amount: Amount, log: Undo
     """Add usage: it fills a node's own guaranteed quota first; only what exceeds it counts at the parent ([TR5])."""
     at: QuotaNode | None = node
     while at is not None:
-        room = headroom(at, number)
+        own = headroom(at, number)
         before = at.usage[number]
         log.append((at.usage, number, before))
         at.usage[number] = amounts.add(before, amount)
-        if amount <= room:
+        if amount <= own:
             return
-        amount = amounts.subtract(amount, room)
+        amount = amounts.subtract(amount, own)
         at = at.parent
 
 

@@ -1,12 +1,11 @@
-"""What a pod asks for, and what its pod set is charged for it (scheduling rules AM4 to AM19, and §1.10).
+"""What a pod requests, and what quota its pod set is charged for it (rules AM4 to AM22).
 
-A pod's spec is read once (`read`) into `PodNeeds`: exact quantities, with the overhead of its RuntimeClass, the
-defaults of the namespace's LimitRanges, and limits standing in for missing requests. Its `figure` is what one pod takes
-on a node. What quota is charged goes through an `Accounting`, compiled once for the configuration and a queue:
-resources are left out by prefix, others are turned into something else, and all of it is counted in amounts, times the
-pods.
+A pod's spec is read once (`read`) into `PodRequirements`: exact quantities, with the overhead of its RuntimeClass, the
+defaults of the namespace's LimitRanges, and limits in place of missing requests. Its `figure` is what one pod uses on a
+node. What quota is charged is computed by an `Accounting`, compiled once for the configuration and a ClusterQueue:
+resources are excluded by prefix, others are transformed, and the result is counted in amounts, times the pods.
 
-Nothing here raises on what an object says. A quantity that is none is a problem of the Workload, told with its field.
+Nothing here raises because of an object's content. A malformed quantity is an error of the Workload, with its field.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _NONE: Final[Quantities] = {}
 
 
 def _add(total: dict[str, Quantity], more: Quantities) -> None:
-    for resource, asked in more.items():
-        total[resource] = total[resource] + asked if resource in total else asked
+    for resource, requested in more.items():
+        total[resource] = total[resource] + requested if resource in total else requested
 
 
 def _raise_to(total: dict[str, Quantity], least: Quantities) -> None:
-    for resource, asked in least.items():
-        if resource not in total or total[resource] < asked:
-            total[resource] = asked
+    for resource, requested in least.items():
+        if resource not in total or total[resource] < requested:
+            total[resource] = requested
 
 
 def _merged(a: Quantities, b: Quantities, choose: Callable[[Quantity, Quantity], Quantity]) -> Quantities:
-    return {**b, **{resource: choose(asked, b.get(resource, asked)) for resource, asked in a.items()}}
+    return {**b, **{resource: choose(requested, b.get(resource, requested)) for resource, requested in a.items()}}
 
 
 # --- LimitRanges ------------------------------------------------------------------------------------------------------
@@ -53,7 +52,7 @@ def _merged(a: Quantities, b: Quantities, choose: Callable[[Quantity, Quantity],
 
 @dataclass(frozen=True, slots=True)
 class LimitRangeBounds:
-    """What all LimitRanges of a namespace together say of one sort of thing."""
+    """The combined limits of all LimitRanges of a namespace for one type: containers or pods."""
 
     max: Quantities = field(default_factory=dict)
     min: Quantities = field(default_factory=dict)
@@ -63,7 +62,7 @@ class LimitRangeBounds:
 
 @dataclass(frozen=True, slots=True)
 class LimitRangeSummary:
-    """What a namespace's LimitRanges say of containers and of pods."""
+    """The combined LimitRanges of a namespace, for containers and for pods."""
 
     container: LimitRangeBounds = LimitRangeBounds()
     pod: LimitRangeBounds = LimitRangeBounds()
@@ -73,9 +72,8 @@ NO_LIMITS: Final = LimitRangeSummary()
 
 
 def merge_limit_ranges(ranges: Iterable[LimitRange]) -> LimitRangeSummary:
-    """[AM8] Of several, the tightest bounds hold, and of several defaults the first by the name of its LimitRange.
-
-    A quantity that is none is passed over: a LimitRange that nobody can read binds nobody.
+    """Combine LimitRanges: the tightest bounds apply, and of several defaults the first by the name of its LimitRange
+    ([AM8]). A malformed quantity is ignored.
     """
     merged = {"Container": LimitRangeBounds(), "Pod": LimitRangeBounds()}
     for item in (i for r in sorted(ranges, key=lambda r: r.metadata.name) for i in r.spec.limits if i.type in merged):
@@ -93,7 +91,7 @@ def _readable(texts: Mapping[str, QuantityText]) -> Quantities:
     return _parsed(texts, "", [])
 
 
-# --- What one pod asks for --------------------------------------------------------------------------------------------
+# --- What one pod requests --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class ContainerRequirements:
 
 @dataclass(frozen=True, slots=True)
 class PodRequirements:
-    """What a pod asks for, with everything filled in that its spec leaves to others."""
+    """What a pod requests, with the values that its spec leaves to the RuntimeClass and the LimitRanges."""
 
     containers: tuple[ContainerRequirements, ...] = ()
     init_containers: tuple[ContainerRequirements, ...] = ()
@@ -118,10 +116,10 @@ class PodRequirements:
 
     @property
     def figure(self) -> Quantities:
-        """[AM4] to [AM6] What one pod takes on a node.
+        """What one pod uses on a node ([AM4] to [AM6]).
 
         Containers and sidecars run side by side, so they add up. Init containers run one after another, each beside
-        the sidecars that started before it, so the neediest moment counts.
+        the sidecars that started before it, so the largest sum at any moment counts.
         """
         total: dict[str, Quantity] = {}
         sidecars: dict[str, Quantity] = {}
@@ -139,20 +137,20 @@ class PodRequirements:
                 _raise_to(peak, moment)
         _raise_to(total, peak)
         if self.pod is not None:
-            total.update((r, asked) for r, asked in self.pod.requests.items() if _is_pod_level(r))
+            total.update((r, requested) for r, requested in self.pod.requests.items() if _is_pod_level(r))
         _add(total, self.overhead)
         return total
 
 
 def _is_pod_level(resource: str) -> bool:
-    """[AM5] The resources for which a pod can speak as a whole."""
+    """Whether the resource can be requested for the pod as a whole ([AM5])."""
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
 def read(
     spec: PodSpec, *, runtime_classes: Mapping[str, RuntimeClass] | None = None, limits: LimitRangeSummary = NO_LIMITS
 ) -> PodRequirements:
-    """[AM7] to [AM9] What a pod with this spec asks for in a namespace with these limits."""
+    """What a pod with this spec requests in a namespace with these LimitRanges ([AM7] to [AM9])."""
     malformed: list[FieldError] = []
     overhead = spec.overhead
     if spec.runtime_class_name is not None and not overhead:
@@ -164,9 +162,9 @@ def read(
     ) -> ContainerRequirements:
         own = _parsed(given.limits, f"{path}.limits", malformed)
         allowed = {**bounds.default_limits, **own}
-        asked = _parsed(given.requests, f"{path}.requests", malformed)
+        requested = _parsed(given.requests, f"{path}.requests", malformed)
         # Limits come last, so that a namespace's default request beats a container's own limit.
-        return ContainerRequirements(path, {**allowed, **bounds.default_requests, **asked}, allowed, is_sidecar)
+        return ContainerRequirements(path, {**allowed, **bounds.default_requests, **requested}, allowed, is_sidecar)
 
     return PodRequirements(
         containers=tuple(
@@ -197,7 +195,8 @@ def _parsed(texts: Mapping[str, QuantityText], path: str, malformed: list[FieldE
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """A resource that is not charged, the prefix that says so, and whether the queue's own list has it."""
+    """A resource that is not charged, the prefix that excludes it, and whether that is the ClusterQueue's own
+    prefix."""
 
     resource: str
     prefix: str
@@ -213,7 +212,7 @@ class _Transformation:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """From what pods ask for to what quota is charged. Made by `accounting`, refined by `for_queue`."""
+    """From what pods request to what quota is charged. Made by `accounting`, refined by `for_queue`."""
 
     prefixes: tuple[str, ...] = ()
     queue_prefixes: tuple[str, ...] = ()
@@ -225,33 +224,33 @@ class Accounting:
         object.__setattr__(self, "excluded", self.prefixes + self.queue_prefixes)
 
     def for_queue(self, prefixes: Iterable[str]) -> Accounting:
-        """The same with the prefixes that one ClusterQueue leaves out besides."""
+        """The same with the prefixes that one ClusterQueue excludes in addition."""
         return replace(self, queue_prefixes=tuple(prefixes))
 
-    def exclusions(self, asked: Iterable[str]) -> tuple[Exclusion, ...]:
-        """Which of these resources are left out and why, for whoever explains it."""
+    def exclusions(self, requested: Iterable[str]) -> tuple[Exclusion, ...]:
+        """Which of these resources are excluded and why, for explanations."""
         prefixes = [(p, False) for p in self.prefixes] + [(p, True) for p in self.queue_prefixes]
         found = (
             next((Exclusion(resource, p, by_queue) for p, by_queue in prefixes if resource.startswith(p)), None)
-            for resource in sorted(asked)
+            for resource in sorted(requested)
         )
         return tuple(exclusion for exclusion in found if exclusion is not None)
 
-    def charged(self, asked: Quantities) -> Quantities:
-        """[AM11], [AM12] What is charged for one pod that asks for this."""
+    def charged(self, requested: Quantities) -> Quantities:
+        """What is charged for one pod with these requests ([AM11], [AM12])."""
         if self.excluded:
-            asked = {resource: q for resource, q in asked.items() if not resource.startswith(self.excluded)}
-        if self.transformations.keys().isdisjoint(asked):
-            return asked
+            requested = {resource: q for resource, q in requested.items() if not resource.startswith(self.excluded)}
+        if self.transformations.keys().isdisjoint(requested):
+            return requested
         retained: dict[str, Quantity] = {}
-        # Kept apart until all of it is known: outputs may cancel each other, but never what was asked for directly.
+        # Summed apart: outputs may cancel each other, but never what was requested directly.
         generated: dict[str, Quantity] = {}
-        for resource, q in asked.items():
+        for resource, q in requested.items():
             rule = self.transformations.get(resource)
             if rule is None or not rule.replaces:
                 retained[resource] = q
             if rule is not None:
-                base = q.times(asked[rule.multiply_by]) if rule.multiply_by in asked else q
+                base = q.times(requested[rule.multiply_by]) if rule.multiply_by in requested else q
                 _add(generated, {output: base.times(factor) for output, factor in rule.outputs.items()})
         _add(retained, {resource: max(q, ZERO) for resource, q in generated.items()})
         return retained
@@ -274,24 +273,24 @@ def accounting(prefixes: Iterable[str] = (), transformations: Iterable[ResourceT
 
 
 PLAIN: Final = Accounting()
-"""Everything is charged as it is asked for."""
+"""Everything is charged as it is requested."""
 
 
-def in_amounts(asked: Quantities) -> dict[str, Amount]:
-    """Quantities as amounts, with their sign: what one pod takes on a node, for placement [AM14]."""
-    return {resource: amounts.of_request(resource, q) for resource, q in asked.items()}
+def in_amounts(requested: Quantities) -> dict[str, Amount]:
+    """Quantities as amounts, with their sign: what one pod uses on a node, for placement ([AM14])."""
+    return {resource: amounts.of_request(resource, q) for resource, q in requested.items()}
 
 
-def total(asked: Quantities, count: int, accounting: Accounting = PLAIN) -> Requests:
-    """[AM10] to [AM13] What quota is charged for `count` pods that ask for this each, in the order of visiting."""
-    charged = in_amounts(accounting.charged(asked))
+def total(requested: Quantities, count: int, accounting: Accounting = PLAIN) -> Requests:
+    """What quota is charged for `count` pods with these requests each, in visiting order ([AM10] to [AM13])."""
+    charged = in_amounts(accounting.charged(requested))
     return in_visiting_order(
         {resource: amounts.multiply(max(amount, 0), count) for resource, amount in charged.items()}
     )
 
 
 def undeclared(requests: Requests, declared: Collection[str]) -> Requests:
-    """§1.8 What is asked for and no resource group covers. To ask for nothing of a resource is not to ask for it."""
+    """The requests that no resource group covers. A request of zero does not count ([AM21])."""
     return tuple((resource, amount) for resource, amount in requests if amount > 0 and resource not in declared)
 
 
@@ -304,15 +303,15 @@ def shown(requests: Requests) -> dict[str, QuantityText]:
 
 
 def remaining_count(name: str, count: int, reclaimable: Iterable[ReclaimablePod]) -> int:
-    """[AM15] The pods of a set that still need their quota. More may be reclaimable than the set has left."""
+    """The pods of a pod set that still need quota. More pods may be reclaimable than the pod set has left ([AM15])."""
     return count - next((min(done.count, count) for done in reclaimable if done.name == name), 0)
 
 
 def reserved(assignment: PodSetAssignment, count: int, remaining: int) -> tuple[Requests, int]:
-    """[AM16] What a recorded assignment uses, and for how many pods.
+    """What a recorded assignment uses, and for how many pods ([AM16]).
 
-    `count` is the pod set's own, for an assignment that names none; `remaining` is its `remaining_count`. Usage shrinks
-    with the pods that are done, and does not grow back to pods that were never admitted.
+    `count` is that of the pod set, for an assignment without one; `remaining` is its `remaining_count`. Usage shrinks
+    with the pods that are reclaimable, and does not grow to pods that were never admitted.
     """
     admitted = count if assignment.count is None else assignment.count
     usage = in_visiting_order(in_amounts(_readable(assignment.resource_usage)))
@@ -325,16 +324,16 @@ def reserved(assignment: PodSetAssignment, count: int, remaining: int) -> tuple[
 
 
 class Invalidity(StrEnum):
-    """Why a Workload is refused before anybody looks for quota (§1.10), in the order of looking."""
+    """Why a Workload is refused before quota is considered, in the order of the checks ([AM22])."""
 
-    MALFORMED = "a quantity cannot be read"
+    MALFORMED = "a quantity cannot be parsed"
     REQUESTS_OVER_LIMITS = "resources validation failed"
     OUTSIDE_LIMIT_RANGE = "resources didn't satisfy LimitRange constraints"
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidRequests:
-    """What is wrong, in one word for programs and in words for people, with the fields concerned."""
+    """Why a Workload's requests are invalid, with an error for each field."""
 
     why: Invalidity
     errors: tuple[FieldError, ...]
@@ -346,7 +345,7 @@ class InvalidRequests:
 
 
 def check_pods(pod_sets: Sequence[PodRequirements], limits: LimitRangeSummary = NO_LIMITS) -> InvalidRequests | None:
-    """§1.10, 3 and 4: what the pods of a Workload ask for is in order. `pod_sets` are in the order of the spec."""
+    """Validate what the pods of a Workload request ([AM22], steps 3 to 5). `pod_sets` are in the order of the spec."""
     checks: tuple[tuple[Invalidity, Callable[[PodRequirements], Iterable[FieldError]]], ...] = (
         (Invalidity.MALFORMED, lambda pod: pod.malformed),
         (Invalidity.REQUESTS_OVER_LIMITS, _over_limits),
@@ -385,7 +384,7 @@ def _outside(pod: PodRequirements, limits: LimitRangeSummary) -> Iterator[FieldE
 
 
 def _above(path: str, high: Quantities, low: Quantities, message: str) -> Iterator[FieldError]:
-    """One error that names the resources of which there is more in `high` than in `low`, as amounts, in both."""
+    """One error that lists the resources, of those in both, of which `high` has more than `low`, as amounts."""
     more = sorted(r for r in high.keys() & low.keys() if amounts.of_request(r, high[r]) > amounts.of_request(r, low[r]))
     if more:
         yield FieldError(path, ErrorType.INVALID, message, more)

@@ -107,10 +107,12 @@ def _placement_request(
     inputs: AssignmentInputs, assignment: Assignment, choice: PodSetFlavorAssignment, lost: str | None
 ) -> PlacementRequest | None:
     fleet, spec, details = inputs.snapshot.fleet, inputs.queue.spec, inputs.workload.details
-    wish = choice.pod_set.topology_request or TopologyRequest()
+    request = choice.pod_set.topology_request or TopologyRequest()
     is_elastic = inputs.policy.elastic_slices_with_topology and details.is_elastic
-    if is_elastic and wish.mode is not topology.TopologyRequestMode.UNCONSTRAINED:
-        assignment.fail(choice.name, f"{wish.mode.value} topology is not supported with ElasticJobsViaWorkloadSlices")
+    if is_elastic and request.mode is not topology.TopologyRequestMode.UNCONSTRAINED:
+        assignment.fail(
+            choice.name, f"{request.mode.value} topology is not supported with ElasticJobsViaWorkloadSlices"
+        )
         return None
     of_queue = {flavor for group in spec.groups for flavor in group.flavors}
     if not any(fleet.has_flavor(flavor) for flavor in of_queue):
@@ -138,7 +140,7 @@ def _placement_request(
         flavor=flavors[0],
         count=choice.count,
         pod=choice.pod_set.pod,
-        topology_request=wish,
+        topology_request=request,
         terms=details.terms.get(choice.name, choice.pod_set.terms),
         group=choice.pod_set.group,
         node_replacement=repair,

@@ -1,28 +1,26 @@
-"""Where in the tree of racks and hosts a pod set goes (topology-aware scheduling).
+"""Topology-aware scheduling: on which domains (racks, hosts) the pods of a pod set are placed (rules TS).
 
-Three things to know:
-
-* **Values** (`values`, `failure`): a `PlacementRequest` per pod set goes in, an `Outcome` comes out; it holds a
-  `Placement` per pod set (levels, and pods per domain) or a `PlacementFailure` that says in words what was missing.
-* **`Fleet`** is the one mutable thing: nodes, the flavors that select them, and what is in use. Lasting changes come
-  from watched objects (`put_node`, `put_flavor`, `put_outside_usage`, `book`, `release`). Inside a cycle, `assume` and
-  `remove` try things out, `mark` and `undo` take them back, and what was there before is there again exactly.
-* **`place`** is the decision: pure, deterministic, it leaves the fleet as it found it.
+* **Values** (`values`, `failures`): a `PlacementRequest` per pod set goes in, a `PlacementOutcome` comes out: a
+  `TopologyPlacement` per pod set (levels, and pods per domain) or a `PlacementFailure` with what was missing.
+* **`Fleet`** is the only mutable part: nodes, the flavors that select them, and their usage (Kueue: the TAS cache).
+  Permanent changes come from watched objects (`put_node`, `put_flavor`, `put_outside_usage`, `book`, `release`). Inside
+  a cycle, `assume` and `remove` try changes out, and `mark` and `undo` restore exactly what was there before.
+* **`place`** is the decision: deterministic, and it leaves the fleet as it was.
 
 How a cycle uses it::
 
     mark = fleet.mark()
     outcome = topology.place(fleet, requests)                 # on what is free now
-    outcome = topology.place(fleet, requests, emptied=True)   # as if no workload with a placement were there
-    fleet.remove(usage_of_victim)                             # a what-if: the victim gone
-    fleet.assume(usage_of_entry)                              # an entry takes its room for the rest of the cycle
+    outcome = topology.place(fleet, requests, emptied=True)   # as if no Workload with a placement existed
+    fleet.remove(usage_of_target)                             # a what-if: the target evicted
+    fleet.assume(usage_of_entry)                              # an entry uses its capacity for the rest of the cycle
     fleet.fits(usage_of_entry)                                # does a placement found earlier still hold?
-    fleet.undo(mark)                                          # everything since `mark` is taken back
-    fleet.book(usage)                                         # after the cycle: the reservation stands
+    fleet.undo(mark)                                          # everything since `mark` is undone
+    fleet.book(usage)                                         # after the cycle: the reservation is permanent
 
-The modules, in the order a decision takes: `tree` (domains as dense integers), `matching` (which nodes a pod may use),
-`counting` (how much each domain holds), `choosing` (where to start), `spreading` (down to the leaves), and the
-variations `balanced`, `repair` and `elastic`.
+The modules in the order of a decision: `tree` (domains as dense integers), `node_matching` (which nodes a pod may use),
+`domain_counts` (how many pods each domain holds), `domain_selection` (the domains to start from), `leaf_distribution`
+(down to the leaves), and the variations `balanced`, `node_replacement` and `elastic`.
 """
 
 from pykueue.core.topology.assignment import place

@@ -1,4 +1,4 @@
-"""The decision: all pod sets of one workload get their place, or the first failure says why not."""
+"""The decision: a placement for every pod set of one Workload, or the first failure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pykueue.core.topology.values import PlacementRequest, TopologyPlacement
 def place(
     fleet: Fleet, requests: Sequence[PlacementRequest], *, emptied: bool = False, explain: bool = True
 ) -> PlacementOutcome:
-    """Place the pod sets of one workload, given in the order of its spec.
+    """Place the pod sets of one Workload, given in the order of its spec.
 
-    `emptied` ignores the usage of all placed workloads. Without `explain` a failure does not count which nodes were
-    kept out by what, which spares a search that asks again and again the only costly part of the answer.
+    `emptied` ignores the usage of all placed Workloads. Without `explain` a failure does not count which nodes were
+    excluded by what: the search for preemption targets calls this again and again, and that count is the costly part.
     """
     flavors = sorted({request.flavor for request in requests})
     search = PlacementSearch(fleet, flavors, emptied=emptied, explain=explain)
@@ -50,7 +50,7 @@ def _place_group(
     search: PlacementSearch, group: list[PlacementRequest]
 ) -> dict[str, TopologyPlacement] | PlacementFailure:
     if any(request.node_replacement for request in group):
-        return node_replacement.mend(search, group)
+        return node_replacement.replace_nodes(search, group)
     workers, leader = _workers_and_leader(group)
     if search.fleet.options.elastic and workers.previous is not None:
         kept = elastic.resize(search, workers, leader)
@@ -58,7 +58,7 @@ def _place_group(
             return kept
     found = search.find(workers, leader)
     if isinstance(found, PlacementFailure):
-        return replace(found, pod_set=group[0].pod_set)  # they fail together; the first of them is told
+        return replace(found, pod_set=group[0].pod_set)  # they fail together; the first of them is reported
     search.take(workers, found.workers)
     if leader is None or found.leader is None:
         return {workers.pod_set: found.workers}
@@ -67,7 +67,7 @@ def _place_group(
 
 
 def _workers_and_leader(group: list[PlacementRequest]) -> tuple[PlacementRequest, PlacementRequest | None]:
-    """The smaller of two pod sets leads, the second on equal counts."""
+    """The smaller of two pod sets is the leader, the second on equal counts."""
     first, *others = group
     if not others:
         return first, None

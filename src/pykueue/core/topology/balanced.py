@@ -2,8 +2,8 @@
 
 Sets of siblings are compared by their *threshold*: the number of slices that every domain used would get at least. In
 a set, domains too small for its threshold are pruned; the best set has the largest threshold, then the fewest domains.
-Of that set the smallest group of domains that suffices is used, each is given the threshold, and the rest is handed out
-in order of room. Whenever a step fails, best fit has to do.
+Of that set the smallest group of domains that suffices is used; each gets the threshold, and the rest is distributed in
+order of capacity. Whenever a step fails, best fit is used instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pykueue.core.topology import domain_counts
 from pykueue.core.topology.domain_counts import Counts, Tally
-from pykueue.core.topology.domain_selection import SliceRequest, by_room
+from pykueue.core.topology.domain_selection import SliceRequest, by_capacity
 from pykueue.core.topology.leaf_distribution import DomainShare, descend
 
 
@@ -28,7 +28,7 @@ class _Use(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A set of siblings at the level asked for, with everything too small for its threshold pruned."""
+    """A set of siblings at the requested level, with everything too small for its threshold pruned."""
 
     tally: Tally
     siblings: Sequence[int]
@@ -36,24 +36,24 @@ class _Candidate(NamedTuple):
     used: int
 
 
-def spread(tally: Tally, level: int, ask: SliceRequest) -> list[DomainShare] | None:
-    """Even shares for a *preferred* request, or None where best fit has to do."""
+def spread(tally: Tally, level: int, request: SliceRequest) -> list[DomainShare] | None:
+    """Even shares for a *preferred* request; None: best fit is used instead."""
     best: _Candidate | None = None
     for siblings in _sibling_sets(tally, level):
-        candidate = _candidate(tally, level, siblings, ask, best.threshold if best else 0)
+        candidate = _candidate(tally, level, siblings, request, best.threshold if best else 0)
         if candidate is not None and (best is None or _is_better(candidate, best)):
             best = candidate
     if best is None or best.threshold <= 0:
         return None
     domains: Sequence[int] = best.siblings
     if level < tally.measure.slice_level:
-        chosen = _smallest_group(best.tally, level, domains, ask, _by_evenness(best.tally, level))
+        chosen = _smallest_group(best.tally, level, domains, request, _by_evenness(best.tally, level))
         if chosen is None:
             return None
         domains = [child for domain in chosen for child in tally.tree.children(level, domain)]
         level += 1
-    shares = _hand_out(best.tally, level, domains, ask, best.threshold)
-    return shares and descend(best.tally, level, shares, ask)
+    shares = _hand_out(best.tally, level, domains, request, best.threshold)
+    return shares and descend(best.tally, level, shares, request)
 
 
 def _sibling_sets(tally: Tally, level: int) -> Iterable[Sequence[int]]:
@@ -68,26 +68,26 @@ def _is_better(candidate: _Candidate, best: _Candidate) -> bool:
 
 
 def _candidate(
-    tally: Tally, level: int, siblings: Sequence[int], ask: SliceRequest, at_least: int
+    tally: Tally, level: int, siblings: Sequence[int], request: SliceRequest, at_least: int
 ) -> _Candidate | None:
-    """The set with its threshold, or None where it does not hold everything or cannot beat what is there."""
+    """The set with its threshold; None where it does not hold everything or cannot be better than the best so far."""
     looked_at, domains = level, siblings
     if level < tally.measure.slice_level:
         looked_at = level + 1
         domains = [child for domain in siblings for child in tally.tree.children(level, domain)]
-    use = _greedy(tally, looked_at, domains, ask)
+    use = _greedy(tally, looked_at, domains, request)
     if use is None:
         return None
     counts = tally.level(looked_at)
-    thresholds = [_threshold(counts, use, ask.slices)]
+    thresholds = [_threshold(counts, use, request.slices)]
     if tally.measure.leads and use.last is not None:
-        # Where the even share leaves no room for the leader, one that counts it in may still do.
+        # Where the even share leaves no capacity for the leader, a threshold that counts the leader may still work.
         thresholds.append(min(thresholds[0], counts.slices_led[use.last]))
     for threshold in dict.fromkeys(thresholds):
         if threshold < max(at_least, 1):
             return None
         pruned = _pruned(tally, level, siblings, threshold)
-        after = _greedy(pruned, level, siblings, ask)
+        after = _greedy(pruned, level, siblings, request)
         if after is not None:
             return _Candidate(pruned, siblings, threshold, after.domains)
     return None
@@ -102,17 +102,17 @@ def _threshold(counts: Counts, use: _Use, slices: int) -> int:
     return min(figures)
 
 
-def _greedy(tally: Tally, level: int, domains: Iterable[int], ask: SliceRequest) -> _Use | None:
+def _greedy(tally: Tally, level: int, domains: Iterable[int], request: SliceRequest) -> _Use | None:
     """How many domains it takes, the leader's first and then the largest; None where they do not suffice."""
     counts, scores = tally.level(level), tally.scores_at(level)
-    left, used, leads, last = ask.slices, 0, None, None
+    left, used, leads, last = request.slices, 0, None, None
     if tally.measure.leads:
-        leads, *domains = by_room(domains, counts, scores, best_fit=True, led=True)
+        leads, *domains = by_capacity(domains, counts, scores, best_fit=True, led=True)
         if not counts.hosts_leader(leads):
             return None
         left -= counts.slices_led[leads]
         used = 1
-    for domain in by_room(domains, counts, scores, best_fit=True):
+    for domain in by_capacity(domains, counts, scores, best_fit=True):
         if left <= 0 or not counts.slices[domain]:
             break
         left -= counts.slices[domain]
@@ -147,7 +147,7 @@ def _prune(tally: Tally, level: int, domain: int, threshold: int) -> None:
 
 
 def _clear(tally: Tally, level: int, domain: int, *, with_workers: bool) -> None:
-    """Take the leader's place away, and the workers' too, from here down to the leaves."""
+    """Set the counts of the leader, and with `with_workers` of the workers, to zero from here down to the leaves."""
     for below in range(level, tally.tree.finest + 1):
         counts = tally.level(below)
         columns = [counts.pods_led, counts.slices_led, counts.leader]
@@ -167,7 +167,7 @@ def _descendants(tally: Tally, level: int, domain: int, below: int) -> range:
 
 
 def _by_evenness(tally: Tally, level: int) -> Callable[[int], tuple[float, ...]]:
-    """Leader and room first, then the domain whose children are filled most evenly."""
+    """The order of domains: leader and capacity first, then the domain whose children are filled most evenly."""
     counts, children = tally.level(level), tally.level(level + 1).pods
 
     def entropy(domain: int) -> float:
@@ -179,17 +179,18 @@ def _by_evenness(tally: Tally, level: int) -> Callable[[int], tuple[float, ...]]
 
 
 def _smallest_group(
-    tally: Tally, level: int, domains: Iterable[int], ask: SliceRequest, order: Callable[[int], tuple[float, ...]]
+    tally: Tally, level: int, domains: Iterable[int], request: SliceRequest, order: Callable[[int], tuple[float, ...]]
 ) -> list[int] | None:
-    """As few domains as the greedy way needs, with as little room to spare as possible; the first such in order."""
+    """As few domains as the greedy choice needs, with as little spare capacity as possible; the first such group in
+    order."""
     domains = list(domains)
-    use = _greedy(tally, level, domains, ask)
+    use = _greedy(tally, level, domains, request)
     if use is None:
         return None
     counts = tally.level(level)
     # groups[i] maps (leader still to place, pods still to place) to the first group of i domains that leaves just that.
     groups: list[dict[tuple[bool, int], list[int]]] = [{} for _ in range(use.domains + 1)]
-    groups[0][tally.measure.leads, ask.slices * tally.measure.slice_size] = []
+    groups[0][tally.measure.leads, request.slices * tally.measure.slice_size] = []
     for domain in sorted(domains, key=order):
         for size in range(use.domains, 0, -1):
             for (leader, pods), group in sorted(groups[size - 1].items()):
@@ -204,17 +205,17 @@ def _smallest_group(
 
 
 def _hand_out(
-    tally: Tally, level: int, domains: Sequence[int], ask: SliceRequest, threshold: int
+    tally: Tally, level: int, domains: Sequence[int], request: SliceRequest, threshold: int
 ) -> list[DomainShare] | None:
-    """The threshold for everyone, and the rest in order of room."""
-    group = _smallest_group(tally, level, domains, ask, lambda domain: (domain,))
-    if group is None or ask.slices < len(group) * threshold:
+    """The threshold for every domain, and the rest in order of capacity."""
+    group = _smallest_group(tally, level, domains, request, lambda domain: (domain,))
+    if group is None or request.slices < len(group) * threshold:
         return None
     counts, size = tally.level(level), tally.measure.slice_size
-    rest = ask.slices - len(group) * threshold
+    rest = request.slices - len(group) * threshold
     has_leader = tally.measure.leads
     shares: list[DomainShare] = []
-    for domain in by_room(group, counts, tally.scores_at(level), best_fit=True, led=True):
+    for domain in by_capacity(group, counts, tally.scores_at(level), best_fit=True, led=True):
         held = counts.slices_led[domain] if has_leader else counts.slices[domain]
         extra = min(held - threshold, rest) if has_leader or rest > 0 else 0
         rest -= extra

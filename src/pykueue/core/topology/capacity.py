@@ -1,4 +1,4 @@
-"""How much of each resource every leaf still has, as flat lists that change by deltas."""
+"""The free capacity of every leaf per resource, as flat lists that change by deltas."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from pykueue.core.topology.values import PODS, Figure
 
 UNBOUNDED: Final = 2**31 - 1
-"""Pods that "fit" where nothing limits them."""
+"""The number of pods that fit where nothing limits them."""
 
 
 class Capacity:
     """One list per resource, indexed by leaf, and a journal of the leaves that changed.
 
-    The journal is what lets figures made earlier catch up by looking only at the leaves that changed since (see
-    `counting`); when it grew too long it is dropped and a new epoch begins. A resource that no node offers has no
-    list: nothing of it is anywhere.
+    With the journal, counts made earlier are updated by counting only the leaves that changed since (see
+    `domain_counts`); when it is too long it is dropped and a new epoch begins. A resource that no node offers has no
+    list.
     """
 
     __slots__ = ("amounts", "epoch", "journal", "journal_max")
@@ -31,7 +31,7 @@ class Capacity:
         return Capacity({resource: column.copy() for resource, column in self.amounts.items()}, leaves)
 
     def add(self, leaf: int, amounts: Iterable[tuple[str, int]]) -> None:
-        """Change what a leaf has by the given amounts, which may be negative."""
+        """Add the given amounts, which may be negative, to what a leaf has free."""
         columns = self.amounts
         for resource, amount in amounts:
             column = columns.get(resource)
@@ -43,11 +43,11 @@ class Capacity:
             self.epoch += 1
 
     def add_pods(self, leaf: int, pod: Figure, count: int) -> None:
-        """Give back `count` pods of this figure (a negative count takes them), each with its one `pods`."""
+        """Release `count` pods of this figure (a negative count uses them), each with its one `pods`."""
         self.add(leaf, [(PODS, count), *((resource, amount * count) for resource, amount in pod)])
 
     def pods_held(self, leaf: int, pod: Figure) -> int:
-        """How many pods of the figure the leaf holds, `pods` left aside; a figure that asks for nothing holds none."""
+        """How many pods of the figure fit on the leaf, `pods` not counted; of a figure without requests none."""
         columns = self.amounts
         held: int | None = None
         for resource, amount in pod:

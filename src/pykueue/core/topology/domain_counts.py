@@ -1,16 +1,16 @@
 """Phase one: how many pods, slices and leaders every domain could hold.
 
-A *tally* answers that for one *measure*: what a pod and a leader ask for, and how pods make slices. It is made from the
-leaves upwards, a level only when somebody asks for it, and it is kept: when a request of the same measure comes again,
-only leaves that changed since are looked at, and only the domains above them are summed anew. Most requests in a queue
-are of few measures, and that makes a decision cheap.
+A *tally* holds these counts for one *measure*: what a pod and a leader request, and how pods form slices. It is made
+from the leaves upwards, a level only when it is needed, and it is kept: for the next request of the same measure only
+leaves that changed since are counted, and only the domains above them are summed again. Most requests in a queue are of
+few measures, so most decisions count few leaves.
 
-Figures per domain:
+Counts per domain:
 
 * `pods`: single pods that fit. Above an inner layer of size m, a child counts in whole multiples of m.
 * `slices`: whole slices that fit; nothing below the slice level, where a slice may be split freely.
-* `leader`: 1 where the leader fits, and the *led* figures are what is left for workers beside it. Higher up the leader
-  goes to the child where it costs least.
+* `leader`: 1 where the leader fits; the *led* counts are what is left for workers beside it. Higher up the leader goes
+  to the child where it costs least.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What makes two requests count alike."""
+    """What two requests must have in common to share their counts."""
 
     pod: Figure
     leader: Figure | None
@@ -58,7 +58,7 @@ class Measure:
 
 
 class Counts:
-    """The figures of one level, by domain. Lists that cannot differ are one; without a leader `leader` is empty."""
+    """The counts of one level, by domain. Lists that cannot differ are shared; without a leader `leader` is empty."""
 
     __slots__ = ("leader", "pods", "pods_led", "slices", "slices_led")
 
@@ -77,7 +77,7 @@ class Counts:
         self.leader = leader or []
 
     def copy(self) -> Counts:
-        """The same figures in lists of their own; pods and slices no longer share one."""
+        """The same counts in separate lists; pods and slices no longer share one."""
         pods, slices = self.pods.copy(), self.slices.copy()
         if not self.leader:
             return Counts(pods, slices)
@@ -88,7 +88,7 @@ class Counts:
 
 
 class Tally:
-    """The figures of one measure over a tree; see the module's words."""
+    """The counts of one measure over a tree; see the module docstring."""
 
     __slots__ = ("_allowed", "_epoch", "_levels", "_seen", "measure", "scores", "tree")
 
@@ -101,7 +101,7 @@ class Tally:
         self.scores = None if match.scores is None else _summed(tree, match.scores)
 
     def level(self, level: int) -> Counts:
-        """The figures of a level, made on first demand."""
+        """The counts of a level, made when first needed."""
         counts = self._levels[level]
         if counts is None:
             children = self.level(level + 1)
@@ -111,7 +111,7 @@ class Tally:
         return counts
 
     def count(self, capacity: Capacity) -> None:
-        """Look at every leaf."""
+        """Count every leaf."""
         measure, finest = self.measure, self.tree.finest
         pods = _held(capacity, measure.pod, self._allowed, len(self.tree.nodes))
         slices = pods if measure.pods_are_slices else [measure.slices_in(finest, count) for count in pods]
@@ -123,7 +123,7 @@ class Tally:
         self._epoch, self._seen = capacity.epoch, len(capacity.journal)
 
     def catch_up(self, capacity: Capacity) -> None:
-        """Look at the leaves that changed since the last look."""
+        """Count the leaves that changed since the last count, and sum the domains above them."""
         changed = set(capacity.journal[self._seen :])
         if self._epoch != capacity.epoch or len(changed) > len(self.tree.nodes) // 4:
             self.count(capacity)
@@ -148,20 +148,20 @@ class Tally:
             roll_up(self.tree, self.measure, level, above, self.level(level + 1), sorted(moved))
 
     def copy(self) -> Tally:
-        """The same figures in lists of its own, every level made."""
+        """The same counts in separate lists, with every level made."""
         twin = copy(self)
         twin._levels = [self.level(level).copy() for level in range(len(self.tree.levels))]
         return twin
 
     def scores_at(self, level: int) -> Sequence[int] | None:
-        """How much each domain is preferred, where anything is."""
+        """The affinity score of each domain; None without preferred affinity."""
         return None if self.scores is None else self.scores[level]
 
     def _may_use(self, leaf: int) -> bool:
         return self._allowed is None or leaf in self._allowed
 
     def _lead(self, capacity: Capacity, leader: Figure, counts: Counts, leaves: Sequence[int]) -> None:
-        """Which leaves can host the leader, and what it leaves for the workers there."""
+        """Count which leaves can host the leader, and what it leaves for the workers there."""
         taken = {PODS: 1, **dict(leader)}
         for leaf in leaves:
             hosts = self._may_use(leaf) and _held_at(capacity, leader, leaf) > 0
@@ -174,7 +174,7 @@ class Tally:
 def roll_up(
     tree: DomainTree, measure: Measure, level: int, counts: Counts, children: Counts, domains: Sequence[int]
 ) -> None:
-    """Sum the figures of children into the given domains of a level."""
+    """Sum the counts of children into the given domains of a level."""
     starts, multiple = tree.first_child[level], measure.multiples[level + 1]
     for domain in domains:
         first, end = starts[domain], starts[domain + 1]
@@ -208,7 +208,7 @@ def _led(
 
 
 class Tallies:
-    """The figures kept for one capacity, of the measures that were asked for last."""
+    """The tallies kept for one capacity, of the measures that were used last."""
 
     __slots__ = ("capacity", "kept", "tree")
 
@@ -218,7 +218,7 @@ class Tallies:
         self.kept: OrderedDict[tuple[Measure, NodeTerms], Tally] = OrderedDict()
 
     def of(self, measure: Measure, terms: NodeTerms, match: Match) -> Tally:
-        """The up-to-date figures of a measure on the nodes that match the terms."""
+        """The current counts of a measure on the nodes that match the terms."""
         tally = self.kept.get((measure, terms))
         if tally is None:
             tally = self.kept[measure, terms] = Tally(self.tree, measure, match)
@@ -231,7 +231,7 @@ class Tallies:
         return tally
 
     def within(self, leaves: range, measure: Measure, match: Match) -> Tally:
-        """The figures of some leaves only, as if there were no others; not kept."""
+        """The counts of some leaves only, as if there were no others; not kept."""
         tally = Tally(self.tree, measure, match, leaves)
         tally.count(self.capacity)
         return tally
@@ -239,8 +239,8 @@ class Tallies:
 
 def limiting(capacity: Capacity, pod: Figure, leaf: int) -> str:
     """The resource of which the leaf has least for this pod; the first by name on ties."""
-    asked = sorted([(PODS, 1), *pod])
-    return min(asked, key=lambda item: _fitting(capacity, item[0], item[1], leaf))[0]
+    requested = sorted([(PODS, 1), *pod])
+    return min(requested, key=lambda item: _fitting(capacity, item[0], item[1], leaf))[0]
 
 
 def _allowed(match: Match, within: range | None) -> frozenset[int] | None:
@@ -275,12 +275,12 @@ def _held(capacity: Capacity, pod: Figure, allowed: frozenset[int] | None, leave
 
 
 def _held_at(capacity: Capacity, pod: Figure, leaf: int, taken: Mapping[str, int] = NOTHING) -> int:
-    """Pods that one leaf holds when something has been taken out first."""
+    """Pods that fit on one leaf after the amounts `taken` are subtracted."""
     return min(_fitting(capacity, resource, amount, leaf, taken) for resource, amount in ((PODS, 1), *pod))
 
 
 def _fitting(capacity: Capacity, resource: str, amount: int, leaf: int, taken: Mapping[str, int] = NOTHING) -> int:
-    """Pods that one resource of a leaf allows, never less than none."""
+    """Pods that one resource of a leaf allows, never below zero."""
     if amount == 0:
         return UNBOUNDED
     column = capacity.amounts.get(resource)

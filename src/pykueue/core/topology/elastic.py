@@ -1,4 +1,4 @@
-"""Resizing an elastic workload: pods that run stay where they are, and only the difference is placed or let go."""
+"""Resizing of an elastic Workload: running pods stay where they are, and only the difference is placed or released."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from pykueue.core.topology.values import DomainPods, PlacementRequest, TopologyP
 def resize(
     search: PlacementSearch, workers: PlacementRequest, leader: PlacementRequest | None
 ) -> dict[str, TopologyPlacement] | PlacementFailure | None:
-    """The placements of the new size; None where a node of the old one is gone and all must be placed afresh."""
+    """The placements of the new size; None where a node of the old placement no longer exists: then all pods are placed
+    again."""
     domains = search.fleet.domains(workers.flavor)
     previous = workers.previous
     leads = None if leader is None else leader.previous
-    if domains is None or previous is None or not all(_stands(domains, kept) for kept in (previous, leads) if kept):
+    if (
+        domains is None
+        or previous is None
+        or not all(_has_all_leaves(domains, kept) for kept in (previous, leads) if kept)
+    ):
         return None
     if workers.count > previous.count:
         return _grow(search, domains, workers, previous, leader)
@@ -31,7 +36,7 @@ def resize(
 
 
 def truncated(placement: TopologyPlacement, count: int) -> TopologyPlacement:
-    """The first `count` pods of a placement: scaling down lets go from the end of the list."""
+    """The first `count` pods of a placement: scaling down releases from the end of the list."""
     kept: list[DomainPods] = []
     for domain in placement.domains:
         if count <= 0:
@@ -66,5 +71,5 @@ def _grow(
     return placements
 
 
-def _stands(domains: FlavorDomains, placement: TopologyPlacement) -> bool:
+def _has_all_leaves(domains: FlavorDomains, placement: TopologyPlacement) -> bool:
     return all(domains.leaf(domain.values) is not None for domain in placement.domains)

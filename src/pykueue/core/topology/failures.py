@@ -1,4 +1,4 @@
-"""Why a pod set found no place: the facts first, then the one sentence made from them."""
+"""Why a pod set could not be placed: the facts first, then the message made from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykueue.core.topology.values import TopologyPlacement
 
 @dataclass(frozen=True, slots=True)
 class Exclusions:
-    """Of the nodes looked at, how many could not take a single pod, by cause."""
+    """How many nodes could not take a single pod, by cause."""
 
     nodes: int = 0
     node_selector: int = 0
@@ -32,7 +32,7 @@ class Exclusions:
 
 @dataclass(frozen=True, slots=True)
 class LayerFit:
-    """Of the slices of one layer, how many fit in the best domain."""
+    """How many slices of one layer fit in the best domain."""
 
     level: str
     fitting: int
@@ -41,7 +41,7 @@ class LayerFit:
 
 @dataclass(frozen=True, slots=True)
 class PlacementFailure:
-    """A pod set that has no place: how much of it fits where room is best, and what kept nodes out.
+    """A pod set that could not be placed: how much of it fits in the best domain, and why nodes are excluded.
 
     `problem` is set instead of the figures when the topology has no such level, or the slices do not nest.
     """
@@ -61,9 +61,9 @@ class PlacementFailure:
             return self.problem
         excluded = str(self.exclusions)
         nodes = f". Total nodes: {self.exclusions.nodes}; excluded: {excluded}" if excluded else ""
-        return f'topology "{self.topology}" {self._room()}{nodes}'
+        return f'topology "{self.topology}" {self._shortage()}{nodes}'
 
-    def _room(self) -> str:
+    def _shortage(self) -> str:
         if self.layers:
             fits = (f"; {layer.fitting}/{layer.needed} slice(s) fit on level {layer.level}" for layer in self.layers)
             return f"doesn't allow to fit{''.join(fits)}"
@@ -75,9 +75,9 @@ class PlacementFailure:
 
 @dataclass(frozen=True, slots=True)
 class PlacementOutcome:
-    """The answer for all pod sets of a workload: a placement each, or the first failure in the order they were given.
+    """The result for all pod sets of a Workload: a placement each, or the first failure in their order.
 
-    With a failure, `placements` still holds the pod sets that did find a place.
+    With a failure, `placements` still holds the pod sets that could be placed.
     """
 
     placements: Mapping[str, TopologyPlacement] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""One flavor's nodes as a tree, with what is free on every leaf."""
+"""The nodes of one flavor as a tree of domains, with the free capacity of every leaf."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FlavorDomains:
     """The tree of one flavor and two capacities over its leaves.
 
     `free` is what nodes offer less what pods without a placement use; `remaining` is `free` less the usage of placed
-    workloads. The first is what an emptied cluster would have, the second is what is there now.
+    Workloads. The first is what an emptied cluster would have, the second is the current state.
     """
 
     __slots__ = ("_matches", "_of_free", "_of_remaining", "flavor", "free", "options", "remaining", "tree")
@@ -35,11 +35,11 @@ class FlavorDomains:
         self._matches: dict[NodeTerms, Match] = {}
 
     def tallies(self, *, emptied: bool = False) -> Tallies:
-        """Figures of what is there now, or of what an emptied cluster would have."""
+        """Counts of the current state, or of an emptied cluster."""
         return self._of_free if emptied else self._of_remaining
 
     def match(self, terms: NodeTerms) -> Match:
-        """Which leaves a pod with these terms may use; asked of the nodes once per distinct terms."""
+        """Which leaves a pod with these terms may use; computed once per distinct terms."""
         known = self._matches.get(terms)
         if known is None:
             if len(self._matches) >= MATCHES_MAX:
@@ -51,11 +51,11 @@ class FlavorDomains:
         return known
 
     def leaf(self, values: tuple[str, ...]) -> int | None:
-        """The leaf an assignment speaks of; None where its node is gone."""
+        """The leaf with these level values; None where its node no longer exists."""
         return self.tree.leaf_by_values.get(values)
 
     def use_outside(self, node: str, amounts: Mapping[str, int]) -> None:
-        """Pods without a placement use so much more of a node (less, where negative)."""
+        """Add usage of pods without a placement on a node (negative: remove it)."""
         leaf = self.tree.leaf_by_node.get(node)
         if leaf is not None:
             taken = [(resource, -amount) for resource, amount in amounts.items()]

@@ -1,7 +1,8 @@
 """Phase two, second half: from the start domains down to the leaves.
 
-Above the slice level only the set of parents matters: all their children are pooled and filled anew. From the slice
-level down every domain hands exactly what it was given to its own children, because a slice must not leave it.
+Above the slice level only the set of parents matters: all their children form one pool, which is filled again. From the
+slice level down every domain distributes exactly what it was given to its own children, because a slice must not leave
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pykueue.core.topology.domain_selection import (
     Figures,
     SliceRequest,
     StartDomains,
-    by_room,
+    by_capacity,
     leader_first,
     slices_of,
     tightest,
@@ -23,33 +24,34 @@ from pykueue.core.topology.domain_selection import (
 
 
 class DomainShare(NamedTuple):
-    """What a domain is given."""
+    """The pods that a domain is given, and whether it hosts the leader."""
 
     domain: int
     pods: int
     leader: bool
 
 
-def spread(tally: Tally, start: StartDomains, ask: SliceRequest) -> list[DomainShare] | None:
-    """The leaves' shares; None where the figures promised more than the children can keep."""
+def spread(tally: Tally, start: StartDomains, request: SliceRequest) -> list[DomainShare] | None:
+    """The shares of the leaves; None where the counts allowed more than the children can hold."""
     level, order, size = start.level, start.domains, tally.measure.slice_size
     while True:
-        room = slices_of(tally.level(level), tally.scores_at(level))
-        shares = _distribute(order, room, ask.slices, size, ask)
+        capacity = slices_of(tally.level(level), tally.scores_at(level))
+        shares = _distribute(order, capacity, request.slices, size, request)
         if shares is None or level >= tally.measure.slice_level:
-            return shares and descend(tally, level, shares, ask)
+            return shares and descend(tally, level, shares, request)
         pool = [child for share in shares for child in tally.tree.children(level, share.domain)]
         level += 1
-        order = by_room(pool, tally.level(level), tally.scores_at(level), best_fit=ask.best_fit)
+        order = by_capacity(pool, tally.level(level), tally.scores_at(level), best_fit=request.best_fit)
 
 
-def descend(tally: Tally, level: int, shares: list[DomainShare], ask: SliceRequest) -> list[DomainShare] | None:
-    """Every domain's share goes to its own children, level by level, in whole units of the layer that governs them."""
+def descend(tally: Tally, level: int, shares: list[DomainShare], request: SliceRequest) -> list[DomainShare] | None:
+    """Distribute the share of every domain to its own children, level by level, in whole units of the layer that
+    governs them."""
     while level < tally.tree.finest:
         unit = tally.measure.slice_size if level < tally.measure.slice_level else tally.measure.multiples[level + 1]
         below: list[DomainShare] = []
         for share in shares:
-            given = _to_children(tally, level, share, unit, ask)
+            given = _to_children(tally, level, share, unit, request)
             if given is None:
                 return None
             below += given
@@ -59,34 +61,34 @@ def descend(tally: Tally, level: int, shares: list[DomainShare], ask: SliceReque
 
 
 def _to_children(
-    tally: Tally, level: int, share: DomainShare, unit: int, ask: SliceRequest
+    tally: Tally, level: int, share: DomainShare, unit: int, request: SliceRequest
 ) -> list[DomainShare] | None:
     children = tally.tree.children(level, share.domain)
     counts, scores = tally.level(level + 1), tally.scores_at(level + 1)
-    order = by_room(children, counts, scores, best_fit=ask.best_fit)
+    order = by_capacity(children, counts, scores, best_fit=request.best_fit)
     held: Figures = counts.pods
     held_led: Figures = counts.pods_led
     if unit > 1:
         held = {child: counts.pods[child] // unit for child in children}
         held_led = {child: counts.pods_led[child] // unit for child in children}
-    room = DomainCapacity(held, held_led, counts.leader if share.leader else (), scores)
-    return _distribute(order, room, share.pods // unit, unit, ask)
+    capacity = DomainCapacity(held, held_led, counts.leader if share.leader else (), scores)
+    return _distribute(order, capacity, share.pods // unit, unit, request)
 
 
 def _distribute(
-    order: list[int], room: DomainCapacity, need: int, unit: int, ask: SliceRequest
+    order: list[int], capacity: DomainCapacity, need: int, unit: int, request: SliceRequest
 ) -> list[DomainShare] | None:
-    """Fill domains in order; with best fit, whatever one domain can finish goes to the tightest that can."""
-    order = leader_first(order, room, need)
+    """Fill domains in order; with best fit, a remainder that one domain can hold goes to the tightest such domain."""
+    order = leader_first(order, capacity, need)
     shares: list[DomainShare] = []
     for position, domain in enumerate(order):
-        leads = bool(room.leader) and room.hosts_leader(domain)
-        if room.holds(domain, need):
-            chosen = tightest(order[position:], room, need) if ask.best_fit else domain
+        leads = bool(capacity.leader) and capacity.hosts_leader(domain)
+        if capacity.holds(domain, need):
+            chosen = tightest(order[position:], capacity, need) if request.best_fit else domain
             return [*shares, DomainShare(chosen, need * unit, leads)]
-        given = min(room.figures[domain], need)
+        given = min(capacity.figures[domain], need)
         need -= given
         shares.append(DomainShare(domain, given * unit, leads))
         if leads:
-            room = replace(room, leader=())
+            capacity = replace(capacity, leader=())
     return None

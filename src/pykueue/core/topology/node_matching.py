@@ -1,4 +1,5 @@
-"""Which nodes a pod may use: taints, node selector, node affinity, in this order; asked only where a leaf is a node."""
+"""Which nodes a pod may use: taints, node selector, node affinity, in this order; tested only where a leaf is a
+node."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from pykueue.core.topology.values import NodeTerms
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The leaves that may be used, None for all of them; what kept the others out; and how much each is preferred.
+    """The leaves that may be used, None for all of them; why the others are excluded; and the affinity score of each.
 
-    `problem` is set where the terms themselves make no sense; nothing can be placed under such terms.
+    `problem` is set where the terms are malformed; nothing can be placed with such terms.
     """
 
     leaves: tuple[int, ...] | None
@@ -25,43 +26,43 @@ class Match:
 
 
 def match(tree: DomainTree, terms: NodeTerms, tolerations: tuple[kube.Toleration, ...], *, with_scores: bool) -> Match:
-    """Ask every node; leaves that are not single nodes all take part, whatever their nodes look like."""
+    """Test every node. Leaves that are not single nodes may all be used."""
     total = len(tree.nodes)
     affinity = None if terms.required_affinity is None else nodes.compile(terms.required_affinity)
-    demanded = nodes.RequiredNodeAffinity(terms.node_selector, affinity)
-    wishes = nodes.preferred(terms.preferred_affinity if with_scores else ())
-    messages = [*demanded.messages, *(message for _, term in wishes.terms for message in term.messages)]
+    required = nodes.RequiredNodeAffinity(terms.node_selector, affinity)
+    preferences = nodes.preferred(terms.preferred_affinity if with_scores else ())
+    messages = [*required.messages, *(message for _, term in preferences.terms for message in term.messages)]
     if messages:
         return Match((), Exclusions(nodes=total), problem=f"node affinity is malformed: {'; '.join(messages)}")
     if not tree.is_host:
         return Match(None, Exclusions(nodes=total))
 
-    consented = (*terms.tolerations, *tolerations)
+    tolerated = (*terms.tolerations, *tolerations)
     leaves: list[int] = []
     by_selector = by_affinity = 0
     by_taint: Counter[str] = Counter()
     for leaf, (node, *_) in enumerate(tree.nodes):
-        if (taint := nodes.untolerated(node.taints, consented)) is not None:
+        if (taint := nodes.untolerated(node.taints, tolerated)) is not None:
             by_taint[_spelling(taint)] += 1
-        elif not demanded.matches_selector(node.labels):
+        elif not required.matches_selector(node.labels):
             by_selector += 1
-        elif not demanded.matches_affinity(node.labels, node.name):
+        elif not required.matches_affinity(node.labels, node.name):
             by_affinity += 1
         else:
             leaves.append(leaf)
     exclusions = Exclusions(
         nodes=total, node_selector=by_selector, affinity=by_affinity, taints=tuple(sorted(by_taint.items()))
     )
-    scores = _scores(tree, leaves, wishes) if wishes.terms else None
+    scores = _scores(tree, leaves, preferences) if preferences.terms else None
     return Match(None if len(leaves) == total else tuple(leaves), exclusions, scores)
 
 
-def _scores(tree: DomainTree, leaves: list[int], wishes: nodes.PreferredNodeAffinity) -> tuple[int, ...]:
-    """Per leaf the summed weight of the wishes its node fulfils; 0 where the pod may not run anyway."""
+def _scores(tree: DomainTree, leaves: list[int], preferences: nodes.PreferredNodeAffinity) -> tuple[int, ...]:
+    """Per leaf the summed weight of the preferred terms that its node matches; 0 where the pod may not run."""
     scores = [0] * len(tree.nodes)
     for leaf in leaves:
         node = tree.nodes[leaf][0]
-        scores[leaf] = wishes.score(node.labels, node.name)
+        scores[leaf] = preferences.score(node.labels, node.name)
     return tuple(scores)
 
 

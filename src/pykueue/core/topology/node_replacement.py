@@ -1,4 +1,4 @@
-"""Replacing a lost node: only its pods are placed anew, where the rest of the pod set allows it."""
+"""Node replacement: only the pods of a lost node are placed again, where the rest of the pod set allows it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from pykueue.core.topology.tree import DomainTree
 from pykueue.core.topology.values import DomainPods, PlacementRequest, TopologyPlacement, TopologyRequestMode
 
 
-def mend(search: PlacementSearch, group: Sequence[PlacementRequest]) -> dict[str, TopologyPlacement] | PlacementFailure:
+def replace_nodes(
+    search: PlacementSearch, group: Sequence[PlacementRequest]
+) -> dict[str, TopologyPlacement] | PlacementFailure:
     """The placements of a group's pod sets, each with its lost node replaced."""
     placements: dict[str, TopologyPlacement] = {}
     for request in group:
         if request.node_replacement is None:
             continue
-        answer = _mend_one(search, request)
+        answer = _replace_node(search, request)
         if isinstance(answer, PlacementFailure):
             return answer
         placements[request.pod_set] = answer
     return placements
 
 
-def _mend_one(search: PlacementSearch, request: PlacementRequest) -> TopologyPlacement | PlacementFailure:
+def _replace_node(search: PlacementSearch, request: PlacementRequest) -> TopologyPlacement | PlacementFailure:
     domains = search.fleet.domains(request.flavor)
     if domains is None or request.node_replacement is None:
         return _problem(request, "", f'Flavor "{request.flavor}" information missing in TAS cache')
     held, lost = request.node_replacement.held, request.node_replacement.lost
     kept = TopologyPlacement(held.levels, tuple(domain for domain in held.domains if domain.values[-1:] != (lost,)))
-    gone = next((domain for domain in kept.domains if domains.leaf(domain.values) is None), None)
-    if gone is not None:
+    stale_domain = next((domain for domain in kept.domains if domains.leaf(domain.values) is None), None)
+    if stale_domain is not None:
         stale = "existing topologyAssignment is invalid, as it contains the stale domain"
-        why = f"Cannot replace the node, because the {stale} [{' '.join(gone.values)}]"
+        why = f"Cannot replace the node, because the {stale} [{' '.join(stale_domain.values)}]"
         return _problem(request, domains.flavor.topology, why)
     missing = replace(request, count=held.count - kept.count, node_replacement=None)
     within = None
-    if all(layer.size > 0 for layer in request.topology_request.slices):  # the search says it where they are not
-        within = _where(domains.tree, missing, kept)
+    if all(layer.size > 0 for layer in request.topology_request.slices):  # the search reports it where they are not
+        within = _allowed_leaves(domains.tree, missing, kept)
     if within is not None and missing.count % _outer_size(missing):
         missing = _in_units_that_divide(missing)
     found = search.find(missing, within=within)
@@ -53,7 +55,7 @@ def _mend_one(search: PlacementSearch, request: PlacementRequest) -> TopologyPla
 
 
 def merge(domains: FlavorDomains, added: TopologyPlacement, kept: TopologyPlacement) -> TopologyPlacement:
-    """One placement of two, in path order, counts on equal leaves added up."""
+    """Merge two placements, in path order; counts on equal leaves are added."""
     pods: dict[int, int] = {}
     for domain in (*added.domains, *kept.domains):
         leaf = domains.tree.leaf_by_values[domain.values]
@@ -63,11 +65,11 @@ def merge(domains: FlavorDomains, added: TopologyPlacement, kept: TopologyPlacem
     )
 
 
-def _where(tree: DomainTree, missing: PlacementRequest, kept: TopologyPlacement) -> range | None:
+def _allowed_leaves(tree: DomainTree, missing: PlacementRequest, kept: TopologyPlacement) -> range | None:
     """The leaves that the replacement must stay on; None for anywhere.
 
-    A loss that is not whole slices left some domain with a broken one, and only there can it be made whole; with
-    several layers the innermost broken one decides. Otherwise only a *required* level ties the new pods to the old.
+    If the lost pods are not whole slices, some domain has an incomplete slice, and only there it can be completed; with
+    several layers the innermost incomplete one decides. Otherwise only a *required* level ties the new pods to the old.
     """
     if not kept.domains:
         return None
@@ -83,7 +85,7 @@ def _where(tree: DomainTree, missing: PlacementRequest, kept: TopologyPlacement)
 
 
 def _incomplete(tree: DomainTree, kept: TopologyPlacement, level: int, missing: int, size: int) -> range | None:
-    """The first domain, by path, that the missing pods would make whole."""
+    """The leaves of the first domain, by path, whose slices the missing pods would complete."""
     pods: dict[int, int] = {}
     for domain in kept.domains:
         at = tree.ancestor(tree.leaf_by_values[domain.values], level)
@@ -94,7 +96,8 @@ def _incomplete(tree: DomainTree, kept: TopologyPlacement, level: int, missing: 
 
 
 def _in_units_that_divide(missing: PlacementRequest) -> PlacementRequest:
-    """Place a broken slice's pods in units of the innermost layer that divides them, else one by one."""
+    """The request for the pods of an incomplete slice, in units of the innermost layer that divides them, else one by
+    one."""
     unit = next((layer for layer in reversed(missing.topology_request.slices) if missing.count % layer.size == 0), None)
     return replace(missing, topology_request=replace(missing.topology_request, slices=() if unit is None else (unit,)))
 

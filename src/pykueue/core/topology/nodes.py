@@ -1,4 +1,4 @@
-"""The nodes of the cluster as the flavors see them, and what of them is in use."""
+"""The nodes of the cluster by topology flavor, and their usage."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from pykueue.core.topology.values import (
 
 
 class Fleet:
-    """Nodes, topology flavors and usage. Lasting changes and what-ifs are separate doors; see the package's words.
+    """Nodes, topology flavors and usage. Permanent changes and what-ifs have separate methods; see the package
+    docstring.
 
-    A lasting change while a what-if is open would be lost when that is undone, so it is refused.
+    A permanent change while a what-if is open would be lost when that is undone, so it is refused.
     """
 
     def __init__(self, profile: PlacementOptions = DEFAULT) -> None:
@@ -31,88 +32,88 @@ class Fleet:
         self._nodes: dict[str, TopologyNode] = {}
         self._flavors: dict[str, TopologyFlavor] = {}
         self._outside: dict[str, dict[str, int]] = {}
-        # Per flavor and leaf, the amounts that standing reservations use. Kept apart from the trees, so that a tree can
-        # be grown anew, and so that usage on a node that went away is there again when the node returns.
+        # Per flavor and leaf, the amounts that reservations use. Kept apart from the trees, so that a tree can be built
+        # again, and so that usage on a node that was deleted counts again when the node returns.
         self._booked: dict[str, dict[tuple[str, ...], Counter[str]]] = {}
-        self._grown: dict[str, FlavorDomains] = {}
+        self._built: dict[str, FlavorDomains] = {}
         self._what_ifs: list[tuple[Capacity, int, Figure, int]] = []
 
-    # What watched objects say; lasting.
+    # Permanent changes, from watched objects.
 
     def put_node(self, node: TopologyNode) -> bool:
-        """A Ready, schedulable node appeared or changed; whether it did: an unchanged one costs nothing."""
+        """Add or update a Ready, schedulable node; whether anything changed: an unchanged node costs nothing."""
         known = self._nodes.get(node.name)
         if known == node:
             return False
-        self._settled()
+        self._refuse_during_what_if()
         self._nodes[node.name] = node
-        self._fell([node] if known is None else [known, node])
+        self._discard_trees([node] if known is None else [known, node])
         return True
 
     def drop_node(self, name: str) -> bool:
-        """The node is gone, not Ready or unschedulable; usage recorded on it waits for its return. Whether it was
-        there."""
+        """Remove a node that was deleted or is not Ready or unschedulable; usage recorded on it is kept for its return.
+        Whether it was there."""
         node = self._nodes.get(name)
         if node is None:
             return False
-        self._settled()
+        self._refuse_during_what_if()
         del self._nodes[name]
-        self._fell([node])
+        self._discard_trees([node])
         return True
 
     def put_flavor(self, flavor: TopologyFlavor) -> None:
-        """A ResourceFlavor whose topology is known appeared or changed; one without levels is as good as unknown."""
+        """Add or update a ResourceFlavor whose topology is known; one without levels counts as unknown."""
         if not flavor.levels:
             self.drop_flavor(flavor.name)
         elif self._flavors.get(flavor.name) != flavor:
-            self._settled()
+            self._refuse_during_what_if()
             self._flavors[flavor.name] = flavor
             # Which flavors share their usage may have changed with it.
-            self._grown.clear()
+            self._built.clear()
 
     def drop_flavor(self, name: str) -> None:
         if name in self._flavors:
-            self._settled()
+            self._refuse_during_what_if()
             del self._flavors[name]
-            self._grown.clear()
+            self._built.clear()
 
     def put_outside_usage(self, node: str, amounts: Mapping[str, int]) -> None:
-        """All that pods without a placement use on the node, `pods` included; replaces what was said before."""
+        """Replace what pods without a placement use on the node, `pods` included."""
         before = self._outside.get(node, {})
         if before == amounts:
             return
-        self._settled()
+        self._refuse_during_what_if()
         delta = {
             resource: amounts.get(resource, 0) - before.get(resource, 0)
             for resource in dict.fromkeys((*before, *amounts))
         }
         self._outside[node] = dict(amounts)
-        for domains in self._grown.values():
+        for domains in self._built.values():
             domains.use_outside(node, delta)
 
     def book(self, usage: Iterable[PlacedPods]) -> None:
-        """A reservation stands: every flavor that selects these nodes sees it."""
+        """Record the usage of a reservation; it counts for every flavor that selects these nodes."""
         self._book(usage, 1)
 
     def release(self, usage: Iterable[PlacedPods]) -> None:
-        """A reservation that was booked is over."""
+        """Remove the usage of a reservation that was booked."""
         self._book(usage, -1)
 
-    # Questions.
+    # Queries.
 
     def has_flavor(self, name: str) -> bool:
         """Whether the flavor's topology is known."""
         return name in self._flavors
 
-    def has_levels(self, flavor: str, wish: TopologyRequest) -> bool:
-        """Whether the flavor's topology has every level the wish names."""
+    def has_levels(self, flavor: str, request: TopologyRequest) -> bool:
+        """Whether the flavor's topology has every level that the request names."""
         known = self._flavors.get(flavor)
-        return known is not None and all(level in known.levels for level in wish.levels())
+        return known is not None and all(level in known.levels for level in request.levels())
 
     def fits(self, usage: Iterable[PlacedPods]) -> bool:
-        """Whether every domain of the usage still holds its pods, each pod set looked at alone, `pods` not counted.
+        """Whether every domain of the usage still holds its pods, each pod set tested alone, `pods` not counted.
 
-        That is narrower than what placing looks at; a placement that slips through here is caught by the next one.
+        This tests less than `place` does, as in Kueue; what it misses is found by the next placement.
         """
         for pods in usage:
             domains = self.domains(pods.flavor)
@@ -125,7 +126,7 @@ class Fleet:
         return True
 
     def left(self, flavor: str) -> dict[tuple[str, ...], dict[str, int]]:
-        """What is left of every resource on every leaf: for people to see, and to compare one fleet with another."""
+        """What is left of every resource on every leaf: for display, and to compare two fleets."""
         domains = self.domains(flavor)
         if domains is None:
             return {}
@@ -136,39 +137,39 @@ class Fleet:
         }
 
     def domains(self, flavor: str) -> FlavorDomains | None:
-        """The flavor's tree, grown when first asked for after its nodes changed; None where it is not known."""
-        grown = self._grown.get(flavor)
-        if grown is None:
+        """The flavor's tree, built when first needed after its nodes changed; None where the flavor is not known."""
+        built = self._built.get(flavor)
+        if built is None:
             known = self._flavors.get(flavor)
             if known is None:
                 return None
-            grown = self._grown[flavor] = self._grow(known)
-        return grown
+            built = self._built[flavor] = self._build(known)
+        return built
 
     def share(self, flavor: str, other: str) -> bool:
-        """Whether what is used on one flavor counts for the other: on nodes, yes; on other leaves only its own."""
+        """Whether usage on one flavor counts for the other: where leaves are nodes, yes; otherwise only its own."""
         if flavor == other:
             return True
         one, two = self._flavors.get(flavor), self._flavors.get(other)
         both_on_hosts = one is not None and two is not None and one.is_host_topology and two.is_host_topology
         return both_on_hosts and self.options.overlapping_flavors
 
-    # What-ifs, seen by the flavor they name only.
+    # What-ifs; they change the flavor that they name only.
 
     def assume(self, usage: Iterable[PlacedPods]) -> None:
         """Count the usage until it is undone."""
         self._suppose(usage, 1)
 
     def remove(self, usage: Iterable[PlacedPods]) -> None:
-        """Count the usage as gone until it is undone."""
+        """Count the usage as ended until it is undone."""
         self._suppose(usage, -1)
 
     def mark(self) -> int:
-        """A point to come back to."""
+        """A point for `undo`."""
         return len(self._what_ifs)
 
     def undo(self, mark: int) -> None:
-        """Take back every `assume` and `remove` since `mark`; marks are undone latest first."""
+        """Undo every `assume` and `remove` since `mark`; marks are undone latest first."""
         while len(self._what_ifs) > mark:
             capacity, leaf, pod, count = self._what_ifs.pop()
             capacity.add_pods(leaf, pod, count)
@@ -186,10 +187,10 @@ class Fleet:
                     self._what_ifs.append((domains.remaining, leaf, pods.pod, count))
 
     def _book(self, usage: Iterable[PlacedPods], sign: int) -> None:
-        self._settled()
+        self._refuse_during_what_if()
         for pods in usage:
             booked = self._booked.setdefault(pods.flavor, {})
-            seen_by = [domains for name, domains in self._grown.items() if self.share(name, pods.flavor)]
+            seen_by = [domains for name, domains in self._built.items() if self.share(name, pods.flavor)]
             for domain in pods.placement.domains:
                 count = sign * domain.count
                 amounts = booked.setdefault(domain.values, Counter())
@@ -201,7 +202,7 @@ class Fleet:
                     if leaf is not None:
                         domains.remaining.add_pods(leaf, pods.pod, -count)
 
-    def _grow(self, flavor: TopologyFlavor) -> FlavorDomains:
+    def _build(self, flavor: TopologyFlavor) -> FlavorDomains:
         nodes = [node for node in self._nodes.values() if tree.selects(flavor, node)]
         domains = FlavorDomains(flavor, nodes, self.options)
         for node in nodes:
@@ -215,12 +216,12 @@ class Fleet:
                         domains.remaining.add(leaf, [(resource, -amount) for resource, amount in amounts.items()])
         return domains
 
-    def _fell(self, nodes: Iterable[TopologyNode]) -> None:
-        """Trees in which one of these nodes stands, or should, are grown anew when next asked for."""
+    def _discard_trees(self, nodes: Iterable[TopologyNode]) -> None:
+        """Discard the trees that have or should have one of these nodes; they are built again when next needed."""
         for node in nodes:
-            for name in [name for name, grown in self._grown.items() if tree.selects(grown.flavor, node)]:
-                del self._grown[name]
+            for name in [name for name, built in self._built.items() if tree.selects(built.flavor, node)]:
+                del self._built[name]
 
-    def _settled(self) -> None:
+    def _refuse_during_what_if(self) -> None:
         if self._what_ifs:
-            raise RuntimeError("a lasting change to the fleet while a what-if is open; undo it first")
+            raise RuntimeError("a permanent change to the fleet while a what-if is open; undo it first")

@@ -1,4 +1,4 @@
-"""From API objects to the small values that placement works on; what cannot be read is left out."""
+"""From API objects to the values of placement; quantities that cannot be parsed are left out."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PLACED_BY: Final = (
     labels.PODSET_SLICE_REQUIRED_TOPOLOGY,
     labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
 )
-"""Annotations of pods whose usage a placement accounts for."""
+"""Annotations of pods whose usage is counted by a placement."""
 
 NOWHERE: Final = ""
-"""The level of a wish that names none though it should; no topology has it, so it fits nowhere."""
+"""The level of a topology request that names none though it should; no topology has it, so no flavor is eligible."""
 
 
 def topology_node_of(node: kube.Node) -> TopologyNode | None:
-    """The node as placement sees it, or None while it is not Ready or is unschedulable."""
+    """The node for placement; None while it is not Ready or is unschedulable."""
     is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     if node.spec.unschedulable or not is_ready:
         return None
@@ -51,13 +51,13 @@ def topology_flavor_of(flavor: kueue.ResourceFlavor, topology: kueue.Topology) -
 
 
 def counts_outside(pod: kube.Pod) -> bool:
-    """Whether the pod runs on a node without a placement that accounts for it (its figure plus 1 `pods` is in use)."""
+    """Whether the pod runs on a node and no placement counts its usage (its figure plus 1 `pods`)."""
     has_ended = pod.status.phase in ("Succeeded", "Failed")
     return bool(pod.spec.node_name) and not has_ended and pod.metadata.annotations.keys().isdisjoint(_PLACED_BY)
 
 
 def topology_request_of(request: kueue.PodSetTopologyRequest | None) -> TopologyRequest:
-    """What a pod set asks of the topology; None, or nothing asked, is the implied unconstrained wish."""
+    """The topology request of a pod set; None, or an empty one, is an implied unconstrained request."""
     if request is None:
         return TopologyRequest()
     slices = tuple(
@@ -69,7 +69,7 @@ def topology_request_of(request: kueue.PodSetTopologyRequest | None) -> Topology
         return TopologyRequest(TopologyRequestMode.REQUIRED, request.required, slices)
     if request.preferred is not None:
         return TopologyRequest(TopologyRequestMode.PREFERRED, request.preferred, slices)
-    # A slice size without a level, or `unconstrained: false`, asks for a topology without saying for which.
+    # A slice size without a level, or `unconstrained: false`, requests topology without a level.
     is_vague = request.pod_set_slice_size is not None or request.unconstrained is False
     if is_vague and not slices and not request.unconstrained:
         return TopologyRequest(TopologyRequestMode.UNCONSTRAINED, NOWHERE)
@@ -77,7 +77,7 @@ def topology_request_of(request: kueue.PodSetTopologyRequest | None) -> Topology
 
 
 def terms_of(spec: kube.PodSpec, updates: Iterable[kueue.PodSetUpdate] = ()) -> NodeTerms:
-    """What the pod asks of its node, with the selectors and tolerations that Ready admission checks added.
+    """What the pod requires of its node, with the selectors and tolerations that Ready admission checks added.
 
     An update that contradicts the pod's own selector adds to it all the same, so that no node matches both.
     """
@@ -100,5 +100,5 @@ def _amounts(resources: Mapping[str, QuantityText]) -> dict[str, int]:
         try:
             read[resource] = amounts.of_request(resource, quantity.parse(text))
         except QuantityError:
-            continue  # of a resource that nobody can read there is nothing to give
+            continue  # a resource with a malformed quantity has no capacity
     return read

@@ -29,16 +29,16 @@ from pykueue.core.topology.values import (
 
 @dataclass(frozen=True, slots=True)
 class FoundPlacement:
-    """Where the pods go, and the leader if there is one."""
+    """The placement of the workers, and that of the leader if there is one."""
 
     workers: TopologyPlacement
     leader: TopologyPlacement | None = None
 
 
 class PlacementSearch:
-    """Looks on behalf of one workload: what its earlier pod sets were given is gone for the later ones.
+    """The search for one Workload: capacity that its earlier pod sets were given is used for the later ones.
 
-    Whatever is taken is given back at the end, so that the fleet is as it was. `flavors` are those it will look at.
+    `give_back` restores all of it at the end, so that the fleet is as it was. `flavors` are those of the requests.
     """
 
     def __init__(self, fleet: Fleet, flavors: Iterable[str], *, emptied: bool, explain: bool) -> None:
@@ -75,7 +75,7 @@ class PlacementSearch:
     def find(
         self, request: PlacementRequest, leader: PlacementRequest | None = None, within: range | None = None
     ) -> FoundPlacement | PlacementFailure:
-        """A place for the pods of one request; `within` are the leaves that may be used, all if absent."""
+        """A placement for the pods of one request; `within` are the leaves that may be used, all if absent."""
         self._take_all()
         domains = self.fleet.domains(request.flavor)
         if domains is None:
@@ -85,40 +85,40 @@ class PlacementSearch:
                 "",
                 problem=f'Flavor "{request.flavor}" information missing in TAS cache',
             )
-        shape = _shape(domains.tree, request.topology_request)
+        resolved = _resolve(domains.tree, request.topology_request)
         match = domains.match(request.terms)
-        problem = shape if isinstance(shape, str) else match.problem
-        if isinstance(shape, str) or problem:
+        problem = resolved if isinstance(resolved, str) else match.problem
+        if isinstance(resolved, str) or problem:
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=problem)
         if not domains.tree.nodes:
-            nothing = f"no topology domains at level: {domains.tree.levels[shape.level]}"
+            nothing = f"no topology domains at level: {domains.tree.levels[resolved.level]}"
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=nothing)
 
         leads = None if leader is None else leader.pod
-        measure = Measure(request.pod, leads, shape.slice_size, shape.slice_level, shape.multiples)
+        measure = Measure(request.pod, leads, resolved.slice_size, resolved.slice_level, resolved.multiples)
         tallies = domains.tallies(emptied=self._emptied)
         tally = tallies.of(measure, request.terms, match) if within is None else tallies.within(within, measure, match)
-        ask = SliceRequest(
-            slices=request.count // shape.slice_size,
+        slices = SliceRequest(
+            slices=request.count // resolved.slice_size,
             mode=request.topology_request.mode,
             best_fit=not (
                 request.topology_request.mode is TopologyRequestMode.UNCONSTRAINED and self.fleet.options.mixed
             ),
         )
-        shares = self._shares(tally, shape.level, ask)
+        shares = self._shares(tally, resolved.level, slices)
         if isinstance(shares, Shortage):
-            return self._failure(domains, request, tally, match, ask, shares, within)
+            return self._failure(domains, request, tally, match, slices, shares, within)
         return _found(domains.tree, shares, leader is not None)
 
-    def _shares(self, tally: Tally, level: int, ask: SliceRequest) -> list[DomainShare] | Shortage:
-        if self.fleet.options.balanced and ask.mode is TopologyRequestMode.PREFERRED:
-            even = balanced.spread(tally, level, ask)
+    def _shares(self, tally: Tally, level: int, slices: SliceRequest) -> list[DomainShare] | Shortage:
+        if self.fleet.options.balanced and slices.mode is TopologyRequestMode.PREFERRED:
+            even = balanced.spread(tally, level, slices)
             if even is not None:
                 return even
-        start = domain_selection.choose(tally, level, ask)
+        start = domain_selection.choose(tally, level, slices)
         if isinstance(start, Shortage):
             return start
-        shares = leaf_distribution.spread(tally, start, ask)
+        shares = leaf_distribution.spread(tally, start, slices)
         return Shortage(start.level, 0) if shares is None else shares
 
     def _capacity(self, domains: FlavorDomains) -> Capacity:
@@ -130,7 +130,7 @@ class PlacementSearch:
         request: PlacementRequest,
         tally: Tally,
         match: Match,
-        ask: SliceRequest,
+        slices: SliceRequest,
         shortage: Shortage,
         within: range | None,
     ) -> PlacementFailure:
@@ -139,7 +139,7 @@ class PlacementSearch:
             request.flavor,
             domains.flavor.topology,
             fitting=shortage.fitting,
-            needed=ask.slices,
+            needed=slices.slices,
             slice_size=tally.measure.slice_size,
         )
         if not self._explain:
@@ -152,8 +152,8 @@ class PlacementSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """A wish, resolved against the levels of one topology."""
+class _ResolvedLevels:
+    """A topology request, resolved to the levels of one topology."""
 
     level: int
     slice_level: int
@@ -161,16 +161,16 @@ class _Shape:
     multiples: tuple[int, ...]
 
 
-def _shape(tree: DomainTree, wish: TopologyRequest) -> _Shape | str:
-    """The levels and sizes a wish stands for here, or what is wrong with it."""
-    default = 0 if wish.slices else tree.finest
-    level = default if wish.level is None else tree.level(wish.level)
+def _resolve(tree: DomainTree, request: TopologyRequest) -> _ResolvedLevels | str:
+    """Resolve a topology request to level indices and slice sizes, or return what is wrong with it."""
+    default = 0 if request.slices else tree.finest
+    level = default if request.level is None else tree.level(request.level)
     if level is None:
-        return f"no requested topology level: {wish.level}"
+        return f"no requested topology level: {request.level}"
     multiples = [1] * len(tree.levels)
-    if not wish.slices:
-        return _Shape(level, tree.finest, 1, tuple(multiples))
-    outer, *inner = wish.slices
+    if not request.slices:
+        return _ResolvedLevels(level, tree.finest, 1, tuple(multiples))
+    outer, *inner = request.slices
     slice_level = tree.level(outer.level)
     if slice_level is None:
         return f"no requested topology level for slices: {outer.level}"
@@ -191,7 +191,7 @@ def _shape(tree: DomainTree, wish: TopologyRequest) -> _Shape | str:
         # Levels between two layers are filled in units of the finer one.
         multiples[above + 1 : here + 1] = [layer.size] * (here - above)
         above, above_size = here, layer.size
-    return _Shape(level, slice_level, outer.size, tuple(multiples))
+    return _ResolvedLevels(level, slice_level, outer.size, tuple(multiples))
 
 
 def _found(tree: DomainTree, shares: Sequence[DomainShare], has_leader: bool) -> FoundPlacement:
@@ -207,7 +207,7 @@ def _found(tree: DomainTree, shares: Sequence[DomainShare], has_leader: bool) ->
 
 
 def _layers(tally: Tally, level: int, request: PlacementRequest) -> tuple[LayerFit, ...]:
-    """Per layer, the slices that fit in the domain with the most room."""
+    """Per layer, the slices that fit in the domain with the most capacity."""
     slices = tally.level(level).slices
     best = max(range(len(slices)), key=lambda domain: (slices[domain], -domain))
     fits: list[LayerFit] = []
@@ -222,7 +222,7 @@ def _layers(tally: Tally, level: int, request: PlacementRequest) -> tuple[LayerF
 
 
 def _exclusions(tally: Tally, capacity: Capacity, match: Match, within: range | None) -> Exclusions:
-    """What kept nodes out: the match's causes, then for every node that holds no pod its scarcest resource."""
+    """Why nodes are excluded: the causes of the match, then for every node that holds no pod its scarcest resource."""
     pods = tally.level(tally.tree.finest).pods
     taking_part = range(len(pods)) if match.leaves is None else match.leaves
     inside = [leaf for leaf in taking_part if within is None or leaf in within]

@@ -2,10 +2,10 @@
 
 At every level the domains are numbered in ascending order of their path, so
 
-* comparing two numbers of a level *is* comparing their paths (every tie in placement ends there), and
+* comparing two numbers of a level *is* comparing their paths (which decides every tie in placement), and
 * the children of a domain, and all leaves below it, are one contiguous range.
 
-Sums over children are then sums over slices of flat lists, which is what makes counting cheap.
+Sums over children are then sums over slices of flat lists, which makes counting fast.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class DomainTree:
         return leaf
 
     def recorded(self, leaf: int) -> Path:
-        """What an assignment says of a leaf: the hostname alone, or the whole path where leaves are not hosts."""
+        """The level values that a placement records for a leaf: the hostname alone, or the whole path where leaves are
+        not hosts."""
         path = self.paths[-1][leaf]
         return path[-1:] if self.is_host else path
 
@@ -68,7 +69,7 @@ class DomainTree:
 
 
 def selects(flavor: TopologyFlavor, node: TopologyNode) -> bool:
-    """Whether the node is one of the flavor's: all its labels with equal values, and every level label."""
+    """Whether the flavor selects the node: the node has all labels of the flavor, and every level label."""
     labels = node.labels
     return all(labels.get(key) == value for key, value in flavor.node_labels) and all(
         key in labels for key in flavor.levels
@@ -83,7 +84,7 @@ def build(flavor: TopologyFlavor, nodes: Iterable[TopologyNode]) -> DomainTree:
     for node in sorted(nodes, key=lambda node: node.name):
         path = tuple(node.labels[key] for key in flavor.levels)
         values = path[-1:] if is_host else path
-        # Two nodes that claim one hostname are one leaf, where the first of them (by name) stands.
+        # Two nodes with one hostname are one leaf, at the path of the first of them by name.
         path_of.setdefault(values, path)
         nodes_at.setdefault(values, []).append(node)
     leaves = sorted(path_of, key=path_of.__getitem__)

@@ -1,8 +1,8 @@
-"""The words of placement: frozen values that go in and come out.
+"""The values of placement: requests and results, all frozen.
 
 Amounts are plain integers per resource name: ``cpu`` in thousandths of a core, everything else in whole units
-(rounded up where a request is read). A *figure* is what one pod asks for, without the ``pods`` resource:
-placement adds the one ``pods`` that every pod takes by itself.
+(rounded up where a request is read). A *figure* is what one pod requests, without the ``pods`` resource: placement adds
+the one ``pods`` that every pod uses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOSTNAME = labels.HOSTNAME
 PODS = "pods"
 
 Figure: TypeAlias = tuple[tuple[str, int], ...]
-"""What one pod asks for: (resource, amount) pairs in ascending order of the resource; hashable, so it keys caches."""
+"""What one pod requests: (resource, amount) pairs in ascending order of the resource; hashable, so it keys caches."""
 
 
 def figure(amounts: Mapping[str, int]) -> Figure:
@@ -29,7 +29,7 @@ def figure(amounts: Mapping[str, int]) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class TopologyNode:
-    """What a Ready, schedulable node is to placement. A node that is neither simply does not exist here."""
+    """A Ready, schedulable node. A node that is not both does not exist for placement."""
 
     name: str
     labels: Mapping[str, str]
@@ -39,7 +39,7 @@ class TopologyNode:
 
 @dataclass(frozen=True, slots=True)
 class TopologyFlavor:
-    """A ResourceFlavor with a topology: which nodes are its own, and how they are nested (coarse to fine)."""
+    """A ResourceFlavor with a topology: the labels of its nodes, and the levels of its topology (coarse to fine)."""
 
     name: str
     topology: str
@@ -49,13 +49,13 @@ class TopologyFlavor:
 
     @property
     def is_host_topology(self) -> bool:
-        """Whether a leaf is one node, known by its hostname alone."""
+        """Whether a leaf is one node, identified by its hostname alone."""
         return self.levels[-1:] == (HOSTNAME,)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """The choices placement runs under; each is one feature gate."""
+    """The options of placement; each is one feature gate."""
 
     mixed: bool = True  # least free capacity for unconstrained requests, else best fit everywhere
     balanced: bool = False
@@ -78,7 +78,7 @@ DEFAULT = PlacementOptions()
 
 
 class TopologyRequestMode(Enum):
-    """How strongly a pod set holds to the level it names."""
+    """How strictly a pod set requires the level it names."""
 
     REQUIRED = "required"
     PREFERRED = "preferred"
@@ -105,14 +105,14 @@ class TopologyRequest:
     slices: tuple[SliceLayer, ...] = ()
 
     def levels(self) -> tuple[str, ...]:
-        """Every level named, so that a flavor can be asked whether it has them all."""
+        """Every level named; a flavor is eligible only if its topology has them all."""
         named = () if self.level is None else (self.level,)
         return named + tuple(layer.level for layer in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTerms:
-    """What a pod asks of its node; equal terms share one cached answer of which nodes match."""
+    """What a pod requires of its node; equal terms share one cached result of which nodes match."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -150,10 +150,10 @@ class NodeReplacement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """One pod set that wants a place on the nodes of one flavor.
+    """One pod set to be placed on the nodes of one flavor.
 
-    Two requests of one `group` are placed together as leader and workers. `repair` asks for the pods of a lost node
-    only; `previous` is the placement of the slice that an elastic workload replaces.
+    Two requests of one `group` are placed together as leader and workers. With `node_replacement` only the pods of a
+    lost node are placed; `previous` is the placement of the slice that an elastic Workload replaces.
     """
 
     pod_set: str
@@ -169,7 +169,7 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPods:
-    """Usage of one pod set on one flavor: what is booked, assumed, removed or asked whether it still fits."""
+    """Usage of one pod set on one flavor: what is booked, assumed, removed, or tested whether it still fits."""
 
     flavor: str
     pod: Figure
