@@ -11,7 +11,7 @@ import pytest
 from analysis.states import case_of
 from kubemachinery import meta
 from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf
-from pykueue.analysis.explanation import why
+from pykueue.analysis.explanation import explain
 from pykueue.analysis.planner import Case
 from pykueue.api import kueue, labels
 
@@ -26,7 +26,7 @@ def test_a_topology_that_is_not_there() -> None:
         spec = msgspec.structs.replace(thing.spec, topology_name="racks", node_labels={"a": "b"})
         return msgspec.structs.replace(thing, spec=spec)
 
-    told = why(CASE.with_objects(map(placed, CASE.objects)), "ns/w1", NOW)
+    told = explain(CASE.with_objects(map(placed, CASE.objects)), "ns/w1", NOW)
     assert told.causes == ('ClusterQueue q0 admits nobody: there is no Topology "racks" for TAS flavor "f0"',)
     assert not told.starts_next
 
@@ -41,7 +41,7 @@ def test_cohorts_that_run_in_a_circle() -> None:
         kueue.Cohort(metadata=meta.ObjectMeta(name=name), spec=kueue.CohortSpec(parent_name=parent))
         for name, parent in (("one", "two"), ("two", "one"))
     ]
-    told = why(CASE.with_objects([*map(in_cohort, CASE.objects), *circle]), "ns/w1", NOW)
+    told = explain(CASE.with_objects([*map(in_cohort, CASE.objects), *circle]), "ns/w1", NOW)
     assert told.causes == ("ClusterQueue q0 admits nobody: the cohorts above it run in a circle",)
 
 
@@ -69,9 +69,9 @@ def test_a_mark_on_a_workload_keeps_it_out_only_where_its_feature_gate_is_on(
         return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, **mark))
 
     for is_on, causes in ((True, (cause,)), (False, ())):
-        gates: dict[str, Any] = {gate: is_on}
-        policy = replace(CASE.configured.policy, **gates)
+        admission_blockers: dict[str, Any] = {gate: is_on}
+        policy = replace(CASE.configured.policy, **admission_blockers)
         case = Case(replace(CASE.configured, policy=policy), CASE.objects)
-        told = why(case.with_objects(map(marked, case.objects)), "ns/w1", NOW)
+        told = explain(case.with_objects(map(marked, case.objects)), "ns/w1", NOW)
         assert told.causes == causes
         assert told.starts_next is not is_on

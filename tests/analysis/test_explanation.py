@@ -11,7 +11,7 @@ from analysis.states import case_of
 from kubemachinery import meta
 from kubemachinery.errors import UsageError
 from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf
-from pykueue.analysis.explanation import Why, why
+from pykueue.analysis.explanation import Explanation, explain
 from pykueue.analysis.planner import Case
 from pykueue.api import kube, kueue
 
@@ -19,8 +19,8 @@ QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
 HOLDER = WorkloadOf(0, "q0", 8, 0, 9, "f0")
 
 
-def asked(*workloads: WorkloadOf, queue: QueueOf = QUEUE, key: str = "ns/w1") -> Why:
-    return why(case_of(WorldOf((), (queue,), workloads, False)), key, NOW)
+def asked(*workloads: WorkloadOf, queue: QueueOf = QUEUE, key: str = "ns/w1") -> Explanation:
+    return explain(case_of(WorldOf((), (queue,), workloads, False)), key, NOW)
 
 
 def test_a_shortage_is_told_with_who_holds_it_and_what_protects_them() -> None:
@@ -70,7 +70,7 @@ def test_every_closed_gate_is_told_at_once_and_they_are_opened_together() -> Non
     case = changed(case, kueue.ClusterQueue, stop_policy="Hold", namespace_selector=meta.LabelSelector({"team": "a"}))
     case = changed(case, kueue.LocalQueue, stop_policy="HoldAndDrain")
     case = changed(case, kueue.Workload, active=False)
-    told = why(case, "ns/w1", NOW)
+    told = explain(case, "ns/w1", NOW)
     assert told.causes == (
         "it is deactivated",
         "LocalQueue ns/q0 is stopped",
@@ -78,19 +78,19 @@ def test_every_closed_gate_is_told_at_once_and_they_are_opened_together() -> Non
         "namespace ns is not selected by ClusterQueue q0",
     )
     [only] = told.suggestions
-    assert [part.sentence() for part in only.parts] == [
+    assert [part.sentence() for part in only.changes] == [
         "activate ns/w1",
         "resume LocalQueue ns/q0",
         "resume ClusterQueue q0",
         "label namespace ns with team=a",
     ]
-    assert [part.how() for part in only.parts][3] == "kubectl label --overwrite namespace ns team=a"
+    assert [part.how() for part in only.changes][3] == "kubectl label --overwrite namespace ns team=a"
 
 
 def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -> None:
     case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kueue.LocalQueue))
-    told = why(without, "ns/w1", NOW)
+    told = explain(without, "ns/w1", NOW)
     assert told.causes == ("LocalQueue ns/q0 does not exist",)
     assert [each.sentence() for each in told.suggestions] == ["create LocalQueue ns/q0 that leads to ClusterQueue q0"]
 
@@ -98,7 +98,7 @@ def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -
 def test_a_missing_namespace_is_told() -> None:
     case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kube.Namespace))
-    assert why(without, "ns/w1", NOW).causes[0] == "namespace ns does not exist"
+    assert explain(without, "ns/w1", NOW).causes[0] == "namespace ns does not exist"
 
 
 def test_one_that_runs_is_told_from_its_conditions() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from analysis.states import case_of
 from kubemachinery import codec
 from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf
-from pykueue.analysis.explanation import why
+from pykueue.analysis.explanation import explain
 from pykueue.analysis.suggestion_search import Suggestion
 from pykueue.api import kube, kueue
 from pykueue.testing import Kueue, system
@@ -35,7 +35,7 @@ def with_quota(system: Kueue, cpus: int) -> None:
 
 def follow(system: Kueue, suggestion: Suggestion) -> None:
     """Do what it says: run the commands that it prints, and wait where it says so."""
-    for part in suggestion.parts:
+    for part in suggestion.changes:
         if not part.how():
             assert part.sentence().startswith("wait for")
             system.advance(2 * HELD_SECONDS)
@@ -66,40 +66,40 @@ def test_following_the_first_suggestion_lets_the_job_run_unless_it_says_what_is_
         if 0 < held <= quota:
             made.submit(["sleep", str(HELD_SECONDS)], cpu=held, name="holder")
         job = made.submit(["sleep", str(100 * HELD_SECONDS)], cpu=asked, name="asks")
-        if made.standing(job).word != "Waiting":
+        if made.status(job).state != "Waiting":
             return
         first = made.explain(job).suggestions[0]
         follow(made, first)
         made.advance(5)
-        shown = made.standing(job)
-        if first.caveat:
-            assert (shown.word, "no node fits: 1 of 1 has too little cpu" in shown.why) == ("Starting", True)
-            assert first.caveat.endswith("no node fits: 1 of 1 has too little cpu")
+        shown = made.status(job)
+        if first.warning:
+            assert (shown.state, "no node fits: 1 of 1 has too little cpu" in shown.message) == ("Starting", True)
+            assert first.warning.endswith("no node fits: 1 of 1 has too little cpu")
         else:
-            assert shown.word == "Running"
+            assert shown.state == "Running"
 
 
 def test_a_suggestion_beyond_the_nodes_says_so_and_comes_last(kueue: Kueue) -> None:
     job = kueue.submit(["sleep", "60"], cpu=64)
     told = kueue.explain(job)
     why_not = "its pods will stay Pending: no node fits: 1 of 1 has too little cpu"
-    assert {each.caveat for each in told.suggestions} == {why_not}
+    assert {each.warning for each in told.suggestions} == {why_not}
     assert why_not in told.causes
-    assert told.tree()["suggestions"][0]["caveat"] == why_not
+    assert told.tree()["suggestions"][0]["warning"] == why_not
 
     with_quota(kueue, 1)
     kueue.submit(["sleep", "600"], cpu=1, name="holder")
     waits = kueue.submit(["sleep", "60"], cpu=1, name="waits")
-    assert [each.caveat for each in kueue.explain(waits).suggestions] == [""] * len(kueue.explain(waits).suggestions)
+    assert [each.warning for each in kueue.explain(waits).suggestions] == [""] * len(kueue.explain(waits).suggestions)
 
 
 def test_an_admitted_job_without_a_node_says_why_everywhere(kueue: Kueue) -> None:
     job = kueue.submit(["sleep", "60"], cpu=64, name="big")
     follow(kueue, kueue.explain(job).suggestions[0])
     reason = "no node fits: 1 of 1 has too little cpu"
-    assert kueue.standing(job).why.endswith(reason)
+    assert kueue.status(job).message.endswith(reason)
     [entry] = kueue.queue()
-    assert (entry.standing.word, entry.standing.why.endswith(reason)) == ("Starting", True)
+    assert (entry.status.state, entry.status.message.endswith(reason)) == ("Starting", True)
     told = kueue.explain(job)
     assert told.state == "Admitted"
     assert told.causes[-1].endswith(reason)
@@ -125,7 +125,7 @@ def test_without_nodes_nothing_is_said_of_them(kueue: Kueue) -> None:
         """)
     )
     told = kueue.explain(kueue.submit(["sleep", "60"], cpu=64))
-    assert [each.caveat for each in told.suggestions] == [""]
+    assert [each.warning for each in told.suggestions] == [""]
     assert not any("node" in cause for cause in told.causes)
 
 
@@ -144,7 +144,7 @@ QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "labels", "caveat"),
+    ("nodes", "labels", "warning"),
     [
         ([node("a", 16)], {}, ""),
         ([node("a", 4), node("b", 4)], {}, "its pods will stay Pending: no node fits: 2 of 2 have too little cpu"),
@@ -156,7 +156,7 @@ QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
         ([node("a", 16), node("b", 16, zone="x")], {"zone": "x"}, ""),
     ],
 )
-def test_nodes_are_those_that_the_flavor_selects(nodes: list[kube.Node], labels: dict[str, str], caveat: str) -> None:
+def test_nodes_are_those_that_the_flavor_selects(nodes: list[kube.Node], labels: dict[str, str], warning: str) -> None:
     case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 12, 0, 1),), False))
 
     def labelled(thing: msgspec.Struct) -> msgspec.Struct:
@@ -165,8 +165,8 @@ def test_nodes_are_those_that_the_flavor_selects(nodes: list[kube.Node], labels:
         return msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, node_labels=labels))
 
     case = case.with_objects([*map(labelled, case.objects), *nodes])
-    told = why(case, "ns/w1", NOW)
-    assert [each.caveat for each in told.suggestions if each.way == "quota"] == [caveat]
+    told = explain(case, "ns/w1", NOW)
+    assert [each.warning for each in told.suggestions if each.kind == "quota"] == [warning]
 
 
 def test_admission_checks_may_provision_nodes_so_nothing_is_said_of_them() -> None:
@@ -180,4 +180,4 @@ def test_admission_checks_may_provision_nodes_so_nothing_is_said_of_them() -> No
         return msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, admission_checks_strategy=rules))
 
     case = case.with_objects([*map(checked, case.objects), check, node("a", 4)])
-    assert not any(each.caveat for each in why(case, "ns/w1", NOW).suggestions)
+    assert not any(each.warning for each in explain(case, "ns/w1", NOW).suggestions)

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from analysis.states import blocked, case_of, recorded, workload_of
 from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, worlds
 from pykueue.analysis import suggestion_search
-from pykueue.analysis.blockers import gates
-from pykueue.analysis.explanation import Search, why
-from pykueue.analysis.object_changes import Declare, Raise, indexed
+from pykueue.analysis.blockers import admission_blockers
+from pykueue.analysis.explanation import SearchExtent, explain
+from pykueue.analysis.object_changes import DeclareQuota, RaiseQuota, indexed
 from pykueue.analysis.planner import Case, plan
 from pykueue.analysis.suggestion_search import Suggestion
-from pykueue.analysis.trial import Effort, Trial, changed
+from pykueue.analysis.trial import SearchBudget, Trial, changed
 from pykueue.lifecycle.queues import References
 
 STATES = int(os.environ.get("ADVISING_STATES", "40"))
@@ -28,14 +28,14 @@ STATES = int(os.environ.get("ADVISING_STATES", "40"))
 
 def suggested(case: Case, key: str, now: int) -> list[Suggestion]:
     objects = indexed(case.objects)
-    closed = gates(objects, References(), workload_of(case, key), case.configured.policy, now)
+    closed = admission_blockers(objects, References(), workload_of(case, key), case.configured.policy, now)
     opening = [gate.part for gate in closed if gate.part is not None]
     return list(suggestion_search.suggestions(Trial(case, key, now), objects, opening))
 
 
 def gets_in(case: Case, key: str, now: int, suggestion: Suggestion, without: int | None = None) -> bool:
     """Asked of a plan from scratch, not of the trial that found the suggestion."""
-    parts = [part for n, part in enumerate(suggestion.parts) if n != without]
+    parts = [part for n, part in enumerate(suggestion.changes) if n != without]
     then = max([now, *(part.later_than() for part in parts)])
     made = plan(changed(case, parts), then, cycles=10_000, until_stable=True, departures=True)
     return any(type(decision).__name__ == "Admit" and decision.workload == key for decision in made.decisions)
@@ -50,11 +50,11 @@ def check(case: Case, key: str, now: int) -> int:
 
 def prove(case: Case, key: str, now: int, suggestion: Suggestion) -> None:
     assert gets_in(case, key, now, suggestion), suggestion.sentence()
-    for n, part in enumerate(suggestion.parts):
+    for n, part in enumerate(suggestion.changes):
         assert not gets_in(case, key, now, suggestion, without=n), f"spare in: {suggestion.sentence()}"
-        if isinstance(part, (Raise, Declare)) and part.amount > 1:
-            parts = (*suggestion.parts[:n], part.smaller(part.amount - 1), *suggestion.parts[n + 1 :])
-            less = Suggestion(parts, suggestion.way)
+        if isinstance(part, (RaiseQuota, DeclareQuota)) and part.amount > 1:
+            parts = (*suggestion.changes[:n], part.smaller(part.amount - 1), *suggestion.changes[n + 1 :])
+            less = Suggestion(parts, suggestion.kind)
             assert not gets_in(case, key, now, less), f"one less would do: {suggestion.sentence()}"
 
 
@@ -113,7 +113,7 @@ def test_each_way_to_help_is_told_once(name: str) -> None:
         (WorkloadOf(0, "q0", 8, 1, 5, "f0"), WorkloadOf(1, "q0", story.asks, 0, 1)),
         False,
     )
-    assert {each.way: each.sentence() for each in suggested(case_of(world), "ns/w1", NOW)} == story.ways
+    assert {each.kind: each.sentence() for each in suggested(case_of(world), "ns/w1", NOW)} == story.ways
 
 
 def crowd(workloads: int) -> Case:
@@ -129,21 +129,21 @@ def test_a_crowd_costs_few_looks_at_the_whole_of_it() -> None:
     case = crowd(300)
     trial = Trial(case, "ns/w270", NOW)
     [found] = suggestion_search.suggestions(trial, indexed(case.objects), [])
-    assert found.way == "quota"
+    assert found.kind == "quota"
     prove(case, "ns/w270", NOW, found)
-    whole = Effort()
-    Trial(case, "ns/w270", NOW, whole).admits(found.parts)
+    whole = SearchBudget()
+    Trial(case, "ns/w270", NOW, whole).admits(found.changes)
     assert trial.effort.spent < 8 * whole.spent
 
 
 def test_a_search_that_costs_too_much_ends_with_what_it_has_found() -> None:
     case = crowd(300)
-    complete = why(case, "ns/w270", NOW)
-    assert (complete.search, len(complete.suggestions)) == (Search.COMPLETE, 1)
-    cut = why(case, "ns/w270", NOW, effort=Effort(1_000))
-    assert (cut.search, cut.suggestions) == (Search.CUT_SHORT, ())
+    complete = explain(case, "ns/w270", NOW)
+    assert (complete.search, len(complete.suggestions)) == (SearchExtent.COMPLETE, 1)
+    cut = explain(case, "ns/w270", NOW, effort=SearchBudget(1_000))
+    assert (cut.search, cut.suggestions) == (SearchExtent.CUT_SHORT, ())
     assert cut.causes == complete.causes
-    assert why(case, "ns/w270", NOW, suggest=False).search is Search.NONE
+    assert explain(case, "ns/w270", NOW, suggest=False).search is SearchExtent.NONE
 
 
 def test_one_that_is_spare_only_after_another_was_dropped_is_dropped_too() -> None:
@@ -155,5 +155,5 @@ def test_one_that_is_spare_only_after_another_was_dropped_is_dropped_too() -> No
     waiting = [WorkloadOf(0, "q0", 1, 0, 0), WorkloadOf(2, "q2", 0, 0, 0), WorkloadOf(3, "q2", 5, 0, 0)]
     waiting += [WorkloadOf(4, "q2", 6, 0, 3), WorkloadOf(5, "q2", 0, 3, 0), WorkloadOf(8, "q2", 4, 0, 1)]
     case = case_of(WorldOf((), queues, (*held, *waiting), False))
-    [order] = [each for each in suggested(case, "ns/w3", NOW) if each.way == "order"]
+    [order] = [each for each in suggested(case, "ns/w3", NOW) if each.kind == "order"]
     prove(case, "ns/w3", NOW, order)

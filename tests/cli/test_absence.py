@@ -23,7 +23,7 @@ from kubemachinery.errors import UsageError
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability
 from pykueue.app.server import bare_parts
-from pykueue.client.client import AsyncClient, News
+from pykueue.client.client import AsyncClient, WorkloadEvent
 from started import Up
 from waiting import PATIENCE_SECONDS, eventually, until
 
@@ -106,7 +106,7 @@ async def test_commands_outlast_a_server_that_starts_again(up: Up, tmp_path: Pat
 
 async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each once: what was known before is not told again."""
-    heard: list[News] = []
+    heard: list[WorkloadEvent] = []
     async with AsyncClient() as client:
 
         async def listen() -> None:
@@ -116,7 +116,7 @@ async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog
         listening = asyncio.create_task(listen())
 
         def of(job: str) -> list[str]:
-            return [one.what for one in heard if one.workload.metadata.name.startswith(f"job-{job}-")]
+            return [one.type for one in heard if one.workload.metadata.name.startswith(f"job-{job}-")]
 
         await client.submit(["true"], name="before")
         await client.wait("before")
@@ -138,7 +138,7 @@ async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog
 async def test_who_watches_where_nobody_is_hears_so_at_once() -> None:
     with started.held_port() as port:
         nobody = HttpTransport(f"http://127.0.0.1:{port}")
-        async with AsyncClient(caller=ApiClient(nobody, random.Random(1), attempts=1)) as client:
+        async with AsyncClient(api_client=ApiClient(nobody, random.Random(1), attempts=1)) as client:
             with pytest.raises(errors.Unanswered, match="cannot be reached: Connection refused"):
                 await anext(client.watch())
 

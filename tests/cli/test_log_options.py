@@ -9,14 +9,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pykueue.cli.log_options import Log, log_options
+from pykueue.cli.log_options import LoggingOptions, log_options
 
 pytestmark = pytest.mark.usefixtures("same_logging")
 
 
 @click.command()
 @log_options
-def serve(told: Log) -> None:
+def serve(told: LoggingOptions) -> None:
     told.start(lambda: "leader")
     logger = logging.getLogger("pykueue.test")
     logger.info("a detail")

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
-from pykueue.cli.printing import Column, Form
+from pykueue.cli.printing import OutputFormat, TableColumn
 
 COLUMNS = [
-    Column[str]("NAME", lambda row: row),
-    Column[str]("STATE", lambda row: "Failed"),
-    Column[str]("MORE", lambda row: "x", wide=True),
+    TableColumn[str]("NAME", lambda row: row),
+    TableColumn[str]("STATE", lambda row: "Failed"),
+    TableColumn[str]("MORE", lambda row: "x", wide=True),
 ]
 
 
@@ -26,7 +26,7 @@ THING = {"kind": "Thing", "metadata": {"name": "x", "managedFields": [{"manager"
 def shown(rows: list[str], *words: str, color: bool = False) -> str:
     @click.command()
     @printing.prints("wide", "name", "json", "yaml")
-    def command(form: Form) -> None:
+    def command(form: OutputFormat) -> None:
         printing.show(
             rows,
             COLUMNS,
@@ -45,7 +45,7 @@ def printed(*words: str) -> str:
     @click.command(cls=flags.Command)
     @click.argument("name")
     @printing.prints("json", "yaml", "kyaml", "name")
-    def command(name: str, form: Form) -> None:
+    def command(name: str, form: OutputFormat) -> None:
         assert name == "x"
         form.document(THING)
 

@@ -11,7 +11,7 @@ import pytest
 from kubemachinery.errors import UsageError
 from pykueue.api import kueue, registry
 from pykueue.cli import progress
-from pykueue.cli.connection_flags import Reach
+from pykueue.cli.connection_flags import ConnectionFlags
 from waiting import until
 
 
@@ -64,7 +64,7 @@ def test_a_server_that_is_slow_to_answer_is_named(
     monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        reach = Reach("", "", {"server": url, "request-timeout": "1s"})
+        reach = ConnectionFlags("", "", {"server": url, "request-timeout": "1s"})
         with pytest.raises(UsageError, match=r"does not answer GET .*: not within 1 s"):
             reach.run(lambda client, _: client.list(registry.KUEUE.of(kueue.ClusterQueue)))
     assert capsys.readouterr().err == f"waiting for {url}\n"

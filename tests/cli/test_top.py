@@ -7,9 +7,9 @@ from rich.console import Console
 
 from kubemachinery import quantity
 from pykueue.cli import top
-from pykueue.client.queue_overview import Line, Usage
+from pykueue.client.queue_overview import QueueRow, Usage
 
-LINE = Line(
+LINE = QueueRow(
     name="research",
     depth=0,
     is_cohort=False,

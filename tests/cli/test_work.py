@@ -24,7 +24,7 @@ from pykueue import cli
 from pykueue import paths as places
 from pykueue.api import kueue
 from pykueue.cli import completion_candidates, up
-from pykueue.cli.connection_flags import Reach
+from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.client import job_request, job_service
 from pykueue.client.unqueued import JOBS
 from shell import CommandResult, Shell
@@ -169,7 +169,9 @@ class TestSubmit:
 
     def test_a_workload_priority_class_is_found_by_its_name(self, shell: Shell) -> None:
         high = kueue.WorkloadPriorityClass(metadata=meta.ObjectMeta(name="high"), value=100)
-        Reach("", "", {}).run(lambda client, _: client.create(job_service.PRIORITY_CLASSES, codec.to_tree(high)))
+        ConnectionFlags("", "", {}).run(
+            lambda client, _: client.create(job_service.PRIORITY_CLASSES, codec.to_tree(high))
+        )
         assert shell("submit", "--wait", "--priority-class", "high", "--name", "important", "--", "true").code == 0
         [row] = [line for line in shell("queue", "-a", "-o", "wide").out.splitlines() if line.startswith("important")]
         assert "100" in row.split()
@@ -215,10 +217,10 @@ class TestQueue:
         assert shell("queue") == (0, "", "no jobs are waiting or running; -a also shows finished jobs\n")
 
     def test_a_job_that_no_workload_can_be_made_for_is_there_with_the_reason(self, shell: Shell) -> None:
-        wish = job_request.Order(
+        options = job_request.JobRequest(
             command=["true"], queue="default", namespace="default", name="lost", priority_class="urgent"
         )
-        Reach("", "", {}).run(lambda client, _: client.create(JOBS, job_request.job(wish, 0)))
+        ConnectionFlags("", "", {}).run(lambda client, _: client.create(JOBS, job_request.job(options, 0)))
         why = 'WorkloadPriorityClass "urgent" not found'
         until(lambda: why in shell("queue").out)
         [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]
@@ -477,7 +479,7 @@ async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home
     kubeconfig = str(home / ".pykueue" / "kubeconfig")
     with contextlib.chdir(tmp_path), pykueue.Client(kubeconfig=kubeconfig) as client:
         job = client.submit(["pwd"], name="from-python", time_limit_seconds=600)
-        assert client.wait(job, timeout_seconds=PATIENCE_SECONDS).word == "Succeeded"
+        assert client.wait(job, timeout_seconds=PATIENCE_SECONDS).state == "Succeeded"
         assert client.logs(job).strip() == str(tmp_path)
         with pytest.raises(TypeError, match="unexpected keyword argument 'gpu'"):
             client.submit(["true"], gpu=1)  # type: ignore[call-arg]

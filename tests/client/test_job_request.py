@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from kubemachinery.errors import UsageError
 from pykueue.api import labels
 from pykueue.client import job_request
-from pykueue.client.job_request import Order
+from pykueue.client.job_request import JobRequest
 from pykueue.runner import process_spec
 
 
 def job(*command: str, **more: Any) -> dict[str, Any]:
-    return job_request.job(Order(command=command or ("true",), queue="q", namespace="n", **more), now=0)
+    return job_request.job(JobRequest(command=command or ("true",), queue="q", namespace="n", **more), now=0)
 
 
 def container(**more: Any) -> dict[str, Any]:

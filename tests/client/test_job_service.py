@@ -33,7 +33,7 @@ def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
             await asked
 
     kueue._run(cancelled_meanwhile())
-    assert kueue.standing(running).word == "Running"
+    assert kueue.status(running).state == "Running"
 
 
 CLASSES = {
@@ -59,7 +59,7 @@ def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(
     why = f'{kind} "urgent" not found'
     [entry] = kueue.queue()
     assert (entry.title, entry.queue, entry.pods, entry.asks) == ("job.batch/lost", "default", 2, "cpu 4")
-    assert str(entry.standing) == str(kueue.standing("lost")) == f"unqueued, {why}"
+    assert str(entry.status) == str(kueue.status("lost")) == f"unqueued, {why}"
     with pytest.raises(UsageError, match=f"^job lost has no Workload: {why}$"):
         kueue.explain("lost")
 
@@ -86,9 +86,9 @@ def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
     kueue.apply(pod("one", group, size), pod("two", group, size), pod("fine", {}))
     half, lost = sorted((entry for entry in kueue.queue() if not entry.workload), key=lambda entry: entry.name)
     assert (half.name, half.title, half.pods, half.asks) == ("half", "pod/one", 2, "cpu 4")
-    assert str(half.standing) == "unqueued, 'half' group has fewer runnable pods than expected"
+    assert str(half.status) == "unqueued, 'half' group has fewer runnable pods than expected"
     assert (lost.name, lost.title, lost.pods, lost.queue) == ("lost", "pod/lost", 1, "default")
-    assert str(lost.standing) == 'unqueued, WorkloadPriorityClass "urgent" not found'
+    assert str(lost.status) == 'unqueued, WorkloadPriorityClass "urgent" not found'
     assert [entry.names for entry in kueue.queue() if entry.workload] == [("fine",)]
 
     named = explain.Named.of("pod/two")

@@ -10,7 +10,7 @@ import pytest
 from kubemachinery import codec, meta
 from pykueue.api import kube, kueue
 from pykueue.client import job_status
-from pykueue.client.job_status import Standing, Word
+from pykueue.client.job_status import JobState, QueuedJobStatus
 
 
 def workload(*said: tuple[str, str, str], active: bool = True, **status: Any) -> kueue.Workload:
@@ -36,44 +36,47 @@ RESERVED = ("QuotaReserved", "True", "")
 @pytest.mark.parametrize(
     ("found", "stands"),
     [
-        (workload(), Standing(Word.WAITING, "the scheduler has not considered it yet")),
-        (workload(("QuotaReserved", "False", "no cpu")), Standing(Word.WAITING, "no cpu")),
-        (workload(active=False), Standing(Word.WAITING, "the Workload is deactivated")),
+        (workload(), QueuedJobStatus(JobState.WAITING, "the scheduler has not considered it yet")),
+        (workload(("QuotaReserved", "False", "no cpu")), QueuedJobStatus(JobState.WAITING, "no cpu")),
+        (workload(active=False), QueuedJobStatus(JobState.WAITING, "the Workload is deactivated")),
         (
             workload(RESERVED, admissionChecks=[{"name": "budget", "state": "Pending"}]),
-            Standing(Word.WAITING, "quota is reserved; waits for checks: budget"),
+            QueuedJobStatus(JobState.WAITING, "quota is reserved; waits for checks: budget"),
         ),
-        (workload(RESERVED, ("Admitted", "True", "")), Standing(Word.STARTING)),
-        (workload(RESERVED, ("Admitted", "True", ""), ("PodsReady", "True", "")), Standing(Word.RUNNING)),
-        (workload(RESERVED, ("Evicted", "True", "preempted")), Standing(Word.STOPPING, "preempted")),
-        (workload(("Finished", "True", "")), Standing(Word.SUCCEEDED)),
-        (workload(("QuotaReserved", "False", "no cpu"), ("Evicted", "True", "old")), Standing(Word.WAITING, "no cpu")),
+        (workload(RESERVED, ("Admitted", "True", "")), QueuedJobStatus(JobState.STARTING)),
+        (workload(RESERVED, ("Admitted", "True", ""), ("PodsReady", "True", "")), QueuedJobStatus(JobState.RUNNING)),
+        (workload(RESERVED, ("Evicted", "True", "preempted")), QueuedJobStatus(JobState.STOPPING, "preempted")),
+        (workload(("Finished", "True", "")), QueuedJobStatus(JobState.SUCCEEDED)),
+        (
+            workload(("QuotaReserved", "False", "no cpu"), ("Evicted", "True", "old")),
+            QueuedJobStatus(JobState.WAITING, "no cpu"),
+        ),
     ],
 )
-def test_a_workload(found: kueue.Workload, stands: Standing) -> None:
+def test_a_workload(found: kueue.Workload, stands: QueuedJobStatus) -> None:
     assert job_status.of_workload(found) == stands
 
 
 @pytest.mark.parametrize(
     ("reason", "word"),
     [
-        ("Succeeded", Word.SUCCEEDED),
-        ("JobFinished", Word.SUCCEEDED),  # Kueue before v0.9
-        ("Failed", Word.FAILED),
-        ("FailedToStart", Word.FAILED),
-        ("OutOfSync", Word.FAILED),
-        ("OwnerNotFound", Word.CANCELLED),
-        ("WorkloadSliceReplaced", Word.CANCELLED),
+        ("Succeeded", JobState.SUCCEEDED),
+        ("JobFinished", JobState.SUCCEEDED),  # Kueue before v0.9
+        ("Failed", JobState.FAILED),
+        ("FailedToStart", JobState.FAILED),
+        ("OutOfSync", JobState.FAILED),
+        ("OwnerNotFound", JobState.CANCELLED),
+        ("WorkloadSliceReplaced", JobState.CANCELLED),
     ],
 )
-def test_only_success_is_shown_as_success(reason: str, word: Word) -> None:
+def test_only_success_is_shown_as_success(reason: str, word: JobState) -> None:
     over = workload(("Finished", "True", "why"))
     [condition] = over.status.conditions
     ended = msgspec.structs.replace(condition, reason=reason)
     status = msgspec.structs.replace(over.status, conditions=(ended,))
     shown = job_status.of_workload(msgspec.structs.replace(over, status=status))
-    assert shown == Standing(word, "" if word is Word.SUCCEEDED else "why")
-    assert shown.word.is_over
+    assert shown == QueuedJobStatus(word, "" if word is JobState.SUCCEEDED else "why")
+    assert shown.state.is_finished
 
 
 def job(suspend: bool = False, labels: dict[str, str] | None = None, **status: Any) -> kube.Job:
@@ -82,16 +85,16 @@ def job(suspend: bool = False, labels: dict[str, str] | None = None, **status: A
 
 
 def test_a_job_that_was_let_go_stands_by_its_own_pods() -> None:
-    assert job_status.of_job(job(), None).word is Word.STARTING
-    assert job_status.of_job(job(ready=1), None).word is Word.RUNNING
+    assert job_status.of_job(job(), None).state is JobState.STARTING
+    assert job_status.of_job(job(ready=1), None).state is JobState.RUNNING
     failed = {"type": "Failed", "status": "True", "message": "too many"}
-    assert job_status.of_job(job(conditions=[failed]), None) == Standing(Word.FAILED, "too many")
+    assert job_status.of_job(job(conditions=[failed]), None) == QueuedJobStatus(JobState.FAILED, "too many")
 
 
 def test_a_job_that_is_held_back_stands_as_its_workload_does() -> None:
     waits = workload(("QuotaReserved", "False", "no cpu"))
     assert str(job_status.of_job(job(suspend=True), waits)) == "waiting, no cpu"
-    assert "has no queue label" in job_status.of_job(job(suspend=True), None).why
+    assert "has no queue label" in job_status.of_job(job(suspend=True), None).message
 
 
 def test_a_job_without_a_workload_stands_by_the_last_warning_about_it() -> None:
@@ -103,8 +106,10 @@ def test_a_job_without_a_workload_stands_by_the_last_warning_about_it() -> None:
     said = [event("first", 1, series=again), event("second", 3), event("fine", 9, "Normal"), event("other", 7, uid="2")]
     assert job_status.troubles(said) == {"1": "first", "2": "other"}
     mine = {"kueue.x-k8s.io/queue-name": "q"}
-    assert job_status.of_job(job(suspend=True, labels=mine), None, "no class") == Standing(Word.UNQUEUED, "no class")
-    assert job_status.of_job(job(suspend=True, labels=mine), None).word is Word.WAITING
+    assert job_status.of_job(job(suspend=True, labels=mine), None, "no class") == QueuedJobStatus(
+        JobState.UNQUEUED, "no class"
+    )
+    assert job_status.of_job(job(suspend=True, labels=mine), None).state is JobState.WAITING
 
 
 def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> None:

@@ -11,7 +11,7 @@ from kubemachinery.errors import UsageError
 from pykueue.api.kube import Pod
 from pykueue.api.kueue import Workload
 from pykueue.client import listing
-from pykueue.client.listing import Around, Status, Wish
+from pykueue.client.listing import ListContext, WorkloadFilter, WorkloadListStatus
 from pykueue.testing import Kueue
 
 
@@ -24,23 +24,23 @@ def workload(name: str, owner: str = "", admitted_by: str = "") -> Workload:
 
 
 WAITS, RESERVED = workload("waits", owner="train"), workload("reserved", admitted_by="other")
-AROUND = Around(leads={"team/lq": "cq"}, places={"team/waits": 3})
+AROUND = ListContext(leads={"team/lq": "cq"}, places={"team/waits": 3})
 
 
 @pytest.mark.parametrize(
-    ("wish", "taken"),
+    ("options", "taken"),
     [
-        (Wish(), [WAITS, RESERVED]),
-        (Wish(cluster_queue="cq"), [WAITS]),
-        (Wish(cluster_queue="other"), [RESERVED]),
-        (Wish(local_queue="lq"), [WAITS, RESERVED]),
-        (Wish(local_queue="no"), []),
-        (Wish(statuses=frozenset({Status.PENDING})), [WAITS]),
-        (Wish(owner=("job", "train")), [WAITS]),
+        (WorkloadFilter(), [WAITS, RESERVED]),
+        (WorkloadFilter(cluster_queue="cq"), [WAITS]),
+        (WorkloadFilter(cluster_queue="other"), [RESERVED]),
+        (WorkloadFilter(local_queue="lq"), [WAITS, RESERVED]),
+        (WorkloadFilter(local_queue="no"), []),
+        (WorkloadFilter(statuses=frozenset({WorkloadListStatus.PENDING})), [WAITS]),
+        (WorkloadFilter(owner=("job", "train")), [WAITS]),
     ],
 )
-def test_workloads_are_chosen_by_their_queues_statuses_and_jobs(wish: Wish, taken: list[Workload]) -> None:
-    assert [each for each in (WAITS, RESERVED) if wish.takes(each, AROUND)] == taken
+def test_workloads_are_chosen_by_their_queues_statuses_and_jobs(options: WorkloadFilter, taken: list[Workload]) -> None:
+    assert [each for each in (WAITS, RESERVED) if options.takes(each, AROUND)] == taken
 
 
 def test_a_workload_that_waits_has_a_place_and_the_queue_that_its_own_leads_to() -> None:
@@ -52,15 +52,18 @@ def test_places_are_those_of_the_visibility_api(kueue: Kueue) -> None:
     for name in ("runs", "first", "second"):
         kueue.submit(["sleep", "60"], name=name, cpu=8)
     found = [codec.from_tree(tree, Workload) for tree in kueue.all("Workload")]
-    around = kueue._run(listing.around(kueue._client.caller, found, "default"))
-    places = {listing.job_names(each): around.place(each) for each in found}
+    list_context = kueue._run(listing.list_context(kueue._client.api_client, found, "default"))
+    places = {listing.job_names(each): list_context.place(each) for each in found}
     assert places == {"runs": "", "first": "0", "second": "1"}
-    assert {around.cluster_queue(each) for each in found} == {"default"}
+    assert {list_context.cluster_queue(each) for each in found} == {"default"}
 
 
 def test_statuses_are_words_in_letters_of_any_size() -> None:
     assert listing.statuses([]) == listing.statuses(["pending", "All"]) == frozenset()
-    assert listing.statuses(["Pending", "quotareserved"]) == {Status.PENDING, Status.QUOTA_RESERVED}
+    assert listing.statuses(["Pending", "quotareserved"]) == {
+        WorkloadListStatus.PENDING,
+        WorkloadListStatus.QUOTA_RESERVED,
+    }
     with pytest.raises(UsageError, match="--status done: must be all, pending, quotareserved, admitted, finished"):
         listing.statuses(["done"])
 

@@ -79,12 +79,14 @@ async def followed(
 ) -> list[str]:
     """What was said, while the container runs as long as there is more than one answer left."""
     heard: list[bytes] = []
-    client, wish = ApiClient(server, random.Random(1)), pod_logs.Wish(follow=True, tail=tail)
+    client, options = ApiClient(server, random.Random(1)), pod_logs.PodLogOptions(follow=True, tail=tail)
 
     async def look() -> kube.Pod | None:
         return None if gone else pod(running={}) if len(server.answers) > 1 else pod(terminated={"exitCode": 0})
 
-    await pod_logs.Reader(client, pod(running={}), wish, lambda line: heard.append(line.text)).follow(look, is_over)
+    await pod_logs.PodLogReader(client, pod(running={}), options, lambda line: heard.append(line.text)).follow(
+        look, is_over
+    )
     return [text.decode() for text in heard]
 
 

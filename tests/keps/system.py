@@ -22,7 +22,7 @@ from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import get
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import planner
-from pykueue.analysis.explanation import Why, why
+from pykueue.analysis.explanation import Explanation, explain
 from pykueue.api import kube, registry
 from pykueue.controllers.assembly import Manager
 from pykueue.webhooks.registration import CRD
@@ -189,7 +189,7 @@ class System(Environment):
         own = [each for each in found if each["reportingInstance"] == self.manager_now.recorder.instance]
         return [each for each in own if each["regarding"]["name"] == name and each["reason"] == reason]
 
-    async def explain(self, workload: str, **configuration: Any) -> Why:
+    async def explain(self, workload: str, **configuration: Any) -> Explanation:
         """What `pykueue explain` finds about a Workload, on the objects that the server has now."""
         head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
         found = [Document("the configuration", {**head, **configuration})]
@@ -199,7 +199,7 @@ class System(Environment):
             about = {"apiVersion": row.api_version, "kind": row.kind}
             found += [Document(tree["metadata"]["name"], {**tree, **about}) for tree in trees]
         moment = int(datetime.datetime.now(datetime.UTC).timestamp()) * meta.SECOND
-        return why(planner.read(found), f"default/{workload}", moment, suggest=False)
+        return explain(planner.read(found), f"default/{workload}", moment, suggest=False)
 
     async def quiet(self) -> None:
         """Wait until the manager has read all there is, and has nothing to do."""

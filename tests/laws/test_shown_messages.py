@@ -26,10 +26,10 @@ BELONGS = {
     "Inactive": "Evicted=True",
 }
 SHOWN_AS = {
-    job_status.Word.SUCCEEDED: "Finished=True",
-    job_status.Word.STOPPING: "Evicted=True",
-    job_status.Word.STARTING: "Admitted=True",
-    job_status.Word.RUNNING: "Admitted=True",
+    job_status.JobState.SUCCEEDED: "Finished=True",
+    job_status.JobState.STOPPING: "Evicted=True",
+    job_status.JobState.STARTING: "Admitted=True",
+    job_status.JobState.RUNNING: "Admitted=True",
 }
 
 
@@ -57,11 +57,11 @@ def test_a_message_belongs_to_the_state_beside_it(life: list[tuple[str, bool]], 
     assert line["sentence"] in ("", BELONGS[line["state"]])
 
     shown = job_status.of_workload(workload)
-    if "=" in shown.why:
+    if "=" in shown.message:
         waiting = BELONGS["Pending" if active else "Inactive"]
-        assert shown.why == SHOWN_AS.get(shown.word, waiting)
+        assert shown.message == SHOWN_AS.get(shown.state, waiting)
 
-    told = explanation.why(read([]).with_objects([workload]), "ns/w", 0, suggest=False)
+    told = explanation.explain(read([]).with_objects([workload]), "ns/w", 0, suggest=False)
     messages = [cause for cause in told.causes if "=" in cause]
     assert messages in ([], [f"{told.state}: {BELONGS[told.state]}"])
     assert told.state == line["state"] or (told.state, line["state"]) == ("Pending", "Inactive")

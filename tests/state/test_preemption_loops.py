@@ -11,7 +11,7 @@ import pytest
 
 from kubemachinery import yaml_documents
 from pykueue.analysis import planner
-from pykueue.analysis.planner import Plan, Progress
+from pykueue.analysis.planner import Progress, SchedulingPlan
 from pykueue.api import kueue
 from pykueue.cli import main
 from pykueue.state.preemption_loops import Preemption, PreemptionLoop
@@ -24,15 +24,15 @@ CASES = sorted(FOLDER.glob("livelock-*.yaml"))
 LIVELOCK = FOLDER / "livelock-33.yaml"
 
 
-def begun(path: Path, *, departures: bool = True) -> Plan:
+def begun(path: Path, *, departures: bool = True) -> SchedulingPlan:
     return planner.begin(planner.read(yaml_documents.read(path)), NOW, departures=departures)
 
 
-def run(made: Plan, cycles: int = 60) -> list[Progress]:
+def run(made: SchedulingPlan, cycles: int = 60) -> list[Progress]:
     return [planner.advance(made, NOW) for _ in range(cycles)]
 
 
-def state_of(made: Plan) -> Any:
+def state_of(made: SchedulingPlan) -> Any:
     """Everything that the next cycle rests on, read without the detector."""
     return (
         sorted((key, held.usage, held.evicted) for key, held in made.world.reservations.items()),

@@ -11,8 +11,8 @@ from pykueue.testing import Kueue
 
 def test_a_job_needs_no_set_up_and_no_time(kueue: Kueue) -> None:
     job = kueue.submit(["sleep", "3600"])
-    assert kueue.standing(job).word == "Running"
-    assert kueue.wait(job).word == "Succeeded"
+    assert kueue.status(job).state == "Running"
+    assert kueue.wait(job).state == "Succeeded"
 
 
 def test_each_test_has_its_own_system(kueue: Kueue) -> None:
@@ -28,9 +28,9 @@ def test_one_that_waits_can_be_asked_why(kueue: Kueue) -> None:
         "insufficient unused quota for cpu in flavor default-flavor, 1 more needed"
     )
     waiting, *others = told.suggestions
-    assert (waiting.way, waiting.caveat) == ("waiting", "")
+    assert (waiting.kind, waiting.warning) == ("waiting", "")
     assert "raise nominalQuota of cpu" in others[0].sentence()
-    assert "until pods of other Workloads end: no node fits" in others[0].caveat
+    assert "until pods of other Workloads end: no node fits" in others[0].warning
     with pytest.raises(NegativeResult, match="has not finished after 5 s"):
         kueue.wait(second, timeout_seconds=5)
 
@@ -87,7 +87,7 @@ def test_a_cancelled_job_is_never_shown_as_succeeded(kueue: Kueue) -> None:
     kueue.advance(60)
     shown = kueue.queue(all=True)
     assert shown
-    assert {entry.standing.word.value for entry in shown} == {"Cancelled"}
+    assert {entry.status.state.value for entry in shown} == {"Cancelled"}
 
 
 def test_a_command_is_a_list_of_words(kueue: Kueue) -> None:

@@ -13,7 +13,7 @@ from kubemachinery import conditions, meta, selectors
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
 from pykueue.analysis import object_changes
-from pykueue.analysis.object_changes import Objects, Part
+from pykueue.analysis.object_changes import ObjectChange, Objects
 from pykueue.api import kube, kueue, labels
 from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, WorkloadCondition
 from pykueue.core.policy import SchedulingPolicy
@@ -23,16 +23,16 @@ from pykueue.state import workload_info
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class AdmissionBlocker:
     """One cause, as a sentence, and what opens it (None: nothing that could be tried out)."""
 
     cause: str
-    part: Part | None = None
+    part: ObjectChange | None = None
 
 
-def gates(
+def admission_blockers(
     objects: Objects, references: References, workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds
-) -> list[Gate]:
+) -> list[AdmissionBlocker]:
     """Everything in the way before quota is looked at, from the Workload to its ClusterQueue."""
     return [*_own(workload, policy, now), *_of_queues(objects, references, workload)]
 
@@ -40,63 +40,64 @@ def gates(
 _SAID_NO: Final = (kueue.CheckState.RETRY, kueue.CheckState.REJECTED)
 
 
-def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -> Iterator[Gate]:
+def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -> Iterator[AdmissionBlocker]:
     if not states.is_active(workload):
-        yield Gate("it is deactivated", object_changes.Activate(states.key(workload)))
+        yield AdmissionBlocker("it is deactivated", object_changes.ActivateWorkload(states.key(workload)))
     if states.is_gated(workload, gates_count=policy.admission_gated_by):
-        yield Gate(f"its admission is gated by {workload.metadata.annotations[labels.ADMISSION_GATED_BY]}")
+        yield AdmissionBlocker(f"its admission is gated by {workload.metadata.annotations[labels.ADMISSION_GATED_BY]}")
     if states.is_on_hold(workload):
-        yield Gate("it is on hold")
+        yield AdmissionBlocker("it is on hold")
     if states.has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS):
-        yield Gate("its pod group waits for replacement pods")
+        yield AdmissionBlocker("its pod group waits for replacement pods")
     if workload_info.has_variants(workload, policy):
-        yield Gate("its variants compete in its place")
+        yield AdmissionBlocker("its variants compete in its place")
     requeued = conditions.find(workload.status.conditions, WorkloadCondition.REQUEUED)
     state = workload.status.requeue_state
     until = workload_info.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
     if until > now:
-        yield Gate(f"its back-off ends at {meta.format_time(until)}", object_changes.Later(until))
+        yield AdmissionBlocker(f"its back-off ends at {meta.format_time(until)}", object_changes.AdvanceTime(until))
     elif requeued is not None and requeued.status == ConditionStatus.FALSE and states.is_active(workload):
-        yield Gate(f"it is held back from queueing: {requeued.reason}")
+        yield AdmissionBlocker(f"it is held back from queueing: {requeued.reason}")
     failed = [check.name for check in workload.status.admission_checks if check.state in _SAID_NO]
     if failed:
-        yield Gate(f"checks said no and are not cleared yet: {', '.join(failed)}")
+        yield AdmissionBlocker(f"checks said no and are not cleared yet: {', '.join(failed)}")
 
 
-def _of_queues(objects: Objects, references: References, workload: kueue.Workload) -> Iterator[Gate]:
+def _of_queues(objects: Objects, references: References, workload: kueue.Workload) -> Iterator[AdmissionBlocker]:
     namespace, name = workload.metadata.namespace, workload.spec.queue_name or ""
     local_queue = objects.get((kueue.LocalQueue, namespace, name))
     if not isinstance(local_queue, kueue.LocalQueue):
         yield _without_local_queue(objects, namespace, name)
         return
     if local_queue.spec.stop_policy != kueue.StopPolicy.NONE:
-        yield Gate(
-            f"LocalQueue {namespace}/{name} is stopped", object_changes.Resume(kueue.LocalQueue, f"{namespace}/{name}")
+        yield AdmissionBlocker(
+            f"LocalQueue {namespace}/{name} is stopped",
+            object_changes.ResumeQueue(kueue.LocalQueue, f"{namespace}/{name}"),
         )
     target = local_queue.spec.cluster_queue or ""
     cluster_queue = objects.get((kueue.ClusterQueue, "", target))
     if not isinstance(cluster_queue, kueue.ClusterQueue):
-        yield Gate(f"LocalQueue {namespace}/{name} leads to ClusterQueue {target}, which does not exist")
+        yield AdmissionBlocker(f"LocalQueue {namespace}/{name} leads to ClusterQueue {target}, which does not exist")
         return
     yield from _of_cluster_queue(objects, cluster_queue)
     for blocker in queues.blockers(cluster_queue, references):
         if blocker.reason not in _TOLD:
-            yield Gate(f"ClusterQueue {target} admits nobody: {blocker.sentence}")
+            yield AdmissionBlocker(f"ClusterQueue {target} admits nobody: {blocker.sentence}")
     yield from _of_namespace(objects, namespace, cluster_queue)
 
 
-def _without_local_queue(objects: Objects, namespace: str, name: str) -> Gate:
+def _without_local_queue(objects: Objects, namespace: str, name: str) -> AdmissionBlocker:
     if not name:
-        return Gate("it names no queue")
+        return AdmissionBlocker("it names no queue")
     cause = f"LocalQueue {namespace}/{name} does not exist"
     there = [thing for thing in objects.values() if isinstance(thing, kueue.ClusterQueue)]
     if len(there) != 1:
-        return Gate(cause)
+        return AdmissionBlocker(cause)
     only = there[0].metadata.name
     local_queue = kueue.LocalQueue(
         metadata=meta.ObjectMeta(name=name, namespace=namespace), spec=kueue.LocalQueueSpec(cluster_queue=only)
     )
-    return Gate(cause, object_changes.Make(local_queue, leading_to=only))
+    return AdmissionBlocker(cause, object_changes.CreateObject(local_queue, leading_to=only))
 
 
 # What `_of_cluster_queue` tells of, piece by piece and with what would help.
@@ -111,36 +112,38 @@ _TOLD: Final = frozenset(
 )
 
 
-def _of_cluster_queue(objects: Objects, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:
+def _of_cluster_queue(objects: Objects, cluster_queue: kueue.ClusterQueue) -> Iterator[AdmissionBlocker]:
     name, spec = cluster_queue.metadata.name, cluster_queue.spec
     if spec.stop_policy != kueue.StopPolicy.NONE:
-        yield Gate(f"ClusterQueue {name} is stopped", object_changes.Resume(kueue.ClusterQueue, name))
+        yield AdmissionBlocker(f"ClusterQueue {name} is stopped", object_changes.ResumeQueue(kueue.ClusterQueue, name))
     if cluster_queue.metadata.deletion_timestamp is not None:
-        yield Gate(f"ClusterQueue {name} is being deleted")
+        yield AdmissionBlocker(f"ClusterQueue {name} is being deleted")
     for flavor in sorted({flavor.name for group in spec.resource_groups for flavor in group.flavors}):
         if (kueue.ResourceFlavor, "", flavor) not in objects:
             thing = kueue.ResourceFlavor(metadata=meta.ObjectMeta(name=flavor))
-            yield Gate(f"ResourceFlavor {flavor} of ClusterQueue {name} does not exist", object_changes.Make(thing))
+            yield AdmissionBlocker(
+                f"ResourceFlavor {flavor} of ClusterQueue {name} does not exist", object_changes.CreateObject(thing)
+            )
     strategy = spec.admission_checks_strategy
     for rule in strategy.admission_checks if strategy is not None else ():
         check = objects.get((kueue.AdmissionCheck, "", rule.name))
         if not isinstance(check, kueue.AdmissionCheck):
-            yield Gate(f"AdmissionCheck {rule.name} of ClusterQueue {name} does not exist")
+            yield AdmissionBlocker(f"AdmissionCheck {rule.name} of ClusterQueue {name} does not exist")
         elif not conditions.is_true(check.status.conditions, ActiveCondition.ACTIVE):
-            yield Gate(f"AdmissionCheck {rule.name} is not active", object_changes.GetReady(rule.name))
+            yield AdmissionBlocker(f"AdmissionCheck {rule.name} is not active", object_changes.ActivateCheck(rule.name))
 
 
-def _of_namespace(objects: Objects, namespace: str, cluster_queue: kueue.ClusterQueue) -> Iterator[Gate]:
+def _of_namespace(objects: Objects, namespace: str, cluster_queue: kueue.ClusterQueue) -> Iterator[AdmissionBlocker]:
     found = objects.get((kube.Namespace, "", namespace))
     if not isinstance(found, kube.Namespace):
         thing = kube.Namespace(metadata=meta.ObjectMeta(name=namespace))
-        yield Gate(f"namespace {namespace} does not exist", object_changes.Make(thing))
+        yield AdmissionBlocker(f"namespace {namespace} does not exist", object_changes.CreateObject(thing))
         return
     selector = selectors.compile(cluster_queue.spec.namespace_selector)
     if not selector.matches(found.metadata.labels):
         cause = f"namespace {namespace} is not selected by ClusterQueue {cluster_queue.metadata.name}"
         labels = _labels_for(selector, found.metadata.labels)
-        yield Gate(cause, object_changes.Label(namespace, labels) if labels else None)
+        yield AdmissionBlocker(cause, object_changes.LabelNamespace(namespace, labels) if labels else None)
 
 
 def _labels_for(selector: selectors.Selector, labels: selectors.Labels) -> dict[str, str | None]:

@@ -18,11 +18,11 @@ from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import placement, planner, suggestion_search
-from pykueue.analysis.blockers import Gate, gates
-from pykueue.analysis.object_changes import Objects, Part, indexed
-from pykueue.analysis.planner import Case, Plan
+from pykueue.analysis.blockers import AdmissionBlocker, admission_blockers
+from pykueue.analysis.object_changes import ObjectChange, Objects, indexed
+from pykueue.analysis.planner import Case, SchedulingPlan
 from pykueue.analysis.suggestion_search import Suggestion
-from pykueue.analysis.trial import Effort, Exhausted, Trial, narrowed, without_rivals
+from pykueue.analysis.trial import SearchBudget, SearchBudgetExhausted, Trial, narrowed, without_rivals
 from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.core.decision import Wait
@@ -35,7 +35,7 @@ from pykueue.observe.decision_messages import NotCounted
 PENDING: Final = "Pending"
 
 
-class Search(Enum):
+class SearchExtent(Enum):
     """How far suggestions were looked for."""
 
     NONE = "none"
@@ -48,7 +48,7 @@ EFFORT: Final = 80_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class Explanation:
     """What is known of one Workload."""
 
     workload: str
@@ -64,7 +64,7 @@ class Why:
     starts_next: bool = False  # nothing is in the way: the next cycles let it in
     warnings: tuple[str, ...] = ()  # what will go wrong though nothing is in the way now
     suggestions: tuple[Suggestion, ...] = ()
-    search: Search = Search.NONE
+    search: SearchExtent = SearchExtent.NONE
 
     def tree(self) -> dict[str, Any]:
         position = {"inClusterQueue": self.position[0], "inLocalQueue": self.position[1]} if self.position else None
@@ -88,17 +88,19 @@ class Why:
 
 def suggestion_tree(suggestion: Suggestion) -> dict[str, Any]:
     return {
-        "way": suggestion.way,
+        "kind": suggestion.kind,
         "change": suggestion.sentence(),
-        "caveat": suggestion.caveat,
-        "parts": [{"change": part.sentence(), "command": part.how()} for part in suggestion.parts],
+        "warning": suggestion.warning,
+        "changes": [{"change": part.sentence(), "command": part.how()} for part in suggestion.changes],
     }
 
 
 _AHEAD_SHOWN: Final = 10
 
 
-def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort: Effort | None = None) -> Why:
+def explain(
+    case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort: SearchBudget | None = None
+) -> Explanation:
     """Everything about one Workload. Raises UsageError when there is none of that name.
 
     In a large tree the search for suggestions stops after some `effort`; one without a limit looks at everything.
@@ -112,7 +114,7 @@ def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort:
     local_queue = f"{namespace}/{workload.spec.queue_name or ''}"
     if state != PENDING:
         cluster_queue = admission.cluster_queue if admission is not None else ""
-        return Why(
+        return Explanation(
             workload=key,
             state=state,
             queue=local_queue,
@@ -121,19 +123,19 @@ def why(case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort:
             warnings=() if states.is_finished(workload) else _loop_warnings(narrowed(case, key), key, workload, now),
             not_counted=_not_counted(case, workload, cluster_queue, now),
         )
-    limit = (effort or Effort(EFFORT)) if suggest else None
+    limit = (effort or SearchBudget(EFFORT)) if suggest else None
     return _waiting(narrowed(case, key), key, workload, now, limit)
 
 
 def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]:
-    """`why` for somebody who has the objects at hand, as a tree: (objects, namespace/name, now, suggest)."""
+    """`explain` for somebody who has the objects at hand, as a tree: (objects, namespace/name, now, suggest)."""
     empty = planner.read([Document("the configuration", configuration)])
 
-    def explain(objects: Iterable[msgspec.Struct], key: str, now: Nanoseconds, suggest: bool) -> Tree:
+    def explain_objects(objects: Iterable[msgspec.Struct], key: str, now: Nanoseconds, suggest: bool) -> Tree:
         case = empty.with_objects(thing for thing in objects if type(thing) in planner.KINDS)
-        return why(case, key, now, suggest=suggest).tree()
+        return explain(case, key, now, suggest=suggest).tree()
 
-    return explain
+    return explain_objects
 
 
 def state_of(workload: kueue.Workload) -> str:
@@ -162,7 +164,9 @@ def _of_conditions(workload: kueue.Workload, case: Case) -> Iterator[str]:
         yield from placement.unscheduled_pods(case.objects, workload)
 
 
-def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, effort: Effort | None) -> Why:
+def _waiting(
+    case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, effort: SearchBudget | None
+) -> Explanation:
     objects = indexed(case.objects)
     trial = Trial(case, key, now)
     as_is, _ = trial.begin()
@@ -172,7 +176,7 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
     place = next((place for place in _line(as_is, cluster_queue) if place.key == key), None)
     ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
     references = _references(case, as_is.world.in_cohort_cycle(now))
-    closed = gates(objects, references, workload, case.configured.policy, now)
+    closed = admission_blockers(objects, references, workload, case.configured.policy, now)
     # One cycle in which nobody else waits: what the brain has to say about this Workload itself.
     alone = planner.plan(without_rivals(case, key), now, departures=True)
     told = planner.explanations(alone).get(key, {})
@@ -183,10 +187,10 @@ def _waiting(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds, e
         causes += told["because"]
     if not causes and not starts:
         causes = [_overtaken(ahead)]
-    found, search = ([], Search.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
+    found, search = ([], SearchExtent.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
     if placement.knows_nodes(objects):
         causes += _without_nodes(trial, objects, found, starts=starts)
-    return Why(
+    return Explanation(
         workload=key,
         state=PENDING,
         queue=f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}",
@@ -211,10 +215,10 @@ _AHEAD_EFFORT: Final = 20_000
 def _loop_warnings(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds) -> tuple[str, ...]:
     """The scheduler is run ahead on a copy: where Workloads then preempt each other in turns, and this one is among
     them, that will go on until something else changes. Nothing is said where the tree is too large to run ahead in."""
-    trial = Trial(case, key, now, Effort(_AHEAD_EFFORT))
+    trial = Trial(case, key, now, SearchBudget(_AHEAD_EFFORT))
     try:
         loop = trial.loop_ahead()
-    except Exhausted:
+    except SearchBudgetExhausted:
         return ()
     if loop is None or key not in loop.members:
         return ()
@@ -247,23 +251,23 @@ def _references(case: Case, in_cohort_cycle: frozenset[str]) -> References:
 
 
 def _suggested(
-    trial: Trial, objects: Objects, closed: Iterable[Gate], effort: Effort
-) -> tuple[list[Suggestion], Search]:
+    trial: Trial, objects: Objects, closed: Iterable[AdmissionBlocker], effort: SearchBudget
+) -> tuple[list[Suggestion], SearchExtent]:
     opening = [gate.part for gate in closed if gate.part is not None]
     found: list[Suggestion] = []
     trial.effort = effort
-    search = Search.COMPLETE
+    search = SearchExtent.COMPLETE
     try:
         for suggestion in suggestion_search.suggestions(trial, objects, opening):
             found.append(suggestion)
-    except Exhausted:
-        search = Search.CUT_SHORT
+    except SearchBudgetExhausted:
+        search = SearchExtent.CUT_SHORT
     if placement.knows_nodes(objects):
-        found = [replace(each, caveat=_caveat(trial, objects, each.parts)) for each in found]
+        found = [replace(each, warning=_warning(trial, objects, each.changes)) for each in found]
     return suggestion_search.ordered(found), search
 
 
-def _caveat(trial: Trial, objects: Objects, change: Sequence[Part] = ()) -> str:
+def _warning(trial: Trial, objects: Objects, change: Sequence[ObjectChange] = ()) -> str:
     """Why the pods of the Workload would not run once the change let it in."""
     # Where no other Workload waits, which is fast; each change is tried once, so that no effort is counted.
     made = Trial(without_rivals(trial.case, trial.target), trial.target, trial.now).run(change)
@@ -272,16 +276,16 @@ def _caveat(trial: Trial, objects: Objects, change: Sequence[Part] = ()) -> str:
 
 def _without_nodes(trial: Trial, objects: Objects, found: Sequence[Suggestion], *, starts: bool) -> list[str]:
     """The nodes as a cause of their own, where they are in the way of everything that would help with quota."""
-    caveats = [_caveat(trial, objects)] if starts else [each.caveat for each in found]
-    return caveats[:1] if caveats and all(caveats) else []
+    warnings = [_warning(trial, objects)] if starts else [each.warning for each in found]
+    return warnings[:1] if warnings and all(warnings) else []
 
 
-def _line(made: Plan, cluster_queue: str) -> list[visibility.QueuePosition]:
+def _line(made: SchedulingPlan, cluster_queue: str) -> list[visibility.QueuePosition]:
     queue = made.world.queues.get(cluster_queue)
     return list(visibility.in_cluster_queue(queue)) if queue is not None else []
 
 
-def _was_tried(made: Plan, key: str) -> bool:
+def _was_tried(made: SchedulingPlan, key: str) -> bool:
     return any(decision.workload == key and decision.explanation for decision in made.decisions)
 
 

@@ -46,7 +46,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class LintInput:
     """The objects, sorted by what they are."""
 
     case: Case
@@ -97,8 +97,8 @@ def lint(case: Case) -> list[Finding]:
     )
 
 
-def _scene(case: Case) -> Scene:
-    return Scene(
+def _scene(case: Case) -> LintInput:
+    return LintInput(
         case,
         queues=_named(case, kueue.ClusterQueue),
         cohorts=_named(case, kueue.Cohort),
@@ -122,20 +122,20 @@ def _named(case: Case, kind: type[T]) -> dict[str, T]:
     return found
 
 
-Told = Iterator[tuple[str, str]]
+RuleFindings = Iterator[tuple[str, str]]
 
 
 # --- References -------------------------------------------------------------------------------------------------------
 
 
-def _missing_flavor(scene: Scene) -> Told:
+def _missing_flavor(scene: LintInput) -> RuleFindings:
     for name, queue in scene.queues.items():
         for flavor in _flavors(queue.spec.resource_groups):
             if flavor not in scene.flavors:
                 yield f"ClusterQueue {name}", f"ResourceFlavor {flavor} does not exist: the queue is inactive"
 
 
-def _missing_check(scene: Scene) -> Told:
+def _missing_check(scene: LintInput) -> RuleFindings:
     for name, queue in scene.queues.items():
         strategy = queue.spec.admission_checks_strategy
         for rule in strategy.admission_checks if strategy is not None else ():
@@ -149,14 +149,14 @@ def _missing_check(scene: Scene) -> Told:
                 )
 
 
-def _leads_nowhere(scene: Scene) -> Told:
+def _leads_nowhere(scene: LintInput) -> RuleFindings:
     for name, local_queue in scene.local_queues.items():
         if local_queue.spec.cluster_queue not in scene.queues:
             target = local_queue.spec.cluster_queue
             yield f"LocalQueue {name}", f"leads to ClusterQueue {target}, which does not exist"
 
 
-def _unselected(scene: Scene) -> Told:
+def _unselected(scene: LintInput) -> RuleFindings:
     for name, local_queue in scene.local_queues.items():
         queue = scene.queues.get(local_queue.spec.cluster_queue or "")
         namespace = scene.namespaces.get(local_queue.metadata.namespace)
@@ -170,13 +170,13 @@ def _unselected(scene: Scene) -> Told:
             yield f"LocalQueue {name}", told
 
 
-def _selects_nobody(scene: Scene) -> Told:
+def _selects_nobody(scene: LintInput) -> RuleFindings:
     for name, queue in scene.queues.items():
         if queue.spec.namespace_selector is None:
             yield f"ClusterQueue {name}", "has no namespaceSelector, which selects no namespace; {} selects all"
 
 
-def _selects_none_here(scene: Scene) -> Told:
+def _selects_none_here(scene: LintInput) -> RuleFindings:
     everybody = [namespace.metadata.labels for namespace in scene.namespaces.values()]
     for name, queue in scene.queues.items():
         selector = selectors.compile(queue.spec.namespace_selector)
@@ -184,7 +184,7 @@ def _selects_none_here(scene: Scene) -> Told:
             yield f"ClusterQueue {name}", "its namespaceSelector selects none of the namespaces that there are"
 
 
-def _no_way_in(scene: Scene) -> Told:
+def _no_way_in(scene: LintInput) -> RuleFindings:
     led_to = {local_queue.spec.cluster_queue for local_queue in scene.local_queues.values()}
     for name, queue in scene.queues.items():
         makes_one = queue.spec.default_local_queue is not None and "DefaultLocalQueue" in scene.case.configured.on
@@ -192,28 +192,28 @@ def _no_way_in(scene: Scene) -> Told:
             yield f"ClusterQueue {name}", "no LocalQueue leads to it: nobody can use it"
 
 
-def _unknown_queue(scene: Scene) -> Told:
+def _unknown_queue(scene: LintInput) -> RuleFindings:
     for workload in scene.workloads.values():
         name = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
         if scene.local_queues and name not in scene.local_queues and not states.is_finished(workload):
             yield _asker(workload), f"LocalQueue {name} does not exist: it waits until there is one"
 
 
-def _unused_flavor(scene: Scene) -> Told:
+def _unused_flavor(scene: LintInput) -> RuleFindings:
     used = {flavor for thing in scene.owners for flavor in _flavors(thing.spec.resource_groups)}
     if scene.queues:
         for name in scene.flavors.keys() - used:
             yield f"ResourceFlavor {name}", "no ClusterQueue uses it"
 
 
-def _missing_topology(scene: Scene) -> Told:
+def _missing_topology(scene: LintInput) -> RuleFindings:
     for name, flavor in scene.flavors.items():
         topology = flavor.spec.topology_name
         if topology and topology not in scene.topologies:
             yield f"ResourceFlavor {name}", f"Topology {topology} does not exist: queues that use it are inactive"
 
 
-def _refused(scene: Scene) -> Told:
+def _refused(scene: LintInput) -> RuleFindings:
     """What a server with our webhooks would not take."""
     for thing in (*scene.owners, *scene.flavors.values()):
         row = registry.KUEUE.of(type(thing))
@@ -222,11 +222,11 @@ def _refused(scene: Scene) -> Told:
             yield _place(thing), str(error)
 
 
-def _unknown_field(scene: Scene) -> Told:
+def _unknown_field(scene: LintInput) -> RuleFindings:
     return iter(scene.case.unknown_fields)
 
 
-def _circle(scene: Scene) -> Told:
+def _circle(scene: LintInput) -> RuleFindings:
     for name in scene.cohorts:
         if not scene.root(name):
             yield f"Cohort {name}", "is its own ancestor: no queue below it admits anything"
@@ -235,7 +235,7 @@ def _circle(scene: Scene) -> Told:
 # --- Quota ------------------------------------------------------------------------------------------------------------
 
 
-def _beyond_nodes(scene: Scene) -> Told:
+def _beyond_nodes(scene: LintInput) -> RuleFindings:
     """Quota is a promise; nodes have to keep it. Flavors that select the same nodes share what those have."""
     if not scene.nodes:
         return
@@ -263,7 +263,7 @@ def _beyond_nodes(scene: Scene) -> Told:
                 yield " and ".join(places), told
 
 
-def _tainted_nodes(scene: Scene) -> Told:
+def _tainted_nodes(scene: LintInput) -> RuleFindings:
     for name, flavor in scene.flavors.items():
         found = scene.nodes_of(flavor)
         held = flavor.spec.tolerations
@@ -280,7 +280,7 @@ def _tainted_nodes(scene: Scene) -> Told:
             yield f"ResourceFlavor {name}", told
 
 
-def _units(scene: Scene) -> Told:
+def _units(scene: LintInput) -> RuleFindings:
     for thing in scene.owners:
         for flavor, quota in _quotas(thing.spec.resource_groups):
             told = _odd(quota.name, quota.nominal_quota)
@@ -296,7 +296,7 @@ def _units(scene: Scene) -> Told:
                         yield _asker(workload), f"{resource} of container {container.name}: {told}"
 
 
-def _out_of_proportion(scene: Scene) -> Told:
+def _out_of_proportion(scene: LintInput) -> RuleFindings:
     """Cores with next to no memory: thousandths of them were meant."""
     for thing in scene.owners:
         for group in thing.spec.resource_groups:
@@ -332,7 +332,7 @@ def _odd(resource: str, written: quantity.QuantityText) -> str:
     return ""
 
 
-def _too_big(scene: Scene) -> Told:
+def _too_big(scene: LintInput) -> RuleFindings:
     """Workloads that ask for more than queue and cohort have together, were everything idle: one of each shape."""
     for decision in scene.idle:
         attempts = [attempt for explained in decision.explanation for attempt in explained.attempts]
@@ -354,7 +354,7 @@ def _decisions_when_idle(case: Case) -> Iterator[Decision]:
     return planner.settle(case.with_objects(waiting), 0).decisions
 
 
-def _undeclared(scene: Scene) -> Told:
+def _undeclared(scene: LintInput) -> RuleFindings:
     for decision in scene.idle:
         missing = {
             finding.resource
@@ -369,21 +369,21 @@ def _undeclared(scene: Scene) -> Told:
             yield _asker(scene.workloads[decision.workload]), told
 
 
-def _no_quota(scene: Scene) -> Told:
+def _no_quota(scene: LintInput) -> RuleFindings:
     for name, queue in scene.queues.items():
         quotas = [quota for _, quota in _quotas(queue.spec.resource_groups)]
         if not queue.spec.cohort_name and not any(_amount(quota.name, quota.nominal_quota) for quota in quotas):
             yield f"ClusterQueue {name}", "has no quota, and no cohort to borrow from: it admits nothing"
 
 
-def _alone(scene: Scene) -> Told:
+def _alone(scene: LintInput) -> RuleFindings:
     for name, queue in scene.queues.items():
         cohort = queue.spec.cohort_name
         if cohort and cohort not in scene.cohorts and scene.members(cohort) == [name]:
             yield f"ClusterQueue {name}", f"is alone in cohort {cohort}: there is nobody to borrow from or to lend to"
 
 
-def _lends_nothing(scene: Scene) -> Told:
+def _lends_nothing(scene: LintInput) -> RuleFindings:
     """Everybody may borrow and nobody lends."""
     trees: dict[str, list[str]] = defaultdict(list)
     for name, queue in scene.queues.items():
@@ -403,7 +403,7 @@ def _lends_nothing(scene: Scene) -> Told:
 # --- Flavors and preemption -------------------------------------------------------------------------------------------
 
 
-def _shadowed(scene: Scene) -> Told:
+def _shadowed(scene: LintInput) -> RuleFindings:
     """Flavors are tried in order. One behind another that always fits, or that is the same, is never reached."""
     for name, queue in scene.queues.items():
         for group in queue.spec.resource_groups:
@@ -423,7 +423,7 @@ def _shadowed(scene: Scene) -> Told:
                     yield f"ClusterQueue {name}", told
 
 
-def _idle_preemption(scene: Scene) -> Told:
+def _idle_preemption(scene: LintInput) -> RuleFindings:
     for name, queue in scene.queues.items():
         preemption = queue.spec.preemption
         if preemption is None:
@@ -443,7 +443,7 @@ def _idle_preemption(scene: Scene) -> Told:
             yield place, "borrowWithinCohort is set and the queue may borrow nothing: it never fires"
 
 
-def _idle_weights(scene: Scene) -> Told:
+def _idle_weights(scene: LintInput) -> RuleFindings:
     if scene.case.configured.policy.fair_sharing:
         return
     for thing in scene.owners:
@@ -452,7 +452,7 @@ def _idle_weights(scene: Scene) -> Told:
             yield _place(thing), f"has weight {weight}, and fair sharing is off: it is not looked at"
 
 
-def _strict_head(scene: Scene) -> Told:
+def _strict_head(scene: LintInput) -> RuleFindings:
     """One that can never get in, at the head of a strict queue, stops everybody behind it."""
     stuck = {place for place, _ in (*_too_big(scene), *_undeclared(scene))}
     for key, workload in scene.workloads.items():
@@ -464,7 +464,7 @@ def _strict_head(scene: Scene) -> Told:
             yield f"ClusterQueue {queue.metadata.name}", f"is strict, and {key} can never get in: it stops the queue"
 
 
-def _excluded_and_declared(scene: Scene) -> Told:
+def _excluded_and_declared(scene: LintInput) -> RuleFindings:
     if "ClusterQueueExcludeResourcePrefixes" not in scene.case.configured.on:
         return  # `no-effect` names the field
     for name, queue in scene.queues.items():
@@ -479,7 +479,7 @@ def _excluded_and_declared(scene: Scene) -> Told:
 # --- Fields and checks without effect ---------------------------------------------------------------------------------
 
 
-def _no_effect(scene: Scene) -> Told:
+def _no_effect(scene: LintInput) -> RuleFindings:
     """Fields that are accepted and do nothing: their gate is off, or this version does not implement them."""
     on = scene.case.configured.on
     for thing in (*scene.owners, *scene.flavors.values(), *scene.checks.values(), *scene.workloads.values()):
@@ -491,11 +491,11 @@ def _no_effect(scene: Scene) -> Told:
             yield place, sentence
 
 
-def _unread_configuration(scene: Scene) -> Told:
+def _unread_configuration(scene: LintInput) -> RuleFindings:
     return (("Configuration", notice) for notice in scene.case.notices)
 
 
-def _no_controller(scene: Scene) -> Told:
+def _no_controller(scene: LintInput) -> RuleFindings:
     """Checks of MultiKueue never answer: whatever queues behind them is never admitted."""
     remote = {
         name for name, check in scene.checks.items() if check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
@@ -545,40 +545,40 @@ def _as_tolerations(taints: Iterable[kube.Taint]) -> list[kube.Toleration]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    look: Callable[[Scene], Told]
+class LintRule:
+    look: Callable[[LintInput], RuleFindings]
     severity: Severity = Severity.SURPRISE
 
 
-RULES: Final[Mapping[str, Rule]] = {
-    "missing-flavor": Rule(_missing_flavor, Severity.NEVER),
-    "missing-check": Rule(_missing_check, Severity.NEVER),
-    "missing-topology": Rule(_missing_topology, Severity.NEVER),
-    "leads-nowhere": Rule(_leads_nowhere, Severity.NEVER),
-    "unselected-namespace": Rule(_unselected, Severity.NEVER),
-    "selects-nobody": Rule(_selects_nobody, Severity.NEVER),
-    "circle": Rule(_circle, Severity.NEVER),
-    "refused": Rule(_refused, Severity.NEVER),
-    "unknown-field": Rule(_unknown_field, Severity.NEVER),
-    "unknown-queue": Rule(_unknown_queue, Severity.NEVER),
-    "no-quota": Rule(_no_quota, Severity.NEVER),
-    "too-big": Rule(_too_big, Severity.NEVER),
-    "undeclared": Rule(_undeclared, Severity.NEVER),
-    "strict-head": Rule(_strict_head, Severity.NEVER),
-    "no-controller": Rule(_no_controller, Severity.NEVER),
-    "beyond-nodes": Rule(_beyond_nodes),
-    "tainted-nodes": Rule(_tainted_nodes),
-    "units": Rule(_units),
-    "out-of-proportion": Rule(_out_of_proportion),
-    "selects-none-here": Rule(_selects_none_here),
-    "no-way-in": Rule(_no_way_in),
-    "unused-flavor": Rule(_unused_flavor),
-    "shadowed-flavor": Rule(_shadowed),
-    "idle-preemption": Rule(_idle_preemption),
-    "idle-weight": Rule(_idle_weights),
-    "alone-in-cohort": Rule(_alone),
-    "nobody-lends": Rule(_lends_nothing),
-    "excluded-quota": Rule(_excluded_and_declared),
-    "no-effect": Rule(_no_effect),
-    "unread-configuration": Rule(_unread_configuration),
+RULES: Final[Mapping[str, LintRule]] = {
+    "missing-flavor": LintRule(_missing_flavor, Severity.NEVER),
+    "missing-check": LintRule(_missing_check, Severity.NEVER),
+    "missing-topology": LintRule(_missing_topology, Severity.NEVER),
+    "leads-nowhere": LintRule(_leads_nowhere, Severity.NEVER),
+    "unselected-namespace": LintRule(_unselected, Severity.NEVER),
+    "selects-nobody": LintRule(_selects_nobody, Severity.NEVER),
+    "circle": LintRule(_circle, Severity.NEVER),
+    "refused": LintRule(_refused, Severity.NEVER),
+    "unknown-field": LintRule(_unknown_field, Severity.NEVER),
+    "unknown-queue": LintRule(_unknown_queue, Severity.NEVER),
+    "no-quota": LintRule(_no_quota, Severity.NEVER),
+    "too-big": LintRule(_too_big, Severity.NEVER),
+    "undeclared": LintRule(_undeclared, Severity.NEVER),
+    "strict-head": LintRule(_strict_head, Severity.NEVER),
+    "no-controller": LintRule(_no_controller, Severity.NEVER),
+    "beyond-nodes": LintRule(_beyond_nodes),
+    "tainted-nodes": LintRule(_tainted_nodes),
+    "units": LintRule(_units),
+    "out-of-proportion": LintRule(_out_of_proportion),
+    "selects-none-here": LintRule(_selects_none_here),
+    "no-way-in": LintRule(_no_way_in),
+    "unused-flavor": LintRule(_unused_flavor),
+    "shadowed-flavor": LintRule(_shadowed),
+    "idle-preemption": LintRule(_idle_preemption),
+    "idle-weight": LintRule(_idle_weights),
+    "alone-in-cohort": LintRule(_alone),
+    "nobody-lends": LintRule(_lends_nothing),
+    "excluded-quota": LintRule(_excluded_and_declared),
+    "no-effect": LintRule(_no_effect),
+    "unread-configuration": LintRule(_unread_configuration),
 }

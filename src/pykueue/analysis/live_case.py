@@ -74,25 +74,25 @@ async def _unscheduled(client: ApiClient, namespace: str) -> list[Document]:
     return [Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}) for tree in trees]
 
 
-class Found(NamedTuple):
+class ServerConfiguration(NamedTuple):
     """A Configuration, and what is uncertain about it."""
 
     tree: dict[str, Any]
     notices: tuple[str, ...] = ()
 
 
-async def configuration_of(client: ApiClient) -> Found:
+async def configuration_of(client: ApiClient) -> ServerConfiguration:
     """The Configuration that the manager runs with. Where it cannot be read, the default one with a notice."""
     try:
         answer = await client.request(ApiRequest("GET", CONFIGURATION_PATH))
-        return Found(dict(msgspec.json.decode(answer.body)))
+        return ServerConfiguration(dict(msgspec.json.decode(answer.body)))
     except (errors.ApiError, msgspec.DecodeError):
         pass
     kept, why = await _kept(client)
     trees = [document.tree for document in yaml_documents.parse(kept, "the manager's configuration")] if kept else []
     if trees:
-        return Found(trees[0], (why,) if why else ())
-    return Found({"apiVersion": config.V1BETA2, "kind": config.KIND}, (f"{why}; {_DEFAULTS}",))
+        return ServerConfiguration(trees[0], (why,) if why else ())
+    return ServerConfiguration({"apiVersion": config.V1BETA2, "kind": config.KIND}, (f"{why}; {_DEFAULTS}",))
 
 
 _DEFAULTS: Final = "the answer assumes the default Configuration (no fair sharing, default gates, no exclusions)"

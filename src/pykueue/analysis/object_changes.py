@@ -36,7 +36,7 @@ def indexed(objects: Iterable[msgspec.Struct]) -> Objects:
     return found
 
 
-class Part(Protocol):
+class ObjectChange(Protocol):
     """One change."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ _WRITTEN: Final = {"nominal_quota": "nominalQuota", "borrowing_limit": "borrowin
 
 
 @dataclass(frozen=True, slots=True)
-class Raise(Part):
+class RaiseQuota(ObjectChange):
     """More of a flavor's resource: nominal quota, or a limit on borrowing, of a ClusterQueue or a Cohort."""
 
     owner: type[kueue.ClusterQueue] | type[kueue.Cohort]
@@ -73,7 +73,7 @@ class Raise(Part):
     before: Amount = 0
     pointer: str = ""  # where the field is, for a JSON patch
 
-    def smaller(self, amount: Amount) -> Raise:
+    def smaller(self, amount: Amount) -> RaiseQuota:
         return replace(self, amount=amount)
 
     def apply(self, objects: Objects) -> None:
@@ -116,7 +116,7 @@ def raises(
     flavor: str,
     resources: Iterable[str],
     field: str = "nominal_quota",
-) -> list[Raise]:
+) -> list[RaiseQuota]:
     """A part for each of these resources that the flavor has there; with nothing raised yet."""
     wanted = set(resources)
     found = []
@@ -129,12 +129,12 @@ def raises(
                 before = amounts.of_quota(quota.name, quantity.parse(written))
                 if before != amounts.UNLIMITED:
                     pointer = f"/spec/resourceGroups/{g}/flavors/{f}/resources/{r}/{_WRITTEN[field]}"
-                    found.append(Raise(owner, thing.metadata.name, flavor, quota.name, 0, field, before, pointer))
+                    found.append(RaiseQuota(owner, thing.metadata.name, flavor, quota.name, 0, field, before, pointer))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Declare(Part):
+class DeclareQuota(ObjectChange):
     """Quota for a resource that a ClusterQueue says nothing about, in one of its flavors; the others get none."""
 
     queue: str
@@ -142,7 +142,7 @@ class Declare(Part):
     resource: str
     amount: Amount
 
-    def smaller(self, amount: Amount) -> Declare:
+    def smaller(self, amount: Amount) -> DeclareQuota:
         return replace(self, amount=amount)
 
     def apply(self, objects: Objects) -> None:
@@ -173,7 +173,7 @@ class Declare(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Prefer(Part):
+class RaisePriority(ObjectChange):
     """A higher priority for a Workload."""
 
     workload: str
@@ -192,7 +192,7 @@ class Prefer(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class End(Part):
+class FinishWorkload(ObjectChange):
     """A Workload that holds quota comes to its end."""
 
     workload: str
@@ -205,7 +205,7 @@ class End(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw(Part):
+class WithdrawWorkload(ObjectChange):
     """A Workload that waits ahead no longer does."""
 
     workload: str
@@ -222,7 +222,7 @@ class Withdraw(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Activate(Part):
+class ActivateWorkload(ObjectChange):
     workload: str
 
     def apply(self, objects: Objects) -> None:
@@ -237,7 +237,7 @@ class Activate(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Resume(Part):
+class ResumeQueue(ObjectChange):
     """A queue that is stopped goes on."""
 
     kind: type[kueue.ClusterQueue] | type[kueue.LocalQueue]
@@ -255,7 +255,7 @@ class Resume(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Label(Part):
+class LabelNamespace(ObjectChange):
     """Labels on a namespace, so that a ClusterQueue selects it."""
 
     namespace: str
@@ -280,7 +280,7 @@ class Label(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Make(Part):
+class CreateObject(ObjectChange):
     """An object that others refer to, and that is not there."""
 
     thing: msgspec.Struct
@@ -297,7 +297,7 @@ class Make(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class GetReady(Part):
+class ActivateCheck(ObjectChange):
     """An AdmissionCheck whose controller says that it works."""
 
     check: str
@@ -321,7 +321,7 @@ class GetReady(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Relax(Part):
+class RelaxTopology(ObjectChange):
     """A pod set that takes any place instead of asking for one domain of its topology."""
 
     workload: str
@@ -336,7 +336,7 @@ class Relax(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerate(Part):
+class AddToleration(ObjectChange):
     """Pods that accept a flavor's taint."""
 
     workload: str
@@ -359,7 +359,7 @@ class Tolerate(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Unselect(Part):
+class RemoveNodeSelector(ObjectChange):
     """Pods that no longer insist on a node label."""
 
     workload: str
@@ -380,7 +380,7 @@ class Unselect(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Unbind(Part):
+class RemoveAffinity(ObjectChange):
     """Pods that no longer insist on nodes by affinity."""
 
     workload: str
@@ -397,7 +397,7 @@ class Unbind(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Later(Part):
+class AdvanceTime(ObjectChange):
     """Time goes by."""
 
     until: Nanoseconds

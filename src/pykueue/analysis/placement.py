@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pykueue.analysis.object_changes import Objects
-from pykueue.analysis.planner import Plan
+from pykueue.analysis.planner import SchedulingPlan
 from pykueue.api import kube, kueue, labels
 from pykueue.core.amounts import Amount
 from pykueue.lifecycle import states
@@ -26,7 +26,7 @@ Taken: TypeAlias = dict[str, Counter[str]]
 """What is used of each node, by its name."""
 
 
-def pending_pods(objects: Objects, made: Plan, target: str) -> str:
+def pending_pods(objects: Objects, made: SchedulingPlan, target: str) -> str:
     """Why pods of a Workload that holds quota in the plan would not run; empty where they would, or without nodes."""
     nodes = sorted(
         (thing for thing in objects.values() if isinstance(thing, kube.Node)), key=lambda node: node.metadata.name
@@ -76,7 +76,7 @@ def _brings_nodes(objects: Objects, admission: Mapping[str, Any]) -> bool:
     return strategy is not None and bool(strategy.admission_checks)
 
 
-def _demands(objects: Objects, made: Plan, key: str) -> Iterator[tuple[str, PodDemand, int]]:
+def _demands(objects: Objects, made: SchedulingPlan, key: str) -> Iterator[tuple[str, PodDemand, int]]:
     """The pods of a Workload as its job will create them: by pod set, with the node labels of its flavors."""
     workload = made.workloads.get(key)
     if workload is None or states.is_finished(workload):

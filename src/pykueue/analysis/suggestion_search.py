@@ -14,19 +14,19 @@ from typing import Final
 
 from pykueue.analysis import object_changes as parts
 from pykueue.analysis.object_changes import (
-    Declare,
-    End,
+    AddToleration,
+    DeclareQuota,
+    FinishWorkload,
+    ObjectChange,
     Objects,
-    Part,
-    Prefer,
-    Raise,
-    Relax,
-    Tolerate,
-    Unbind,
-    Unselect,
-    Withdraw,
+    RaisePriority,
+    RaiseQuota,
+    RelaxTopology,
+    RemoveAffinity,
+    RemoveNodeSelector,
+    WithdrawWorkload,
 )
-from pykueue.analysis.planner import Plan
+from pykueue.analysis.planner import SchedulingPlan
 from pykueue.analysis.trial import Trial
 from pykueue.api import kueue, nodes
 from pykueue.core import amounts
@@ -48,15 +48,15 @@ class Suggestion:
     `caveat` says what is still missing once it is made: quota without a node that fits is quota that nothing runs on.
     """
 
-    parts: tuple[Part, ...]
-    way: str
-    caveat: str = ""
+    changes: tuple[ObjectChange, ...]
+    kind: str
+    warning: str = ""
 
     def sentence(self) -> str:
-        return "; and ".join(part.sentence() for part in self.parts)
+        return "; and ".join(part.sentence() for part in self.changes)
 
 
-def suggestions(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[Suggestion]:
+def suggestions(trial: Trial, objects: Objects, opening: Sequence[ObjectChange]) -> Iterator[Suggestion]:
     """What would let the Workload in, each way at most once. `opening` are the parts that open its gates, which are
     tried first and taken along where they are needed.
 
@@ -65,7 +65,7 @@ def suggestions(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iter
     if opening and trial.admits(opening):
         yield Suggestion(tuple(smallest(trial, opening)), "gates")
         return
-    told: list[tuple[Part, ...]] = []
+    told: list[tuple[ObjectChange, ...]] = []
     for way, change in _ways(trial, objects, opening):
         found = tuple(smallest(trial, change))
         if found and found not in told:
@@ -75,13 +75,13 @@ def suggestions(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iter
 
 def ordered(found: Sequence[Suggestion]) -> list[Suggestion]:
     """Those that suffice first, then the smallest: fewer parts, then in the order of the ways."""
-    return sorted(found, key=lambda suggestion: (bool(suggestion.caveat), len(suggestion.parts)))
+    return sorted(found, key=lambda suggestion: (bool(suggestion.warning), len(suggestion.changes)))
 
 
 # --- Making it smaller ------------------------------------------------------------------------------------------------
 
 
-def smallest(trial: Trial, generous: Sequence[Part]) -> list[Part]:
+def smallest(trial: Trial, generous: Sequence[ObjectChange]) -> list[ObjectChange]:
     """What is left of a change that works once everything that is not needed has been taken out of it."""
     kept = list(generous)
     while True:
@@ -92,7 +92,7 @@ def smallest(trial: Trial, generous: Sequence[Part]) -> list[Part]:
         kept = shrunk
 
 
-def _without_spare(trial: Trial, kept: list[Part]) -> list[Part]:
+def _without_spare(trial: Trial, kept: list[ObjectChange]) -> list[ObjectChange]:
     """No part can be left out. Many at once where many are spare, so that a long list costs few trials."""
     size = len(kept)
     while size:
@@ -110,17 +110,19 @@ def _without_spare(trial: Trial, kept: list[Part]) -> list[Part]:
     return kept
 
 
-def _shrunk(trial: Trial, kept: list[Part]) -> list[Part]:
+def _shrunk(trial: Trial, kept: list[ObjectChange]) -> list[ObjectChange]:
     """No amount can be less by one unit."""
     for n, part in enumerate(kept):
-        if isinstance(part, (Raise, Declare)):
+        if isinstance(part, (RaiseQuota, DeclareQuota)):
             kept = [*kept[:n], _least_amount(trial, kept, n, part), *kept[n + 1 :]]
-        elif isinstance(part, Prefer):
+        elif isinstance(part, RaisePriority):
             kept = [*kept[:n], _least_priority(trial, kept, n, part), *kept[n + 1 :]]
     return kept
 
 
-def _least_amount(trial: Trial, kept: list[Part], n: int, part: Raise | Declare) -> Raise | Declare:
+def _least_amount(
+    trial: Trial, kept: list[ObjectChange], n: int, part: RaiseQuota | DeclareQuota
+) -> RaiseQuota | DeclareQuota:
     """What was left over when the Workload got in was not needed: mostly that is the answer; else by halves."""
 
     def works(amount: int) -> bool:
@@ -147,7 +149,7 @@ def _least_amount(trial: Trial, kept: list[Part], n: int, part: Raise | Declare)
     return part.smaller(enough)
 
 
-def _least_priority(trial: Trial, kept: list[Part], n: int, part: Prefer) -> Prefer:
+def _least_priority(trial: Trial, kept: list[ObjectChange], n: int, part: RaisePriority) -> RaisePriority:
     """Only the priorities of others, and those just above them, can make a difference."""
     others = {
         workload_info.priority(thing, trial.case.configured.policy)
@@ -158,18 +160,18 @@ def _least_priority(trial: Trial, kept: list[Part], n: int, part: Prefer) -> Pre
     low, high = 0, len(steps)
     while low < high:
         middle = (low + high) // 2
-        candidate = Prefer(part.workload, part.before, steps[middle])
+        candidate = RaisePriority(part.workload, part.before, steps[middle])
         if trial.admits([*kept[:n], candidate, *kept[n + 1 :]]):
             high = middle
         else:
             low = middle + 1
-    return Prefer(part.workload, part.before, steps[low]) if low < len(steps) else part
+    return RaisePriority(part.workload, part.before, steps[low]) if low < len(steps) else part
 
 
 # --- The ways ---------------------------------------------------------------------------------------------------------
 
 
-def _ways(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
+def _ways(trial: Trial, objects: Objects, opening: Sequence[ObjectChange]) -> Iterator[tuple[str, list[ObjectChange]]]:
     """Changes that work and are yet to be made smaller, one way of helping each.
 
     Each is looked for where nobody else waits, which is fast. What is found there mostly holds in the whole world;
@@ -187,8 +189,8 @@ def _ways(trial: Trial, objects: Objects, opening: Sequence[Part]) -> Iterator[t
 
 
 def _generous(
-    trial: Trial, objects: Objects, opening: Sequence[Part], *, fits_alone: bool
-) -> Iterator[tuple[str, list[Part]]]:
+    trial: Trial, objects: Objects, opening: Sequence[ObjectChange], *, fits_alone: bool
+) -> Iterator[tuple[str, list[ObjectChange]]]:
     """More than could be needed, one way of helping each."""
     made, _ = trial.begin(opening)
     workload = made.world.pending_workload(trial.target)
@@ -220,16 +222,18 @@ def _flavor_choices(queue: kueue.ClusterQueue, asked: Sequence[str]) -> Iterator
             yield [flavor or groups[g].flavors[-1].name for g, flavor in enumerate(row)]
 
 
-def _quota(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[str]) -> list[Part]:
+def _quota(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[str]) -> list[ObjectChange]:
     """More of everything asked for, in these flavors; what the queue does not declare becomes declared."""
     covered = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
     missing = [
-        Declare(queue.metadata.name, flavors[0], resource, _GENEROUS) for resource in asked if resource not in covered
+        DeclareQuota(queue.metadata.name, flavors[0], resource, _GENEROUS)
+        for resource in asked
+        if resource not in covered
     ]
     return [*missing, *_raised(queue, flavors, asked, "nominal_quota")]
 
 
-def _raised(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[str], field: str) -> list[Part]:
+def _raised(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[str], field: str) -> list[ObjectChange]:
     return [
         part.smaller(_GENEROUS)
         for flavor in flavors
@@ -237,16 +241,16 @@ def _raised(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[s
     ]
 
 
-def _preferred(made: Plan, workload: WorkloadInfo) -> list[Part]:
+def _preferred(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChange]:
     policy = made.world.policy
     object_ = made.workloads[workload.key]
     highest = max(workload_info.priority(other, policy) for other in made.workloads.values())
     if highest < workload.priority or workload_info.priority(object_, policy) != (object_.spec.priority or 0):
         return []  # nobody is above it, or a boost decides
-    return [Prefer(workload.key, workload.priority, highest + 1)]
+    return [RaisePriority(workload.key, workload.priority, highest + 1)]
 
 
-def _ends(made: Plan, workload: WorkloadInfo) -> list[Part]:
+def _ends(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChange]:
     """Those who hold something in its tree, largest first: the end of the first ones matters most."""
     near = set(made.world.tree_queues(workload.cluster_queue)) or {workload.cluster_queue}
     asked = {resource for pod_set in workload.shape.pod_sets for resource, _ in pod_set.requests}
@@ -256,10 +260,10 @@ def _ends(made: Plan, workload: WorkloadInfo) -> list[Part]:
         if reservation.cluster_queue in near or reservation.placed
     ]
     # What is spare is looked for from the front, so the ones to keep come last.
-    return [End(key) for _, key in sorted(sorted(held, reverse=True)[:_HOLDERS_TRIED])]
+    return [FinishWorkload(key) for _, key in sorted(sorted(held, reverse=True)[:_HOLDERS_TRIED])]
 
 
-def _ahead(made: Plan, workload: WorkloadInfo) -> list[Part]:
+def _ahead(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChange]:
     """Those who wait, and are tried before it or take what it could have."""
     near = set(made.world.tree_queues(workload.cluster_queue)) or {workload.cluster_queue}
     waiting = [
@@ -269,12 +273,12 @@ def _ahead(made: Plan, workload: WorkloadInfo) -> list[Part]:
         if other.key != workload.key
     ]
     waiting.sort(key=lambda other: (other.cluster_queue == workload.cluster_queue, other.priority, other.key))
-    return [Withdraw(other.key) for other in waiting[-_HOLDERS_TRIED:]]
+    return [WithdrawWorkload(other.key) for other in waiting[-_HOLDERS_TRIED:]]
 
 
-def _fitting(objects: Objects, queue: kueue.ClusterQueue, workload: WorkloadInfo) -> list[Part]:
+def _fitting(objects: Objects, queue: kueue.ClusterQueue, workload: WorkloadInfo) -> list[ObjectChange]:
     """What its pods could give up to suit the flavors."""
-    found: list[Part] = []
+    found: list[ObjectChange] = []
     thing = objects[kueue.Workload, *_split(workload.key)]
     assert isinstance(thing, kueue.Workload)
     flavors = [
@@ -286,14 +290,14 @@ def _fitting(objects: Objects, queue: kueue.ClusterQueue, workload: WorkloadInfo
     for pod_set in thing.spec.pod_sets:
         request, spec = pod_set.topology_request, pod_set.template.spec
         if request is not None and (request.required or request.preferred):
-            found.append(Relax(workload.key, pod_set.name))
+            found.append(RelaxTopology(workload.key, pod_set.name))
         for flavor in flavors:
             taint = nodes.untolerated(flavor.spec.node_taints, (*spec.tolerations, *flavor.spec.tolerations))
             if taint is not None:
-                found.append(Tolerate(workload.key, pod_set.name, taint))
-        found += [Unselect(workload.key, pod_set.name, key) for key in spec.node_selector]
+                found.append(AddToleration(workload.key, pod_set.name, taint))
+        found += [RemoveNodeSelector(workload.key, pod_set.name, key) for key in spec.node_selector]
         if spec.affinity is not None:
-            found.append(Unbind(workload.key, pod_set.name))
+            found.append(RemoveAffinity(workload.key, pod_set.name))
     return list(dict.fromkeys(found))
 
 

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.analysis import planner
-from pykueue.analysis.object_changes import Part, indexed
-from pykueue.analysis.planner import Case, Plan, Progress
+from pykueue.analysis.object_changes import ObjectChange, indexed
+from pykueue.analysis.planner import Case, Progress, SchedulingPlan
 from pykueue.api import kueue
 from pykueue.core import quota
 from pykueue.core.amounts import Amount
@@ -27,12 +27,12 @@ _DECISION_COSTS: Final = 8
 _LOOKED_AT_FOR_ONE: Final = 24
 
 
-class Exhausted(Exception):
+class SearchBudgetExhausted(Exception):
     """A search has cost more than it was allowed to."""
 
 
 @dataclass(slots=True)
-class Effort:
+class SearchBudget:
     """What trials may cost together. Counted in Workloads read, and not in seconds, so that the same question finds the
     same answer on every machine."""
 
@@ -46,7 +46,7 @@ class Effort:
     def spend(self, steps: int) -> None:
         self.spent += steps
         if self.is_spent:
-            raise Exhausted
+            raise SearchBudgetExhausted
 
 
 @dataclass(slots=True)
@@ -56,18 +56,18 @@ class Trial:
     case: Case
     target: str
     now: Nanoseconds
-    effort: Effort = field(default_factory=Effort)
+    effort: SearchBudget = field(default_factory=SearchBudget)
     _answers: dict[Question, bool] = field(default_factory=dict, init=False)
-    _latest: tuple[Question, Plan] | None = field(default=None, init=False)
+    _latest: tuple[Question, SchedulingPlan] | None = field(default=None, init=False)
 
-    def admits(self, parts: Sequence[Part] = ()) -> bool:
+    def admits(self, parts: Sequence[ObjectChange] = ()) -> bool:
         """Whether the Workload gets its quota with these changes, however many cycles and evictions it takes."""
         question = _question(parts)
         if question not in self._answers:
             self.run(parts)
         return self._answers[question]
 
-    def run(self, parts: Sequence[Part] = ()) -> Plan:
+    def run(self, parts: Sequence[ObjectChange] = ()) -> SchedulingPlan:
         """Until the Workload is in, or nothing moves any more."""
         made, now = self.begin(parts)
         for _ in range(planner.CYCLES_MAX):
@@ -91,17 +91,17 @@ class Trial:
             self.effort.spend(_cost(made))
         return made.loop
 
-    def begin(self, parts: Sequence[Part] = ()) -> tuple[Plan, Nanoseconds]:
+    def begin(self, parts: Sequence[ObjectChange] = ()) -> tuple[SchedulingPlan, Nanoseconds]:
         now = max(self.now, *(part.later_than() for part in parts)) if parts else self.now
         made = planner.begin(changed(self.case, parts), now, departures=True)
         self.effort.spend(len(made.workloads))
         return made, now
 
-    def is_in(self, made: Plan) -> bool:
+    def is_in(self, made: SchedulingPlan) -> bool:
         held = made.world.reservations.get(self.target)
         return held is not None and not held.evicted
 
-    def spare(self, parts: Sequence[Part], flavor: str, resource: str) -> tuple[Amount, Amount]:
+    def spare(self, parts: Sequence[ObjectChange], flavor: str, resource: str) -> tuple[Amount, Amount]:
         """How much less its queue could have had, with changes that let the Workload in: at most, if all who got in
         with it in the same cycle had gone without, and at least, if nobody had."""
         question = _question(parts)
@@ -123,11 +123,11 @@ class Trial:
         return Trial(without_rivals(self.case, self.target), self.target, self.now, self.effort)
 
 
-def _question(parts: Sequence[Part]) -> Question:
+def _question(parts: Sequence[ObjectChange]) -> Question:
     return tuple(part.sentence() for part in parts)
 
 
-def _cost(made: Plan) -> int:
+def _cost(made: SchedulingPlan) -> int:
     """What the last cycle has cost."""
     queues = made.world.snapshot().queues
     searched = [
@@ -141,7 +141,7 @@ def _cost(made: Plan) -> int:
     return _DECISION_COSTS * len(made.cycles[-1]) + looks // _LOOKED_AT_FOR_ONE
 
 
-def changed(case: Case, parts: Iterable[Part]) -> Case:
+def changed(case: Case, parts: Iterable[ObjectChange]) -> Case:
     """The case with these changes made."""
     objects = indexed(case.objects)
     for part in parts:

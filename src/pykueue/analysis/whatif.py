@@ -13,14 +13,14 @@ from typing import Any
 from kubemachinery.meta import Nanoseconds
 from pykueue.analysis import planner
 from pykueue.analysis.object_changes import indexed
-from pykueue.analysis.planner import Case, Plan
+from pykueue.analysis.planner import Case, SchedulingPlan
 from pykueue.api import kueue
 from pykueue.lifecycle import states
 from pykueue.state import workload_info
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SettledPlan:
     """Where every Workload ends up, once nothing moves any more."""
 
     holds: frozenset[str]
@@ -31,7 +31,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class WhatIfReport:
     """What the change makes of it. Each Workload is told once, under what matters most for it."""
 
     starts: tuple[str, ...]  # gets quota only with the change
@@ -42,8 +42,8 @@ class Difference:
     waits: tuple[str, ...]  # would start as things are, and waits with the change
     waits_anyway: tuple[str, ...]
     moves: tuple[str, ...]  # gets quota both ways, from other flavors or with other counts
-    before: Outcome
-    after: Outcome
+    before: SettledPlan
+    after: SettledPlan
 
     def tree(self) -> dict[str, Any]:
         return {
@@ -69,7 +69,7 @@ def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], 
     return planner.queued(world, change.jobs, now)
 
 
-def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> Difference:
+def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> WhatIfReport:
     """The world as it is against the world as it would be. `may_go_on` is asked before every further cycle."""
     before, after = outcome(case, now, may_go_on), outcome(changed, now, may_go_on)
     held = {states.key(t) for t in case.objects if isinstance(t, kueue.Workload) and workload_info.holds_quota(t)}
@@ -78,7 +78,7 @@ def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[],
         return tuple(sorted(keys))
 
     both = before.holds & after.holds
-    return Difference(
+    return WhatIfReport(
         starts=told(after.holds - before.holds - held),
         starts_anyway=told(both - held),
         goes=told((held & after.evicted) - before.evicted),
@@ -92,11 +92,11 @@ def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[],
     )
 
 
-def outcome(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> Outcome:
+def outcome(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> SettledPlan:
     made = planner.settle(case, now, may_go_on)
     holds = frozenset(key for key, held in made.world.reservations.items() if not held.evicted)
     waiting = {key for key, workload in made.workloads.items() if key not in holds and not states.is_finished(workload)}
-    return Outcome(
+    return SettledPlan(
         holds=holds,
         waits=frozenset(waiting),
         evicted=frozenset(_evicted(made)),
@@ -105,6 +105,6 @@ def outcome(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda
     )
 
 
-def _evicted(made: Plan) -> set[str]:
+def _evicted(made: SchedulingPlan) -> set[str]:
     tree = planner.as_tree(made)
     return {*tree["preempted"], *tree["evicted"]}

@@ -23,9 +23,9 @@ def command(connection: Connection, names: tuple[str, ...]) -> None:
     from pykueue.client import job_service
 
     async def work(client: ApiClient, namespace: str) -> None:
-        clerk = job_service.Desk(client, namespace)
-        for name in await clerk.meant(names):
-            await clerk.cancel(name)
+        service = job_service.JobService(client, namespace)
+        for name in await service.meant(names):
+            await service.cancel(name)
             click.echo(f"job {name} cancelled")
 
     connection.talk(work)

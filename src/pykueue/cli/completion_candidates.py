@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from pykueue import paths
-from pykueue.cli.connection_flags import Reach
+from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.errors import PykueueError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def objects(kind: str) -> Complete:
             found = await client.list(row, where, accept=METADATA_OF_ALL)
             return [msgspec.json.decode(item)["metadata"]["name"] for item in found.items]
 
-        return Reach.of(context.params, patience=_PATIENCE).run(work)
+        return ConnectionFlags.of(context.params, patience=_PATIENCE).run(work)
 
     return _offered(names)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from pykueue.cli import completion_candidates
-from pykueue.cli.connection_flags import FLAGS, Reach
+from pykueue.cli.connection_flags import FLAGS, ConnectionFlags
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
@@ -24,7 +24,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class Connection:
     """Which server, and the namespace that is meant when none is named."""
 
-    reach: Reach
+    reach: ConnectionFlags
     namespace: str
 
     def talk(self, work: Callable[[ApiClient, str], Awaitable[T]]) -> T:
@@ -38,7 +38,7 @@ def reaches(command: Command) -> Command:
     @functools.wraps(command)
     def parsed(*args: Any, **kwargs: Any) -> Any:
         said = {name: kwargs.pop(name) for name in ("kubeconfig", "context", *(flag.variable for flag in FLAGS))}
-        return command(*args, reach=Reach.of(said), **kwargs)
+        return command(*args, reach=ConnectionFlags.of(said), **kwargs)
 
     for flag in reversed(FLAGS):
         parsed = click.option(
@@ -71,7 +71,7 @@ def connects(command: Command) -> Command:
     """The same and a namespace; the command takes them as one `connection`."""
 
     @functools.wraps(command)
-    def parsed(*args: Any, reach: Reach, namespace: str, **kwargs: Any) -> Any:
+    def parsed(*args: Any, reach: ConnectionFlags, namespace: str, **kwargs: Any) -> Any:
         return command(*args, connection=Connection(reach, namespace), **kwargs)
 
     option = click.option(

@@ -68,7 +68,7 @@ FLAGS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ConnectionFlags:
     """Which server, and as whom."""
 
     kubeconfig: str
@@ -76,7 +76,7 @@ class Reach:
     flags: Mapping[str, Any]  # by their names; only those that were given
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], *, patience: str = "") -> Reach:
+    def of(cls, said: Mapping[str, Any], *, patience: str = "") -> ConnectionFlags:
         """What options say, by their variables; `patience` is how long to wait where nothing is said of it."""
         given = {flag.name: value for flag in FLAGS if (value := _given(flag, said.get(flag.variable)))}
         waits = {"request-timeout": patience} if patience else {}

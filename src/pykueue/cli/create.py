@@ -9,7 +9,7 @@ import click
 from kubemachinery.errors import UsageError
 from pykueue.cli import completion_candidates, kinds
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.printing import Form
+from pykueue.cli.printing import OutputFormat
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
@@ -51,7 +51,7 @@ def cluster_queue(
     borrowing_limit: tuple[str, ...],
     lending_limit: tuple[str, ...],
     dry_run: str,
-    form: Form,
+    form: OutputFormat,
 ) -> None:
     """Create a ClusterQueue.
 
@@ -90,7 +90,7 @@ def cluster_queue(
 @kinds.prints
 @connects
 def local_queue(
-    connection: Connection, name: str, clusterqueue: str, ignore_unknown_cq: bool, dry_run: str, form: Form
+    connection: Connection, name: str, clusterqueue: str, ignore_unknown_cq: bool, dry_run: str, form: OutputFormat
 ) -> None:
     """Create a LocalQueue that leads to a ClusterQueue."""
     from pykueue.api import kueue, registry
@@ -120,7 +120,7 @@ def resource_flavor(
     node_taints: tuple[str, ...],
     tolerations: tuple[str, ...],
     dry_run: str,
-    form: Form,
+    form: OutputFormat,
 ) -> None:
     """Create a ResourceFlavor."""
     from pykueue.client import object_creation
@@ -130,7 +130,7 @@ def resource_flavor(
     _create(connection, tree, dry_run, form)
 
 
-def _create(connection: Connection, tree: dict[str, Any], dry_run: str, form: Form) -> None:
+def _create(connection: Connection, tree: dict[str, Any], dry_run: str, form: OutputFormat) -> None:
     from pykueue.api import registry
 
     async def work(client: ApiClient, namespace: str) -> dict[str, Any]:

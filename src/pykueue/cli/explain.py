@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kubemachinery.client.client import ApiClient
-    from pykueue.analysis.explanation import Why
+    from pykueue.analysis.explanation import Explanation
     from pykueue.analysis.planner import Case
-    from pykueue.client.job_service import Entry
+    from pykueue.client.job_service import QueueEntry
 
 
 @click.command("explain")
@@ -42,8 +42,8 @@ def command(
     NAME is a Workload or a job; KIND/NAME, such as job/train, where several have that name. Each suggestion was tried
     on a copy and is minimal: all of its parts are needed. One that the nodes cannot hold comes last, and says so.
     """
-    from pykueue.analysis.explanation import why
-    from pykueue.analysis.trial import Effort
+    from pykueue.analysis.explanation import explain
+    from pykueue.analysis.trial import SearchBudget
     from pykueue.cli.plan import at, case_of, tell_left_out, tell_notices
 
     with progress() as told:
@@ -59,8 +59,8 @@ def command(
             _tell_unqueued(None if files else _unqueued(connection, named), namespace, named, output)
             return
         told("Computing suggestions")
-        effort = Effort() if thorough else None
-        answer = why(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
+        effort = SearchBudget() if thorough else None
+        answer = explain(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
     if output == "text":
         for line in lines(answer):
             click.echo(line)
@@ -113,13 +113,13 @@ def _key(case: Case, namespace: str, named: Named) -> str | None:
     return f"{namespace}/{newest.metadata.name}" if newest is not None else None
 
 
-def _unqueued(connection: Connection, named: Named) -> Entry | None:
+def _unqueued(connection: Connection, named: Named) -> QueueEntry | None:
     from pykueue.client import job_service
 
     return matching(connection.talk(job_service.entries), named)
 
 
-def matching(entries: Iterable[Entry], named: Named) -> Entry | None:
+def matching(entries: Iterable[QueueEntry], named: Named) -> QueueEntry | None:
     """The job or the pods of that name, if there are some that no Workload was made for."""
     for entry in entries:
         if not entry.workload and named.may_be(entry.kind) and named.name in (entry.name, *entry.names):
@@ -127,15 +127,15 @@ def matching(entries: Iterable[Entry], named: Named) -> Entry | None:
     return None
 
 
-def _tell_unqueued(entry: Entry | None, namespace: str, named: Named, output: str) -> None:
+def _tell_unqueued(entry: QueueEntry | None, namespace: str, named: Named, output: str) -> None:
     """Why a job waits in no line. One that was just submitted will be in one, and nothing can be said of it yet."""
-    from pykueue.client.job_status import Word
+    from pykueue.client.job_status import JobState
 
     if entry is None:
         raise UsageError(f"{named} not found in namespace {namespace}, or it has no queue label")
-    word, why, place = entry.standing.word, entry.standing.why, f"{namespace}/{entry.name}"
+    word, why, place = entry.status.state, entry.status.message, f"{namespace}/{entry.name}"
     kind = entry.kind if entry.name in entry.names else f"{entry.kind} group"
-    if word is not Word.UNQUEUED:
+    if word is not JobState.UNQUEUED:
         raise UsageError(f"{kind.lower()} {entry.name} in namespace {namespace} is not queued yet: {why}")
     if output == "text":
         click.echo(f"{kind} {place} has no Workload and is not queued\n\nWhy\n  {why}")
@@ -147,9 +147,9 @@ def _tell_unqueued(entry: Entry | None, namespace: str, named: Named, output: st
 _SHOWN: Final = 5
 
 
-def lines(answer: Why) -> list[str]:
+def lines(answer: Explanation) -> list[str]:
     """The answer for a person."""
-    from pykueue.analysis.explanation import Search
+    from pykueue.analysis.explanation import SearchExtent
 
     said = [_heading(answer)]
     if answer.warnings:
@@ -169,20 +169,20 @@ def lines(answer: Why) -> list[str]:
     if answer.suggestions:
         said += ["", "What would let it in"]
         for number, suggestion in enumerate(answer.suggestions, start=1):
-            for n, part in enumerate(suggestion.parts):
+            for n, part in enumerate(suggestion.changes):
                 said.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
                 if part.how():
                     said.append(f"       {part.how()}")
-            if suggestion.caveat:
-                said.append(f"     but {suggestion.caveat}")
-    if answer.search is Search.CUT_SHORT:
+            if suggestion.warning:
+                said.append(f"     but {suggestion.warning}")
+    if answer.search is SearchExtent.CUT_SHORT:
         said += ["", "The search was cut short because many Workloads wait in this cohort; --thorough continues it"]
-    elif answer.search is Search.COMPLETE and not answer.suggestions:
+    elif answer.search is SearchExtent.COMPLETE and not answer.suggestions:
         said += ["", "No single change of quota, priority, order or pods was found that lets it in"]
     return said
 
 
-def _heading(answer: Why) -> str:
+def _heading(answer: Explanation) -> str:
     if answer.state != "Pending":
         where = f" in ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else ""
         return f"Workload {answer.workload} is {answer.state}{where}"

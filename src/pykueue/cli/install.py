@@ -12,7 +12,7 @@ import click
 from kubemachinery.errors import UsageError
 from pykueue.cli.configuration_options import FEATURE_GATES, written
 from pykueue.cli.connection import reaches
-from pykueue.cli.connection_flags import Reach
+from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ CONFIG = click.option(
     help="With --dry-run: write files for kubectl apply -k into this directory instead of printing.",
 )
 def command(
-    reach: Reach,
+    reach: ConnectionFlags,
     namespace: str,
     config: Path | None,
     feature_gates: str,

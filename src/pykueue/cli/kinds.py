@@ -11,7 +11,7 @@ import click
 from kubemachinery.errors import UsageError
 from pykueue import paths
 from pykueue.cli import completion_candidates, flags, printing
-from pykueue.cli.printing import Form
+from pykueue.cli.printing import OutputFormat
 
 ALIASES: Final = {
     "clusterqueue": ("cq", "clusterqueues"),
@@ -50,7 +50,7 @@ fields = click.option("--field-selector", default="", help="A field query, such 
 all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
 
 
-def tell(tree: dict[str, Any], form: Form, done: str, dry: str = "none") -> None:
+def tell(tree: dict[str, Any], form: OutputFormat, done: str, dry: str = "none") -> None:
     """What became of an object: itself, its name, or a line such as `clusterqueue.kueue.x-k8s.io/a created`."""
     name = f"{tree['kind'].lower()}.{GROUP}/{tree['metadata']['name']}"
     if form.is_document:

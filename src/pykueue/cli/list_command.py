@@ -11,7 +11,7 @@ import click
 
 from pykueue.cli import completion_candidates, flags, kinds, printing
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.printing import Column, Form
+from pykueue.cli.printing import OutputFormat, TableColumn
 
 if TYPE_CHECKING:
     import msgspec
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
     from kubemachinery.kinds import Kind
     from pykueue.api import kube, kueue
-    from pykueue.client.listing import Around
+    from pykueue.client.listing import ListContext
 
 T = TypeVar("T", bound="msgspec.Struct")
 Lister = TypeVar("Lister", bound=Callable[..., None])
@@ -34,7 +34,7 @@ def command() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
+class ListedObjects(Generic[T]):
     """Objects as values, and what the server said of each."""
 
     row: Kind
@@ -51,19 +51,19 @@ class Found(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ListQuery:
     """Which objects are wanted, from where, and how they are shown."""
 
     connection: Connection
-    form: Form
+    form: OutputFormat
     labels: str
     fields: str
     everywhere: bool
 
-    def of(self, type_: type[T]) -> Found[T]:
+    def of(self, type_: type[T]) -> ListedObjects[T]:
         return self.connection.talk(lambda client, namespace: self.listed(client, namespace, type_))
 
-    async def listed(self, client: ApiClient, namespace: str, type_: type[T]) -> Found[T]:
+    async def listed(self, client: ApiClient, namespace: str, type_: type[T]) -> ListedObjects[T]:
         import msgspec
 
         from kubemachinery import codec
@@ -75,17 +75,19 @@ class Ask:
         things = [codec.decode(raw, type_) for raw in said]
         trees = [msgspec.json.decode(raw) for raw in said]
         by_name = {(tree["metadata"].get("namespace", ""), tree["metadata"]["name"]): tree for tree in trees}
-        return Found(row, things, by_name)
+        return ListedObjects(row, things, by_name)
 
-    def show(self, found: Found[T], columns: Sequence[Column[T]], *, where: Callable[[T], bool] | None = None) -> None:
+    def show(
+        self, found: ListedObjects[T], columns: Sequence[TableColumn[T]], *, where: Callable[[T], bool] | None = None
+    ) -> None:
         """A table: names first and ages last."""
         from kubemachinery.clock import SystemClock
         from pykueue.client import listing
 
         now = SystemClock().now()
-        namespace: Column[Any] = Column("NAMESPACE", lambda thing: thing.metadata.namespace)
-        name: Column[Any] = Column("NAME", lambda thing: thing.metadata.name)
-        age: Column[Any] = Column("AGE", lambda thing: listing.age(thing.metadata.creation_timestamp, now))
+        namespace: TableColumn[Any] = TableColumn("NAMESPACE", lambda thing: thing.metadata.namespace)
+        name: TableColumn[Any] = TableColumn("NAME", lambda thing: thing.metadata.name)
+        age: TableColumn[Any] = TableColumn("AGE", lambda thing: listing.age(thing.metadata.creation_timestamp, now))
         printing.show(
             [thing for thing in found.things if where is None or where(thing)],
             [*([namespace] if self.everywhere else []), name, *columns, age],
@@ -104,13 +106,13 @@ def _asks(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
         def parsed(
             *args: Any,
             connection: Connection,
-            form: Form,
+            form: OutputFormat,
             selector: str,
             field_selector: str,
             all_namespaces: bool = False,
             **kwargs: Any,
         ) -> None:
-            lister(*args, ask=Ask(connection, form, selector, field_selector, all_namespaces), **kwargs)
+            lister(*args, ask=ListQuery(connection, form, selector, field_selector, all_namespaces), **kwargs)
 
         options = (kinds.labels, kinds.fields, printing.prints("wide", "name", "json", "yaml", "kyaml"), connects)
         for option in reversed((kinds.all_namespaces, *options) if of_namespaces else options):
@@ -138,7 +140,7 @@ def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
     help="Only those that are; false: only the others.",
 )
 @_asks(of_namespaces=False)
-def cluster_queues(ask: Ask, active: bool | None) -> None:
+def cluster_queues(ask: ListQuery, active: bool | None) -> None:
     """List ClusterQueues."""
     from kubemachinery import conditions
     from pykueue.api import kueue
@@ -146,11 +148,11 @@ def cluster_queues(ask: Ask, active: bool | None) -> None:
     def is_active(queue: kueue.ClusterQueue) -> bool:
         return conditions.is_true(queue.status.conditions, "Active")
 
-    columns: list[Column[kueue.ClusterQueue]] = [
-        Column("COHORT", lambda queue: queue.spec.cohort_name or ""),
-        Column("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
-        Column("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
-        Column("ACTIVE", lambda queue: str(is_active(queue)).lower()),
+    columns: list[TableColumn[kueue.ClusterQueue]] = [
+        TableColumn("COHORT", lambda queue: queue.spec.cohort_name or ""),
+        TableColumn("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
+        TableColumn("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
+        TableColumn("ACTIVE", lambda queue: str(is_active(queue)).lower()),
     ]
     ask.show(ask.of(kueue.ClusterQueue), columns, where=lambda queue: active in (None, is_active(queue)))
 
@@ -158,26 +160,28 @@ def cluster_queues(ask: Ask, active: bool | None) -> None:
 @command.command("localqueue")
 @_of("-c", "clusterqueue", help="Only those that lead there.")
 @_asks(of_namespaces=True)
-def local_queues(ask: Ask, clusterqueue: str) -> None:
+def local_queues(ask: ListQuery, clusterqueue: str) -> None:
     """List LocalQueues."""
     from pykueue.api import kueue
 
-    columns: list[Column[kueue.LocalQueue]] = [
-        Column("CLUSTERQUEUE", lambda queue: queue.spec.cluster_queue or ""),
-        Column("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
-        Column("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
+    columns: list[TableColumn[kueue.LocalQueue]] = [
+        TableColumn("CLUSTERQUEUE", lambda queue: queue.spec.cluster_queue or ""),
+        TableColumn("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
+        TableColumn("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
     ]
     ask.show(ask.of(kueue.LocalQueue), columns, where=lambda queue: clusterqueue in ("", queue.spec.cluster_queue))
 
 
 @command.command("resourceflavor")
 @_asks(of_namespaces=False)
-def resource_flavors(ask: Ask) -> None:
+def resource_flavors(ask: ListQuery) -> None:
     """List ResourceFlavors."""
     from pykueue.api import kueue
 
-    columns: list[Column[kueue.ResourceFlavor]] = [
-        Column("NODE LABELS", lambda flavor: ", ".join(sorted(f"{k}={v}" for k, v in flavor.spec.node_labels.items()))),
+    columns: list[TableColumn[kueue.ResourceFlavor]] = [
+        TableColumn(
+            "NODE LABELS", lambda flavor: ", ".join(sorted(f"{k}={v}" for k, v in flavor.spec.node_labels.items()))
+        ),
     ]
     ask.show(ask.of(kueue.ResourceFlavor), columns)
 
@@ -191,47 +195,47 @@ def resource_flavors(ask: Ask) -> None:
 @click.option("--status", "statuses", multiple=True, help="all, pending, quotareserved, admitted or finished.")
 @click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="Only those of this job.")
 @_asks(of_namespaces=True)
-def workloads(ask: Ask, clusterqueue: str, localqueue: str, statuses: tuple[str, ...], job: str) -> None:
+def workloads(ask: ListQuery, clusterqueue: str, localqueue: str, statuses: tuple[str, ...], job: str) -> None:
     """List Workloads with their jobs, and their places in line."""
     from pykueue.api import kueue
     from pykueue.client import listing, object_creation
 
-    wish = listing.Wish(
+    options = listing.WorkloadFilter(
         clusterqueue, localqueue, listing.statuses(object_creation.words(statuses)), listing.of_type(job)
     )
 
-    async def work(client: ApiClient, namespace: str) -> tuple[Found[kueue.Workload], Around]:
+    async def work(client: ApiClient, namespace: str) -> tuple[ListedObjects[kueue.Workload], ListContext]:
         found = await ask.listed(client, namespace, kueue.Workload)
-        return found, await listing.around(client, found.things, "" if ask.everywhere else namespace)
+        return found, await listing.list_context(client, found.things, "" if ask.everywhere else namespace)
 
-    found, around = ask.connection.talk(work)
-    ask.show(found, _workload_columns(around), where=lambda workload: wish.takes(workload, around))
+    found, list_context = ask.connection.talk(work)
+    ask.show(found, _workload_columns(list_context), where=lambda workload: options.takes(workload, list_context))
 
 
-def _workload_columns(around: Around) -> list[Column[kueue.Workload]]:
+def _workload_columns(list_context: ListContext) -> list[TableColumn[kueue.Workload]]:
     from kubemachinery.clock import SystemClock
     from pykueue.client import listing
 
     now = SystemClock().now()
     return [
-        Column("JOB TYPE", listing.job_types),
-        Column("JOB NAME", listing.job_names),
-        Column("LOCALQUEUE", lambda workload: workload.spec.queue_name or ""),
-        Column("CLUSTERQUEUE", around.cluster_queue),
-        Column("STATUS", lambda workload: listing.status(workload).upper()),
-        Column("POSITION IN QUEUE", around.place),
-        Column("EXEC TIME", lambda workload: listing.seconds_run(workload, now)),
+        TableColumn("JOB TYPE", listing.job_types),
+        TableColumn("JOB NAME", listing.job_names),
+        TableColumn("LOCALQUEUE", lambda workload: workload.spec.queue_name or ""),
+        TableColumn("CLUSTERQUEUE", list_context.cluster_queue),
+        TableColumn("STATUS", lambda workload: listing.status(workload).upper()),
+        TableColumn("POSITION IN QUEUE", list_context.place),
+        TableColumn("EXEC TIME", lambda workload: listing.seconds_run(workload, now)),
     ]
 
 
 @command.command("pods")
 @click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="A job, or a pod for its group.")
 @_asks(of_namespaces=True)
-def pods(ask: Ask, job: str) -> None:
+def pods(ask: ListQuery, job: str) -> None:
     """List the pods of a job, or of the group that a pod belongs to."""
     from pykueue.api import kube
     from pykueue.client import listing
 
-    columns: list[Column[kube.Pod]] = [Column("STATUS", lambda pod: pod.status.phase or "Pending")]
+    columns: list[TableColumn[kube.Pod]] = [TableColumn("STATUS", lambda pod: pod.status.phase or "Pending")]
     owner, found = listing.of_type(job), ask.of(kube.Pod)
     ask.show(found, columns, where=listing.belongs_to(owner, found.things))

@@ -20,7 +20,7 @@ _LEVELS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LoggingOptions:
     """What was asked for."""
 
     form: str
@@ -50,6 +50,6 @@ def log_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def asked(*arguments: Any, log_format: str | None, log_level: str | None, verbose: bool, **others: Any) -> None:
         level = log_level or ("info" if verbose else "warning")
-        command(*arguments, told=Log(log_format or "", level), **others)
+        command(*arguments, told=LoggingOptions(log_format or "", level), **others)
 
     return asked

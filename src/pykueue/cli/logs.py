@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kubemachinery.client.client import ApiClient
-    from pykueue.client.pod_logs import Line
+    from pykueue.client.pod_logs import LogLine
 
 
 @click.command("logs")
@@ -35,23 +35,23 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
     from pykueue.client import job_service, pod_logs
 
     async def work(client: ApiClient, namespace: str) -> None:
-        clerk = job_service.Desk(client, namespace, aside)
-        [chosen] = await clerk.meant([name]) if name else [await clerk.newest()]
-        job = await clerk.job(chosen)
-        wish = pod_logs.Wish(follow=follow, previous=previous, tail=tail, container=container)
+        service = job_service.JobService(client, namespace, aside)
+        [chosen] = await service.meant([name]) if name else [await service.newest()]
+        job = await service.job(chosen)
+        options = pod_logs.PodLogOptions(follow=follow, previous=previous, tail=tail, container=container)
         several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1
         if follow:
-            await say_if_nobody_runs_pods(clerk)
+            await say_if_nobody_runs_pods(service)
         with progress() as told:
-            await clerk.logs(chosen, wish, printed(several), told)
+            await service.logs(chosen, options, printed(several), told)
 
     connection.talk(work)
 
 
-def printed(several: bool) -> Callable[[Line], None]:
+def printed(several: bool) -> Callable[[LogLine], None]:
     """Says lines of a log as they are; where there are several pods, with the name of theirs."""
 
-    def say(line: Line) -> None:
+    def say(line: LogLine) -> None:
         head = f"[{line.pod}] ".encode() if several else b""
         with output_may_close():
             sys.stdout.buffer.write(head + line.text.removesuffix(b"\n") + b"\n")

@@ -11,8 +11,8 @@ import click
 from kubemachinery import process
 from pykueue.cli.configuration_options import CONFIG, FEATURE_GATES, address, configured, log_notices
 from pykueue.cli.connection import reaches
-from pykueue.cli.connection_flags import Reach
-from pykueue.cli.log_options import Log, log_options
+from pykueue.cli.connection_flags import ConnectionFlags
+from pykueue.cli.log_options import LoggingOptions, log_options
 
 if TYPE_CHECKING:
     from kubemachinery.client.client_config import ClientConfig
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 )
 @log_options
 def command(
-    reach: Reach,
+    reach: ConnectionFlags,
     config: Path | None,
     feature_gates: str,
     record: Path | None,
     dashboard: str | None,
     webhook_client_ca_file: Path | None,
-    told: Log,
+    told: LoggingOptions,
 ) -> None:
     """Run the scheduler and the controllers against an API server.
 
@@ -71,7 +71,7 @@ async def _manage(
     target: ClientConfig,
     settings: Settings,
     file: Path | None,
-    told: Log,
+    told: LoggingOptions,
     write: Write | None,
     dashboard: tuple[str, int] | None,
     webhook_client_ca: Path | None,

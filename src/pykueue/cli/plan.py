@@ -17,7 +17,7 @@ from kubemachinery import meta, yaml_documents
 from kubemachinery.errors import UsageError
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import planner
-from pykueue.analysis.planner import Case, Plan
+from pykueue.analysis.planner import Case, SchedulingPlan
 from pykueue.cli import flags
 from pykueue.cli.progress import progress
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, SecondPassFailed, Wait
@@ -27,7 +27,7 @@ from pykueue.errors import NegativeResult
 _FILES: Final = (".yaml", ".yml", ".json")
 
 
-class Choices(NamedTuple):
+class PlanOptions(NamedTuple):
     """How far to plan, and whose decisions."""
 
     cycles: int
@@ -35,7 +35,7 @@ class Choices(NamedTuple):
     departures: bool
     timeout_seconds: float
 
-    def plan(self, case: Case, now: int) -> Plan:
+    def plan(self, case: Case, now: int) -> SchedulingPlan:
         return planner.plan(
             case,
             now,
@@ -90,7 +90,7 @@ def command(
     have stopped and to be pending again.
     """
     limit = timeout_seconds if until_stable else math.inf
-    choices = Choices(cycles or (planner.CYCLES_MAX if until_stable else 1), until_stable, departures, limit)
+    choices = PlanOptions(cycles or (planner.CYCLES_MAX if until_stable else 1), until_stable, departures, limit)
     if batch:
         if files:
             raise UsageError("--batch reads its cases from standard input; leave out -f")
@@ -113,7 +113,7 @@ def command(
         raise NegativeResult(f"not stable: {made.unstable_because}")
 
 
-def _print(made: Plan, output: str, *, explain: bool) -> None:
+def _print(made: SchedulingPlan, output: str, *, explain: bool) -> None:
     if output == "table":
         _print_table(made, explain=explain)
         return
@@ -126,7 +126,7 @@ def _print(made: Plan, output: str, *, explain: bool) -> None:
         click.echo(kubectl_yaml.dump(tree), nl=False)
 
 
-def _answer(line: bytes, now_text: str | None, choices: Choices) -> dict[str, Any]:
+def _answer(line: bytes, now_text: str | None, choices: PlanOptions) -> dict[str, Any]:
     """The decision object of one line of a batch, or what is wrong with it: one bad case stops nobody else."""
     try:
         given = json.loads(line)
@@ -243,7 +243,7 @@ def _outcome(decision: Decision) -> str:
     return type(decision).__name__
 
 
-def _print_table(made: Plan, *, explain: bool) -> None:
+def _print_table(made: SchedulingPlan, *, explain: bool) -> None:
     holders = {key: told["holders"] for key, told in planner.explanations(made).items()} if explain else {}
     for number, decisions in enumerate(made.cycles, start=1):
         if len(made.cycles) > 1:

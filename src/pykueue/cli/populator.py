@@ -10,8 +10,8 @@ import click
 from kubemachinery import process
 from kubemachinery.errors import UsageError
 from pykueue.cli.connection import reaches
-from pykueue.cli.connection_flags import Reach
-from pykueue.cli.log_options import Log, log_options
+from pykueue.cli.connection_flags import ConnectionFlags
+from pykueue.cli.log_options import LoggingOptions, log_options
 
 if TYPE_CHECKING:
     from kubemachinery.client.client_config import ClientConfig
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     help="A file with localQueueName, localQueueNameMode (Static or AsClusterQueue), managedJobsNamespaceSelector.",
 )
 @log_options
-def command(reach: Reach, config: Path | None, told: Log) -> None:
+def command(reach: ConnectionFlags, config: Path | None, told: LoggingOptions) -> None:
     """Make a LocalQueue in every namespace that a ClusterQueue selects.
 
     It works beside any manager and needs no gate. By default the LocalQueues are called "default", and kube-system is

@@ -19,7 +19,7 @@ from kubemachinery.errors import UsageError
 from pykueue.cli import flags
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 # Makes text of a tree.
 Fill: TypeAlias = Callable[[Any], str]
 # (a template, or the name of its file; whether keys may be missing) -> what fills it in.
@@ -30,7 +30,7 @@ Read: TypeAlias = Callable[[str, bool], Fill]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputFormat:
     """How something is to be printed: by a word (none is a table for people), or as a template fills it in."""
 
     word: str = ""
@@ -49,11 +49,11 @@ class Form:
             document(tree if self.shows_managed_fields else _without_managed_fields(tree), self.word)
 
 
-def prints(*words: str) -> Callable[[Command], Command]:
+def prints(*words: str) -> Callable[[CommandFunction], CommandFunction]:
     """Options that say how to print: the words, or a template, as kubectl has it; the command takes them as one
     `form`."""
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: CommandFunction) -> CommandFunction:
         @functools.wraps(command)
         def parsed(
             *args: Any,
@@ -64,11 +64,11 @@ def prints(*words: str) -> Callable[[Command], Command]:
             **kwargs: Any,
         ) -> Any:
             word, fill = _read(output, template, words, allow_missing=allow_missing_template_keys)
-            return command(*args, form=Form(word, fill, show_managed_fields), **kwargs)
+            return command(*args, form=OutputFormat(word, fill, show_managed_fields), **kwargs)
 
         for option in reversed(_options(words)):
             parsed = option(parsed)
-        return cast("Command", parsed)
+        return cast("CommandFunction", parsed)
 
     return decorate
 
@@ -172,7 +172,7 @@ _COLOURS: Final = {
 }
 
 
-class Column(NamedTuple, Generic[T]):
+class TableColumn(NamedTuple, Generic[T]):
     """One column; a wide one is shown with -o wide only."""
 
     title: str
@@ -182,8 +182,8 @@ class Column(NamedTuple, Generic[T]):
 
 def show(
     rows: Sequence[T],
-    columns: Sequence[Column[T]],
-    form: Form,
+    columns: Sequence[TableColumn[T]],
+    form: OutputFormat,
     *,
     name: Callable[[T], str],
     tree: Callable[[T], Mapping[str, Any]],

@@ -8,11 +8,11 @@ import click
 
 from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.printing import Column, Form
+from pykueue.cli.printing import OutputFormat, TableColumn
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
-    from pykueue.client.job_service import Entry
+    from pykueue.client.job_service import QueueEntry
 
 
 @click.command("queue", cls=flags.Command)
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show jobs of all namespaces.")
 @printing.prints("wide", "name", "json", "yaml", "kyaml")
 @connects
-def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: Form) -> None:
+def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: OutputFormat) -> None:
     """Show jobs that run, and then those that wait, in the order of their queues."""
     from kubemachinery.clock import SystemClock
     from pykueue.client import job_service, listing
 
-    async def work(client: ApiClient, namespace: str) -> list[Entry]:
+    async def work(client: ApiClient, namespace: str) -> list[QueueEntry]:
         found = await job_service.entries(client, "" if all_namespaces else namespace)
         of_queue = [entry for entry in found if queue in ("", entry.queue)]
         if queue and not of_queue and not all_namespaces:
-            await job_service.Desk(client, namespace).queue(queue)  # one that is not there is refused
+            await job_service.JobService(client, namespace).queue(queue)  # one that is not there is refused
         return of_queue
 
-    rows = [entry for entry in connection.talk(work) if everything or not entry.standing.word.is_over]
+    rows = [entry for entry in connection.talk(work) if everything or not entry.status.state.is_finished]
     now = SystemClock().now()
-    columns: list[Column[Entry]] = [
-        *([Column[job_service.Entry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
-        Column("NAME", lambda entry: entry.name),
-        Column("QUEUE", lambda entry: entry.queue),
-        Column("STATE", lambda entry: entry.standing.word),
-        Column("PLACE", lambda entry: "" if entry.place is None else str(entry.place)),
-        Column("PODS", lambda entry: str(entry.pods)),
-        Column("ASKS FOR", lambda entry: entry.asks),
-        Column("AGE", lambda entry: listing.age(entry.created, now)),
-        Column("PRIORITY", lambda entry: str(entry.priority), wide=True),
-        Column("CLUSTERQUEUE", lambda entry: entry.cluster_queue, wide=True),
-        Column("WORKLOAD", lambda entry: entry.workload, wide=True),
-        Column("WHY", lambda entry: entry.standing.why),
+    columns: list[TableColumn[QueueEntry]] = [
+        *([TableColumn[job_service.QueueEntry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
+        TableColumn("NAME", lambda entry: entry.name),
+        TableColumn("QUEUE", lambda entry: entry.queue),
+        TableColumn("STATE", lambda entry: entry.status.state),
+        TableColumn("PLACE", lambda entry: "" if entry.place is None else str(entry.place)),
+        TableColumn("PODS", lambda entry: str(entry.pods)),
+        TableColumn("ASKS FOR", lambda entry: entry.asks),
+        TableColumn("AGE", lambda entry: listing.age(entry.created, now)),
+        TableColumn("PRIORITY", lambda entry: str(entry.priority), wide=True),
+        TableColumn("CLUSTERQUEUE", lambda entry: entry.cluster_queue, wide=True),
+        TableColumn("WORKLOAD", lambda entry: entry.workload, wide=True),
+        TableColumn("WHY", lambda entry: entry.status.message),
     ]
     printing.show(
         rows,

@@ -8,7 +8,7 @@ import click
 
 from pykueue.cli import completion_candidates, flags, kinds
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.printing import Form
+from pykueue.cli.printing import OutputFormat
 from pykueue.cli.stop import change
 
 
@@ -23,7 +23,7 @@ def _resumes(kind: str, title: str, spec: dict[str, Any]) -> click.Command:
     @kinds.dry_run
     @kinds.prints
     @connects
-    def resume(connection: Connection, name: str, dry_run: str, form: Form) -> None:
+    def resume(connection: Connection, name: str, dry_run: str, form: OutputFormat) -> None:
         change(connection, kind, name, spec, "resumed", dry_run, form)
 
     resume.help = (

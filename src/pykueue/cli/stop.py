@@ -8,7 +8,7 @@ import click
 
 from pykueue.cli import completion_candidates, flags, kinds
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.printing import Form
+from pykueue.cli.printing import OutputFormat
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
@@ -26,7 +26,7 @@ def _stops_queue(kind: str, title: str) -> click.Command:
     @kinds.dry_run
     @kinds.prints
     @connects
-    def stop(connection: Connection, name: str, keep_already_running: bool, dry_run: str, form: Form) -> None:
+    def stop(connection: Connection, name: str, keep_already_running: bool, dry_run: str, form: OutputFormat) -> None:
         policy = "Hold" if keep_already_running else "HoldAndDrain"
         change(connection, kind, name, {"stopPolicy": policy}, "stopped", dry_run, form)
 
@@ -39,7 +39,7 @@ def _stops_queue(kind: str, title: str) -> click.Command:
 @kinds.dry_run
 @kinds.prints
 @connects
-def _workload(connection: Connection, name: str, dry_run: str, form: Form) -> None:
+def _workload(connection: Connection, name: str, dry_run: str, form: OutputFormat) -> None:
     """Stop a Workload, by its name or its job's: it is evicted, and does not queue again until it is resumed."""
     change(connection, "workload", name, {"active": False}, "stopped", dry_run, form)
 
@@ -56,7 +56,7 @@ def change(
     spec: dict[str, Any],
     done: str,
     dry_run: str,
-    form: Form,
+    form: OutputFormat,
 ) -> None:
     """Patch the spec of one object, and tell what became of it."""
     from pykueue.api import registry
@@ -80,7 +80,7 @@ async def _workload_name(client: ApiClient, namespace: str, given: str) -> str:
 
     if await client.find(job_service.WORKLOADS, given, namespace) is not None:
         return given
-    clerk = job_service.Desk(client, namespace)
-    if (job := await clerk.find_job(given)) is not None and (workload := await clerk.workload(job)) is not None:
+    service = job_service.JobService(client, namespace)
+    if (job := await service.find_job(given)) is not None and (workload := await service.workload(job)) is not None:
         return workload.metadata.name
     return given  # the server refuses it

@@ -12,14 +12,14 @@ import click
 from kubemachinery.errors import UsageError
 from pykueue.cli import completion_candidates, printing
 from pykueue.cli.connection import Connection, connects
-from pykueue.cli.printing import Form
+from pykueue.cli.printing import OutputFormat
 from pykueue.cli.progress import aside, progress
 from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
     from pykueue.api import kube
-    from pykueue.client.job_service import Desk
+    from pykueue.client.job_service import JobService
 
 
 def _amount(context: click.Context, option: click.Parameter, text: str) -> str:
@@ -169,7 +169,7 @@ def command(
     follow: bool,
     timeout_seconds: int | None,
     dry_run: bool,
-    form: Form,
+    form: OutputFormat,
     words: tuple[str, ...],
     **wishes: Any,
 ) -> None:
@@ -186,15 +186,15 @@ def command(
     from pykueue.client import job_request, job_service
 
     async def work(client: ApiClient, namespace: str) -> None:
-        clerk = job_service.Desk(client, namespace, aside)
-        here = await clerk.runs_processes()
+        service = job_service.JobService(client, namespace, aside)
+        here = await service.runs_processes()
         if not here and not image:
             raise UsageError("this server runs containers: name an image with --image")
-        wanted = job_request.Order(
+        wanted = job_request.JobRequest(
             command=words,
             namespace=namespace,
-            queue=await clerk.queue(queue),
-            priority_class=await clerk.priority_class(priority_class),
+            queue=await service.queue(queue),
+            priority_class=await service.priority_class(priority_class),
             image=image or job_request.NO_IMAGE,
             **wishes,
         )
@@ -202,17 +202,17 @@ def command(
             wanted = job_request.at_home(wanted, os.environ, wanted.directory or os.getcwd())
         tree = job_request.job(wanted, SystemClock().now())
         if dry_run:
-            (form if form.is_document else Form("yaml")).document(tree)
+            (form if form.is_document else OutputFormat("yaml")).document(tree)
             return
-        job = await clerk.submit(tree)
+        job = await service.submit(tree)
         _tell(job, wanted.queue, form)
         if follow or wait:
-            await _watch(clerk, job, timeout_seconds, follow=follow)
+            await _watch(service, job, timeout_seconds, follow=follow)
 
     connection.talk(work)
 
 
-def _tell(job: kube.Job, queue: str, form: Form) -> None:
+def _tell(job: kube.Job, queue: str, form: OutputFormat) -> None:
     from kubemachinery import codec
 
     if form.is_document:
@@ -222,19 +222,19 @@ def _tell(job: kube.Job, queue: str, form: Form) -> None:
         click.echo(f"job.batch/{name}" if form.word == "name" else f"job {name} submitted to queue {queue}")
 
 
-async def _watch(clerk: Desk, job: kube.Job, timeout_seconds: int | None, *, follow: bool) -> None:
+async def _watch(service: JobService, job: kube.Job, timeout_seconds: int | None, *, follow: bool) -> None:
     """Wait until the job has finished; a failure is the answer no."""
     from pykueue.cli.logs import printed
     from pykueue.cli.wait import say_if_nobody_runs_pods
     from pykueue.client import job_service, job_status, pod_logs
 
     name = job.metadata.name
-    await say_if_nobody_runs_pods(clerk)
+    await say_if_nobody_runs_pods(service)
     with progress() as told:
         async with job_service.within(name, timeout_seconds):
             if follow:
                 say = printed(several=(job.spec.parallelism or 1) > 1)
-                await clerk.logs(name, pod_logs.Wish(follow=True), say, told)
-            over = await clerk.finished(name, told)
-    if over.word is not job_status.Word.SUCCEEDED:
-        raise NegativeResult(f"job {name} {over.end}")
+                await service.logs(name, pod_logs.PodLogOptions(follow=True), say, told)
+            over = await service.finished(name, told)
+    if over.state is not job_status.JobState.SUCCEEDED:
+        raise NegativeResult(f"job {name} {over.outcome}")

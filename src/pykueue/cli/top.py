@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kubemachinery.client.client import ApiClient
-    from pykueue.client.job_service import Entry
-    from pykueue.client.queue_overview import Line, Usage
+    from pykueue.client.job_service import QueueEntry
+    from pykueue.client.queue_overview import QueueRow, Usage
 
 _BAR: Final = 16
 _PENDING_SHOWN: Final = 15
@@ -93,7 +93,7 @@ _COLUMNS: Final = {
 _NUMBERS: Final = ("USED", "QUOTA", "ADMITTED", "PENDING")
 
 
-def _tree(lines: list[Line], width: int) -> RenderableType:
+def _tree(lines: list[QueueRow], width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -130,13 +130,13 @@ def _cells(usage: Usage) -> dict[str, RenderableType]:
     }
 
 
-def _waiting(entries: list[Entry]) -> RenderableType:
+def _waiting(entries: list[QueueEntry]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from pykueue.client.job_status import Word
+    from pykueue.client.job_status import JobState
 
-    waiting = [entry for entry in entries if entry.standing.word is Word.WAITING]
+    waiting = [entry for entry in entries if entry.status.state is JobState.WAITING]
     if not waiting:
         return Text("no Workload is pending", style="dim")
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
@@ -150,7 +150,7 @@ def _waiting(entries: list[Entry]) -> RenderableType:
             Text(f"{entry.namespace}/{entry.name}"),
             Text(entry.queue),
             Text(entry.asks),
-            Text(entry.standing.why),
+            Text(entry.status.message),
         )
     if len(waiting) > _PENDING_SHOWN:
         table.add_row("", f"and {len(waiting) - _PENDING_SHOWN} more")

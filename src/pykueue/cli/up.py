@@ -15,7 +15,7 @@ from kubemachinery import process
 from kubemachinery.errors import UsageError
 from pykueue import paths
 from pykueue.cli.configuration_options import CONFIG, FEATURE_GATES, address, configured, log_notices
-from pykueue.cli.log_options import Log, log_options
+from pykueue.cli.log_options import LoggingOptions, log_options
 
 if TYPE_CHECKING:
     from kubeserver.serve import ServerSettings, Serving
@@ -81,7 +81,7 @@ def command(
     runner: str | None,
     durability: str,
     discard_unknown_pods: bool,
-    told: Log,
+    told: LoggingOptions,
 ) -> None:
     """Run a Kubernetes-compatible API server with the queueing system, in one process.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pykueue.cli.connection import reaches
-from pykueue.cli.connection_flags import Reach
+from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.errors import PykueueError
 from pykueue.version import __version__
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--client", "only_own", is_flag=True, help="Ask no server.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
 @reaches
-def command(reach: Reach, only_own: bool, output: str) -> None:
+def command(reach: ConnectionFlags, only_own: bool, output: str) -> None:
     """Print the version of pykueue and of the Python it runs on, and the image of the manager on the cluster."""
     image = "" if only_own else _manager_image(reach)
     if output == "json":
@@ -35,7 +35,7 @@ def command(reach: Reach, only_own: bool, output: str) -> None:
         click.echo(f"manager image {image}")
 
 
-def _manager_image(reach: Reach) -> str:
+def _manager_image(reach: ConnectionFlags) -> str:
     """What the Deployment of the manager runs; nothing where there is none, or nobody who says so."""
     from kubemachinery import unstructured
     from kubemachinery.kinds import Kind, Version

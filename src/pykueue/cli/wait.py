@@ -13,7 +13,7 @@ from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
-    from pykueue.client.job_service import Desk
+    from pykueue.client.job_service import JobService
 
 
 @click.command("wait")
@@ -32,14 +32,14 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
     most = float(job_request.seconds(timeout, "--timeout")) if timeout else None
 
     async def work(client: ApiClient, namespace: str) -> list[str]:
-        clerk = job_service.Desk(client, namespace, aside)
-        await say_if_nobody_runs_pods(clerk)
+        service = job_service.JobService(client, namespace, aside)
+        await say_if_nobody_runs_pods(service)
         failed = []
-        for name in await clerk.meant(names):
+        for name in await service.meant(names):
             with progress() as told:
-                over = await clerk.finished(name, told, most)
-            click.echo(f"job {name} {over.end}")
-            if over.word is not job_status.Word.SUCCEEDED:
+                over = await service.finished(name, told, most)
+            click.echo(f"job {name} {over.outcome}")
+            if over.state is not job_status.JobState.SUCCEEDED:
                 failed.append(name)
         return failed
 
@@ -47,9 +47,9 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
         raise NegativeResult("")
 
 
-async def say_if_nobody_runs_pods(clerk: Desk) -> None:
+async def say_if_nobody_runs_pods(service: JobService) -> None:
     """Whoever waits where nothing will happen by itself is told so first."""
     from kubemachinery.clock import SystemClock
 
-    if not await clerk.runs_pods(SystemClock().now()):
+    if not await service.runs_pods(SystemClock().now()):
         click.echo("pods do not run here (`pykueue up --runner none`): a job ends when its status is written", err=True)

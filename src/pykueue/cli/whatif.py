@@ -13,7 +13,7 @@ from pykueue.cli.progress import progress
 from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
-    from pykueue.analysis.whatif import Difference
+    from pykueue.analysis.whatif import WhatIfReport
 
 
 @click.command("whatif")
@@ -104,7 +104,7 @@ _TITLES: Final = {
 }
 
 
-def lines(difference: Difference) -> list[str]:
+def lines(difference: WhatIfReport) -> list[str]:
     said = []
     for field, title in _TITLES.items():
         keys: tuple[str, ...] = getattr(difference, field)

@@ -21,21 +21,20 @@ from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 from kubemachinery.client import client_config
-from kubemachinery.client.client import ApiClient as Caller
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer, InformerEvent, decoder
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError
 from kubemachinery.yaml_documents import Document
 from pykueue import paths
-from pykueue.analysis import explanation as why
-from pykueue.analysis import live_case, whatif
-from pykueue.analysis.explanation import Why
+from pykueue.analysis import explanation, live_case, whatif
+from pykueue.analysis.explanation import Explanation
 from pykueue.analysis.planner import read
-from pykueue.analysis.whatif import Difference
+from pykueue.analysis.whatif import WhatIfReport
 from pykueue.api import kueue
 from pykueue.client import job_request, job_service, pod_logs
-from pykueue.client.job_service import Desk, Entry
-from pykueue.client.job_status import Standing
+from pykueue.client.job_service import JobService, QueueEntry
+from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.unqueued import JOBS
 
 T = TypeVar("T")
@@ -45,7 +44,7 @@ _LOOKS: Final = 20
 _LOOK_SECONDS: Final = 0.1
 
 
-class Wishes(TypedDict, total=False):
+class JobOptions(TypedDict, total=False):
     """What a job may ask for, beside its command."""
 
     name: str
@@ -62,10 +61,10 @@ class Wishes(TypedDict, total=False):
     directory: str
 
 
-class News(NamedTuple):
+class WorkloadEvent(NamedTuple):
     """Something happened to a Workload."""
 
-    what: Literal["ADDED", "MODIFIED", "DELETED"]
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
     workload: kueue.Workload
 
 
@@ -78,12 +77,12 @@ class AsyncClient:
         kubeconfig: str = "",
         context: str = "",
         namespace: str = "",
-        caller: Caller | None = None,
+        api_client: ApiClient | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._reaches_out = caller is None  # else the system is in this very process, and runs nothing
-        if caller is None:
+        self._reaches_out = api_client is None  # else the system is in this very process, and runs nothing
+        if api_client is None:
             target = client_config.find(
                 os.environ,
                 kubeconfig,
@@ -91,10 +90,10 @@ class AsyncClient:
                 fallback=paths.kubeconfig(),
             )
             namespace = namespace or target.namespace
-            caller = Caller(client_config.connect(target, self._clock), random.Random())
+            api_client = ApiClient(client_config.connect(target, self._clock), random.Random())
         self.namespace = namespace or "default"
-        self.caller = caller
-        self._desk = Desk(caller, self.namespace)
+        self.api_client = api_client
+        self._service = JobService(api_client, self.namespace)
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,99 +102,99 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        await self.caller.close()
+        await self.api_client.close()
 
-    async def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
+    async def submit(self, command: Sequence[str], **options: Unpack[JobOptions]) -> str:
         """Submit a command as a job; returns its name. It waits in its queue until there is room.
 
         Raises TypeError for a keyword that is not in `Wishes`: a job without what was meant would run instead.
         """
-        for unknown in wishes.keys() - Wishes.__annotations__.keys():
-            nearest = difflib.get_close_matches(unknown, Wishes.__annotations__, n=1)
+        for unknown in options.keys() - JobOptions.__annotations__.keys():
+            nearest = difflib.get_close_matches(unknown, JobOptions.__annotations__, n=1)
             meant = f". Did you mean '{nearest[0]}'?" if nearest else ""
             raise TypeError(f"submit() got an unexpected keyword argument '{unknown}'{meant}")
         if isinstance(command, str):
             raise UsageError(f"a command is a list of its words, such as ['python', 'train.py'], and not {command!r}")
-        here = self._reaches_out and await self._desk.runs_processes()
-        if self._reaches_out and not here and not wishes.get("image"):
+        here = self._reaches_out and await self._service.runs_processes()
+        if self._reaches_out and not here and not options.get("image"):
             raise UsageError("this server runs containers: name an image")
-        memory = wishes.get("memory", "")
-        wanted = job_request.Order(
+        memory = options.get("memory", "")
+        wanted = job_request.JobRequest(
             command=tuple(command),
-            name=wishes.get("name", ""),
-            queue=await self._desk.queue(wishes.get("queue", "")),
+            name=options.get("name", ""),
+            queue=await self._service.queue(options.get("queue", "")),
             namespace=self.namespace,
-            cpu=job_request.amount(str(wishes.get("cpu", job_request.CPU)), "cpu"),
+            cpu=job_request.amount(str(options.get("cpu", job_request.CPU)), "cpu"),
             memory=job_request.amount(memory, "memory") if memory else "",
-            gpus=wishes.get("gpus", 0),
-            parallelism=wishes.get("parallelism", 1),
-            retries=wishes.get("retries", 0),
-            time_limit_seconds=wishes.get("time_limit_seconds"),
-            environment=wishes.get("environment", {}),
-            priority_class=await self._desk.priority_class(wishes.get("priority_class", "")),
-            image=wishes.get("image") or job_request.NO_IMAGE,
-            directory=wishes.get("directory", ""),
+            gpus=options.get("gpus", 0),
+            parallelism=options.get("parallelism", 1),
+            retries=options.get("retries", 0),
+            time_limit_seconds=options.get("time_limit_seconds"),
+            environment=options.get("environment", {}),
+            priority_class=await self._service.priority_class(options.get("priority_class", "")),
+            image=options.get("image") or job_request.NO_IMAGE,
+            directory=options.get("directory", ""),
         )
         if here:
             wanted = job_request.at_home(wanted, os.environ, wanted.directory or os.getcwd())
-        return (await self._desk.submit(job_request.job(wanted, self._clock.now()))).metadata.name
+        return (await self._service.submit(job_request.job(wanted, self._clock.now()))).metadata.name
 
-    async def standing(self, job: str) -> Standing:
+    async def status(self, job: str) -> QueuedJobStatus:
         """How a job stands, in a word and a sentence."""
-        return await self._desk.standing(job)
+        return await self._service.status(job)
 
-    async def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
+    async def wait(self, job: str, *, timeout_seconds: float | None = None) -> QueuedJobStatus:
         """How the job ended. Raises NegativeResult when it is not over in time."""
-        return await self._desk.finished(job, lambda _: None, timeout_seconds)
+        return await self._service.finished(job, lambda _: None, timeout_seconds)
 
     async def logs(self, job: str, *, follow: bool = False) -> str:
-        """What its pods said; following, until the job is over."""
-        said: list[bytes] = []
-        wish = pod_logs.Wish(follow=follow)
-        await self._desk.logs(job, wish, lambda line: said.append(line.text), lambda _: None)
-        return b"\n".join(line.rstrip(b"\n") for line in said).decode(errors="replace")
+        """What its pods lines; following, until the job is over."""
+        lines: list[bytes] = []
+        options = pod_logs.PodLogOptions(follow=follow)
+        await self._service.logs(job, options, lambda line: lines.append(line.text), lambda _: None)
+        return b"\n".join(line.rstrip(b"\n") for line in lines).decode(errors="replace")
 
     async def cancel(self, job: str) -> None:
-        await self._desk.cancel(job)
+        await self._service.cancel(job)
 
-    async def queue(self, *, all: bool = False) -> list[Entry]:
+    async def queue(self, *, all: bool = False) -> list[QueueEntry]:
         """The jobs that run and those that wait, in order; with `all` also those that have finished."""
-        found = await job_service.entries(self.caller, self.namespace)
-        return [entry for entry in found if all or not entry.standing.word.is_over]
+        found = await job_service.entries(self.api_client, self.namespace)
+        return [entry for entry in found if all or not entry.status.state.is_finished]
 
-    async def explain(self, job: str, *, suggest: bool = True) -> Why:
+    async def explain(self, job: str, *, suggest: bool = True) -> Explanation:
         """Why a job or a Workload waits, and what would let it in; see `pykueue.analysis`."""
         key = await self._workload_of(job)
-        case = await live_case.case(self.caller, nodes=True, unscheduled=self.namespace, told=lambda _: None)
-        return why.why(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
+        case = await live_case.case(self.api_client, nodes=True, unscheduled=self.namespace, told=lambda _: None)
+        return explanation.explain(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
 
     async def _workload_of(self, job: str) -> str:
         """The Workload that a job is queued as. One that was just submitted gets it in a moment."""
-        if await self.caller.find(JOBS, job, self.namespace) is None:
+        if await self.api_client.find(JOBS, job, self.namespace) is None:
             return job  # a Workload by its own name
         for _ in range(_LOOKS):
-            workload = await self._desk.workload(await self._desk.job(job))
+            workload = await self._service.workload(await self._service.job(job))
             if workload is not None:
                 return workload.metadata.name
             await asyncio.sleep(_LOOK_SECONDS)
-        why = (await self._desk.standing(job)).why or "does it name a queue?"
+        why = (await self._service.status(job)).message or "does it name a queue?"
         raise UsageError(f"job {job} has no Workload: {why}")
 
-    async def whatif(self, *objects: Mapping[str, Any]) -> Difference:
+    async def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
         """Who would start, wait or have to go if these objects replaced those of the same name; jobs are submitted."""
         change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(objects, start=1))
-        case = await live_case.case(self.caller, classes=bool(change.jobs), told=lambda _: None)
+        case = await live_case.case(self.api_client, classes=bool(change.jobs), told=lambda _: None)
         now = self._clock.now()
         return whatif.compare(case, whatif.changed_by(case, change, (), now), now)
 
-    async def watch(self) -> AsyncGenerator[News]:
+    async def watch(self) -> AsyncGenerator[WorkloadEvent]:
         """Workloads as they come, change and go; first those that are there. A server that goes away is waited for."""
-        news: asyncio.Queue[News | None] = asyncio.Queue()
+        news: asyncio.Queue[WorkloadEvent | None] = asyncio.Queue()
         copy = Informer(
-            self.caller, job_service.WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace
+            self.api_client, job_service.WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace
         )
-        copy.add_handler(lambda change: news.put_nowait(_news(change)))
-        kept_up = asyncio.create_task(copy.run(self._desk.outlast))
+        copy.add_handler(lambda change: news.put_nowait(_workload_event(change)))
+        kept_up = asyncio.create_task(copy.run(self._service.outlast))
         kept_up.add_done_callback(lambda _: news.put_nowait(None))
         try:
             while (one := await news.get()) is not None:
@@ -206,11 +205,11 @@ class AsyncClient:
             await asyncio.gather(kept_up, return_exceptions=True)
 
 
-def _news(change: InformerEvent[kueue.Workload]) -> News:
+def _workload_event(change: InformerEvent[kueue.Workload]) -> WorkloadEvent:
     if change.new is None:
         assert change.old is not None, "what was never there cannot go"
-        return News("DELETED", change.old)
-    return News("ADDED" if change.old is None else "MODIFIED", change.new)
+        return WorkloadEvent("DELETED", change.old)
+    return WorkloadEvent("ADDED" if change.old is None else "MODIFIED", change.new)
 
 
 class Client:
@@ -247,38 +246,38 @@ class Client:
     def namespace(self) -> str:
         return self._client.namespace
 
-    def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
+    def submit(self, command: Sequence[str], **options: Unpack[JobOptions]) -> str:
         """Submit a command as a job; returns its name. It waits in its queue until there is room."""
-        return self._run(self._client.submit(command, **wishes))
+        return self._run(self._client.submit(command, **options))
 
-    def standing(self, job: str) -> Standing:
+    def status(self, job: str) -> QueuedJobStatus:
         """How a job stands, in a word and a sentence."""
-        return self._run(self._client.standing(job))
+        return self._run(self._client.status(job))
 
-    def wait(self, job: str, *, timeout_seconds: float | None = None) -> Standing:
+    def wait(self, job: str, *, timeout_seconds: float | None = None) -> QueuedJobStatus:
         """How the job ended. Raises NegativeResult when it is not over in time."""
         return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
 
     def logs(self, job: str, *, follow: bool = False) -> str:
-        """What its pods said; following, until the job is over."""
+        """What its pods lines; following, until the job is over."""
         return self._run(self._client.logs(job, follow=follow))
 
     def cancel(self, job: str) -> None:
         self._run(self._client.cancel(job))
 
-    def queue(self, *, all: bool = False) -> list[Entry]:
+    def queue(self, *, all: bool = False) -> list[QueueEntry]:
         """The jobs that run and those that wait, in order; with `all` also those that have finished."""
         return self._run(self._client.queue(all=all))
 
-    def explain(self, job: str, *, suggest: bool = True) -> Why:
+    def explain(self, job: str, *, suggest: bool = True) -> Explanation:
         """Why a job or a Workload waits, and what would let it in."""
         return self._run(self._client.explain(job, suggest=suggest))
 
-    def whatif(self, *objects: Mapping[str, Any]) -> Difference:
+    def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
         """Who would start, wait or have to go if these objects replaced those of the same name."""
         return self._run(self._client.whatif(*objects))
 
-    def watch(self) -> Generator[News]:
+    def watch(self) -> Generator[WorkloadEvent]:
         """Workloads as they come, change and go; first those that are there."""
         news = self._client.watch()
         try:
@@ -325,5 +324,5 @@ async def _made(kubeconfig: str, context: str, namespace: str) -> AsyncClient:
     return AsyncClient(kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 
-async def _next(news: AsyncGenerator[News]) -> News:
+async def _next(news: AsyncGenerator[WorkloadEvent]) -> WorkloadEvent:
     return await anext(news)

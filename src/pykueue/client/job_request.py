@@ -29,7 +29,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class JobRequest:
     """A command, and what it needs."""
 
     command: Sequence[str]
@@ -48,13 +48,13 @@ class Order:
     directory: str = ""
 
 
-def at_home(order: Order, environment: Mapping[str, str], directory: str) -> Order:
+def at_home(order: JobRequest, environment: Mapping[str, str], directory: str) -> JobRequest:
     """The same in a directory of the machine that it comes from, where it finds by name what is found here."""
     path = {"PATH": environment["PATH"]} if "PATH" in environment else {}
     return replace(order, environment={**path, **order.environment}, directory=directory)
 
 
-def job(order: Order, now: int) -> dict[str, Any]:
+def job(order: JobRequest, now: int) -> dict[str, Any]:
     """The Job; one that names no name gets one from its command."""
     if not order.command or not order.command[0]:
         raise UsageError("the command is empty: its first word is the program to run")

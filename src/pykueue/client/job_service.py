@@ -21,9 +21,8 @@ from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kube, kueue, labels, registry
-from pykueue.client import job_request, listing, pod_logs, unqueued
-from pykueue.client import job_status as standing
-from pykueue.client.job_status import Standing, Word
+from pykueue.client import job_request, job_status, listing, pod_logs, unqueued
+from pykueue.client.job_status import JobState, QueuedJobStatus
 from pykueue.client.pod_logs import PODS
 from pykueue.client.unqueued import JOBS, Unqueued
 from pykueue.errors import NegativeResult
@@ -42,13 +41,13 @@ QUEUE: Final = "default"
 _NODE_LEASES: Final = "kube-node-lease"
 _LOOK_SECONDS: Final = 0.3
 
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-class Desk:
+class JobService:
     """Jobs of one namespace."""
 
-    def __init__(self, client: ApiClient, namespace: str, away: Told = log.warning) -> None:
+    def __init__(self, client: ApiClient, namespace: str, away: Report = log.warning) -> None:
         """`away` hears of a server that goes away while somebody waits for a job."""
         self._client = client
         self._outlast = RetryThroughOutage(away)
@@ -137,17 +136,17 @@ class Desk:
         """What queues the job."""
         mark = f"{labels.JOB_UID}={job.metadata.uid}"
         found = await self._client.list(WORKLOADS, self.namespace, labels=mark)
-        return standing.by_owner(codec.decode(item, kueue.Workload) for item in found.items).get(job.metadata.uid)
+        return job_status.by_owner(codec.decode(item, kueue.Workload) for item in found.items).get(job.metadata.uid)
 
-    async def standing(self, name: str) -> Standing:
+    async def status(self, name: str) -> QueuedJobStatus:
         job = await self.job(name)
         workload = await self.workload(job) if job.spec.suspend else None
         trouble = await unqueued.trouble(self._client, job) if job.spec.suspend and workload is None else ""
-        found = standing.of_job(job, workload, trouble)
-        if found.word is Word.STARTING:
-            return Standing(found.word, standing.starting(await self.pods(job)))
-        if standing.has_spent_retries(job) and (failure := standing.failure(await self.pods(job))):
-            return Standing(found.word, job_completion.without_retries(failure))
+        found = job_status.of_job(job, workload, trouble)
+        if found.state is JobState.STARTING:
+            return QueuedJobStatus(found.state, job_status.starting(await self.pods(job)))
+        if job_status.has_spent_retries(job) and (failure := job_status.failure(await self.pods(job))):
+            return QueuedJobStatus(found.state, job_completion.without_retries(failure))
         return found
 
     async def pods(self, job: kube.Job) -> list[kube.Pod]:
@@ -161,21 +160,21 @@ class Desk:
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
-    async def finished(self, name: str, told: Told, timeout_seconds: float | None = None) -> Standing:
-        """How the job ended; `told` hears how it stands until then."""
+    async def finished(self, name: str, report: Report, timeout_seconds: float | None = None) -> QueuedJobStatus:
+        """How the job ended; `report` hears how it stands until then."""
         await self._outlast(lambda: self.job(name))
         async with within(name, timeout_seconds):
             while True:
                 now = await self._outlast(lambda: self._still(name))
-                if now.word.is_over:
+                if now.state.is_finished:
                     return now
-                told(f"job {name}: {now}")
+                report(f"job {name}: {now}")
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _still(self, name: str) -> Standing:
+    async def _still(self, name: str) -> QueuedJobStatus:
         """How a job stands that existed when the wait began."""
         try:
-            return await self.standing(name)
+            return await self.status(name)
         except UsageError:
             raise NegativeResult(f"job {name} was deleted while it was waited for") from None
 
@@ -191,23 +190,25 @@ class Desk:
 
     # --- Logs ---------------------------------------------------------------------------------------------------------
 
-    async def logs(self, name: str, wish: pod_logs.Wish, say: Callable[[pod_logs.Line], None], told: Told) -> None:
-        """What the pods of a job say, one after the other; following, all at once and until the job is over."""
+    async def logs(
+        self, name: str, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
+    ) -> None:
+        """What the pods of a job write, one after the other; following, all at once and until the job is over."""
         job = await self._outlast(lambda: self.job(name))
-        if wish.follow:
-            now = await self._follow(job, wish, say, told)
+        if options.follow:
+            now = await self._follow(job, options, write, report)
         else:
-            now = await self.standing(name)
-            begun = [pod for pod in await self.pods(job) if pod_logs.has_begun(pod, wish.container)]
+            now = await self.status(name)
+            begun = [pod for pod in await self.pods(job) if pod_logs.has_begun(pod, options.container)]
             for pod in begun:
-                await pod_logs.Reader(self._client, pod, wish, say).read()
+                await pod_logs.PodLogReader(self._client, pod, options, write).read()
             now = None if begun else now
         if now is not None:
             raise NegativeResult(f"job {name} has no log: {now}")
 
     async def _follow(
-        self, job: kube.Job, wish: pod_logs.Wish, say: Callable[[pod_logs.Line], None], told: Told
-    ) -> Standing | None:
+        self, job: kube.Job, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
+    ) -> QueuedJobStatus | None:
         """Read also what is still to come; how the job stands where nothing ever came."""
         name = job.metadata.name
         now = await self._outlast(lambda: self._still(name))
@@ -217,16 +218,16 @@ class Desk:
             async with asyncio.TaskGroup() as group:
                 while True:
                     for pod in await self._outlast(lambda: self.pods(job)):
-                        if pod.metadata.name not in read and pod_logs.has_begun(pod, wish.container):
-                            reading = pod_logs.Reader(self._client, pod, wish, say).follow(
+                        if pod.metadata.name not in read and pod_logs.has_begun(pod, options.container):
+                            reading = pod_logs.PodLogReader(self._client, pod, options, write).follow(
                                 partial(self._pod, pod), over.is_set
                             )
                             read[pod.metadata.name] = group.create_task(reading)
-                    if now.word.is_over:
+                    if now.state.is_finished:
                         over.set()
                         break
                     if not read:
-                        told(f"job {name}: {now}")
+                        report(f"job {name}: {now}")
                     await asyncio.sleep(_LOOK_SECONDS)
                     # Asked before looking for pods: those of a job that is over are all there.
                     now = await self._outlast(lambda: self._still(name))
@@ -258,15 +259,18 @@ def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:
 
 def _moment(job: kube.Job) -> tuple[str, str, str]:
     """When a job came; of one second, those that say more about it come later."""
-    created, told = job.metadata.creation_timestamp or "", job.metadata.annotations.get(job_request.SUBMITTED_AT, "")
-    return created, told, job.metadata.name
+    created, submitted = (
+        job.metadata.creation_timestamp or "",
+        job.metadata.annotations.get(job_request.SUBMITTED_AT, ""),
+    )
+    return created, submitted, job.metadata.name
 
 
 # --- Everybody --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Entry:
+class QueueEntry:
     """A Workload, or a job or pod without one, as a line of the queue."""
 
     workload: str  # empty where there is none
@@ -274,7 +278,7 @@ class Entry:
     name: str
     queue: str
     cluster_queue: str
-    standing: Standing
+    status: QueuedJobStatus
     # Its place in its ClusterQueue, from 1; None where it waits for nothing, or nobody knows.
     place: int | None
     pods: int
@@ -288,7 +292,7 @@ class Entry:
     def __repr__(self) -> str:
         """One line: a notebook shows lists of these, and `tree` is the whole object."""
         asks = f", {self.asks}" if self.asks else ""
-        return f"<Entry {self.namespace}/{self.name} in {self.queue}: {self.standing}{asks}>"
+        return f"<Entry {self.namespace}/{self.name} in {self.queue}: {self.status}{asks}>"
 
     @property
     def title(self) -> str:
@@ -303,7 +307,7 @@ class Entry:
         return str(self.tree["kind"])
 
 
-async def entries(client: ApiClient, namespace: str) -> list[Entry]:
+async def entries(client: ApiClient, namespace: str) -> list[QueueEntry]:
     """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over. Jobs and
     pods that have none are among them, for whoever submitted one looks for it here."""
     found = await client.list(WORKLOADS, namespace)
@@ -311,7 +315,7 @@ async def entries(client: ApiClient, namespace: str) -> list[Entry]:
     waiting = {
         (one.metadata.namespace, one.spec.queue_name or "")
         for one in workloads
-        if standing.of_workload(one).word is Word.WAITING
+        if job_status.of_workload(one).state is JobState.WAITING
     }
     places: dict[tuple[str, str], int] = {}
     for place, queue in sorted(waiting):
@@ -324,10 +328,10 @@ async def entries(client: ApiClient, namespace: str) -> list[Entry]:
 
 
 async def _with_pods(
-    client: ApiClient, namespace: str, entries: list[Entry], workloads: Sequence[kueue.Workload]
-) -> list[Entry]:
+    client: ApiClient, namespace: str, entries: list[QueueEntry], workloads: Sequence[kueue.Workload]
+) -> list[QueueEntry]:
     """The entries, those that start with what their pods wait for. Nothing for those who may not list pods."""
-    if not any(entry.standing.word is Word.STARTING for entry in entries):
+    if not any(entry.status.state is JobState.STARTING for entry in entries):
         return entries
     try:
         found = await client.list(PODS, namespace, fields="spec.nodeName=")
@@ -339,36 +343,36 @@ async def _with_pods(
         for uid in (pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references)):
             pods.setdefault(uid, []).append(pod)
 
-    def described(entry: Entry, workload: kueue.Workload) -> Entry:
+    def described(entry: QueueEntry, workload: kueue.Workload) -> QueueEntry:
         own = [pod for owner in workload.metadata.owner_references for pod in pods.get(owner.uid, ())]
-        if entry.standing.word is not Word.STARTING or not own:
+        if entry.status.state is not JobState.STARTING or not own:
             return entry
-        return replace(entry, standing=Standing(Word.STARTING, standing.starting(own)))
+        return replace(entry, status=QueuedJobStatus(JobState.STARTING, job_status.starting(own)))
 
     return [described(*pair) for pair in zip(entries, workloads, strict=True)]
 
 
-def _order(entry: Entry) -> tuple[Any, ...]:
-    word = entry.standing.word
-    group = 2 if word.is_over else 1 if word in (Word.WAITING, Word.UNQUEUED) else 0
+def _order(entry: QueueEntry) -> tuple[Any, ...]:
+    word = entry.status.state
+    group = 2 if word.is_finished else 1 if word in (JobState.WAITING, JobState.UNQUEUED) else 0
     last = 2**31
     return group, entry.cluster_queue, last if entry.place is None else entry.place, entry.created, entry.workload
 
 
-def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree: Mapping[str, Any]) -> Entry:
+def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree: Mapping[str, Any]) -> QueueEntry:
     key = (workload.metadata.namespace, workload.metadata.name)
     owner = workload.metadata.controller
     admission = workload.status.admission
-    return Entry(
+    return QueueEntry(
         workload=workload.metadata.name,
         namespace=workload.metadata.namespace,
         name=owner.name if owner is not None else workload.metadata.name,
         queue=workload.spec.queue_name or "",
         cluster_queue=admission.cluster_queue if admission is not None else "",
-        standing=standing.of_workload(workload),
+        status=job_status.of_workload(workload),
         place=places.get(key),
         pods=sum(pod_set.count for pod_set in workload.spec.pod_sets),
-        asks=standing.asks((pod_set.template.spec, pod_set.count) for pod_set in workload.spec.pod_sets),
+        asks=job_status.asks((pod_set.template.spec, pod_set.count) for pod_set in workload.spec.pod_sets),
         priority=workload.spec.priority or 0,
         created=workload.metadata.creation_timestamp or "",
         names=tuple(each.name for each in workload.metadata.owner_references),
@@ -376,18 +380,18 @@ def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree
     )
 
 
-def _entry_of(one: Unqueued) -> Entry:
+def _entry_of(one: Unqueued) -> QueueEntry:
     first = one.members[0]
-    return Entry(
+    return QueueEntry(
         workload="",
         namespace=first.namespace,
         name=one.name,
         queue=first.labels[labels.QUEUE_NAME],
         cluster_queue="",
-        standing=standing.without_workload(one.trouble),
+        status=job_status.without_workload(one.trouble),
         place=None,
         pods=sum(count for _, count in one.pods),
-        asks=standing.asks(one.pods),
+        asks=job_status.asks(one.pods),
         priority=0,
         created=first.creation_timestamp or "",
         names=tuple(member.name for member in one.members),
@@ -399,5 +403,5 @@ async def _places(client: ApiClient, namespace: str, queue: str) -> dict[tuple[s
     """Who stands where in the ClusterQueue of a LocalQueue; nothing where the server does not tell."""
     return {
         (item["metadata"]["namespace"], item["metadata"]["name"]): item["positionInClusterQueue"] + 1
-        for item in await listing.in_line(client, namespace, queue)
+        for item in await listing.pending_workloads(client, namespace, queue)
     }

@@ -16,7 +16,7 @@ from pykueue.lifecycle.states import State
 from pykueue.runner import job_completion
 
 
-class Word(StrEnum):
+class JobState(StrEnum):
     UNQUEUED = "Unqueued"  # it waits in no line, because no Workload could be made for it
     WAITING = "Waiting"
     STARTING = "Starting"
@@ -27,39 +27,39 @@ class Word(StrEnum):
     CANCELLED = "Cancelled"
 
     @property
-    def is_over(self) -> bool:
-        return self in (Word.SUCCEEDED, Word.FAILED, Word.CANCELLED)
+    def is_finished(self) -> bool:
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueuedJobStatus:
     """Where a job is, and why."""
 
-    word: Word
-    why: str = ""
+    state: JobState
+    message: str = ""
 
     def __str__(self) -> str:
-        return f"{self.word.lower()}, {self.why}" if self.why else self.word.lower()
+        return f"{self.state.lower()}, {self.message}" if self.message else self.state.lower()
 
     @property
-    def end(self) -> str:
+    def outcome(self) -> str:
         """How it ended, as the rest of a sentence about the job: `failed with exit code 3; no retries left`."""
-        word = self.word.lower()
-        return self.why if self.why.startswith(word) else f"{word}: {self.why}" if self.why else word
+        word = self.state.lower()
+        return self.message if self.message.startswith(word) else f"{word}: {self.message}" if self.message else word
 
 
-def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") -> Standing:
+def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") -> QueuedJobStatus:
     """How a Job stands; the Workload says why it waits, and where there is none, the trouble that was told of it."""
     for condition in job.status.conditions:
         if condition.status == "True" and condition.type in ("Complete", "Failed"):
-            word = Word.SUCCEEDED if condition.type == "Complete" else Word.FAILED
-            return Standing(word, condition.message if word is Word.FAILED else "")
+            word = JobState.SUCCEEDED if condition.type == "Complete" else JobState.FAILED
+            return QueuedJobStatus(word, condition.message if word is JobState.FAILED else "")
     if not job.spec.suspend:
-        return Standing(Word.RUNNING if job.status.ready else Word.STARTING)
+        return QueuedJobStatus(JobState.RUNNING if job.status.ready else JobState.STARTING)
     if workload is not None:
         return of_workload(workload)
     if not job.metadata.labels.get(labels.QUEUE_NAME):
-        return Standing(Word.WAITING, "the job is suspended and has no queue label")
+        return QueuedJobStatus(JobState.WAITING, "the job is suspended and has no queue label")
     return without_workload(trouble)
 
 
@@ -71,9 +71,13 @@ def has_spent_retries(job: kube.Job) -> bool:
     )
 
 
-def without_workload(trouble: str) -> Standing:
+def without_workload(trouble: str) -> QueuedJobStatus:
     """How something stands that names a queue, and that no Workload was made for."""
-    return Standing(Word.UNQUEUED, trouble) if trouble else Standing(Word.WAITING, "its Workload does not exist yet")
+    return (
+        QueuedJobStatus(JobState.UNQUEUED, trouble)
+        if trouble
+        else QueuedJobStatus(JobState.WAITING, "its Workload does not exist yet")
+    )
 
 
 def starting(pods: Sequence[kube.Pod]) -> str:
@@ -107,34 +111,34 @@ def failure(pods: Iterable[kube.Pod]) -> str:
     return job_completion.failure(over.exit_code, over.signal or 0, over.message)
 
 
-def of_workload(workload: kueue.Workload) -> Standing:
+def of_workload(workload: kueue.Workload) -> QueuedJobStatus:
     """How a Workload stands."""
     match states.state(workload):
         case State.FINISHED:
             found = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
-            word = _ENDS.get(found.reason, Word.SUCCEEDED) if found is not None else Word.SUCCEEDED
-            return Standing(word, found.message if found is not None and word is not Word.SUCCEEDED else "")
+            word = _ENDS.get(found.reason, JobState.SUCCEEDED) if found is not None else JobState.SUCCEEDED
+            return QueuedJobStatus(word, found.message if found is not None and word is not JobState.SUCCEEDED else "")
         case State.EVICTED:
-            return Standing(Word.STOPPING, _message(workload))
+            return QueuedJobStatus(JobState.STOPPING, _message(workload))
         case State.ADMITTED:
             ready = states.has(workload, WorkloadCondition.PODS_READY)
-            return Standing(Word.RUNNING if ready else Word.STARTING)
+            return QueuedJobStatus(JobState.RUNNING if ready else JobState.STARTING)
         case State.RESERVED:
             open_checks = [check.name for check in workload.status.admission_checks if check.state != "Ready"]
-            return Standing(Word.WAITING, f"quota is reserved; waits for checks: {', '.join(open_checks)}")
+            return QueuedJobStatus(JobState.WAITING, f"quota is reserved; waits for checks: {', '.join(open_checks)}")
     if not workload.spec.active:
         cause = states.state_condition(workload)
-        return Standing(Word.WAITING, cause.message if cause is not None else "the Workload is deactivated")
-    return Standing(Word.WAITING, _message(workload))
+        return QueuedJobStatus(JobState.WAITING, cause.message if cause is not None else "the Workload is deactivated")
+    return QueuedJobStatus(JobState.WAITING, _message(workload))
 
 
 # How a Workload ended other than by success. A Workload without its job was cancelled, not successful.
-_ENDS: Final[Mapping[str, Word]] = {
-    FinishedReason.FAILED: Word.FAILED,
-    FinishedReason.FAILED_TO_START: Word.FAILED,
-    FinishedReason.OUT_OF_SYNC: Word.FAILED,
-    FinishedReason.OWNER_NOT_FOUND: Word.CANCELLED,
-    FinishedReason.WORKLOAD_SLICE_REPLACED: Word.CANCELLED,
+_ENDS: Final[Mapping[str, JobState]] = {
+    FinishedReason.FAILED: JobState.FAILED,
+    FinishedReason.FAILED_TO_START: JobState.FAILED,
+    FinishedReason.OUT_OF_SYNC: JobState.FAILED,
+    FinishedReason.OWNER_NOT_FOUND: JobState.CANCELLED,
+    FinishedReason.WORKLOAD_SLICE_REPLACED: JobState.CANCELLED,
 }
 
 

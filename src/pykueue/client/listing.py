@@ -23,7 +23,7 @@ from pykueue.observe import visibility
 _TYPE_LENGTH: Final = 20
 
 
-class Status(StrEnum):
+class WorkloadListStatus(StrEnum):
     """Where a Workload is, in the words of `--status`."""
 
     PENDING = "pending"
@@ -32,12 +32,16 @@ class Status(StrEnum):
     FINISHED = "finished"
 
 
-def status(workload: kueue.Workload) -> Status:
+def status(workload: kueue.Workload) -> WorkloadListStatus:
     if states.has(workload, WorkloadCondition.FINISHED):
-        return Status.FINISHED
+        return WorkloadListStatus.FINISHED
     if states.has(workload, WorkloadCondition.ADMITTED):
-        return Status.ADMITTED
-    return Status.QUOTA_RESERVED if states.has(workload, WorkloadCondition.QUOTA_RESERVED) else Status.PENDING
+        return WorkloadListStatus.ADMITTED
+    return (
+        WorkloadListStatus.QUOTA_RESERVED
+        if states.has(workload, WorkloadCondition.QUOTA_RESERVED)
+        else WorkloadListStatus.PENDING
+    )
 
 
 def job_types(workload: kueue.Workload) -> str:
@@ -98,7 +102,7 @@ def duration(nanoseconds: int) -> str:
     return f"{years}y{rest}d" if years < 8 and rest else f"{years}y"
 
 
-async def in_line(client: ApiClient, namespace: str, local_queue: str) -> list[Tree]:
+async def pending_workloads(client: ApiClient, namespace: str, local_queue: str) -> list[Tree]:
     """Who waits through a LocalQueue, first come first, from the visibility API; nobody where it is not served."""
     group, version = visibility.GROUP, visibility.VERSIONS[0]
     path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
@@ -110,7 +114,7 @@ async def in_line(client: ApiClient, namespace: str, local_queue: str) -> list[T
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ListContext:
     """What a list of Workloads shows that is not in them: where their queues lead, and who stands where."""
 
     leads: Mapping[str, str]  # namespace/LocalQueue -> ClusterQueue
@@ -126,7 +130,7 @@ class Around:
         return str(self.places.get(f"{workload.metadata.namespace}/{workload.metadata.name}", ""))
 
 
-async def around(client: ApiClient, workloads: Iterable[kueue.Workload], namespace: str) -> Around:
+async def list_context(client: ApiClient, workloads: Iterable[kueue.Workload], namespace: str) -> ListContext:
     """The same of Workloads of a namespace, or of all."""
     found = await client.list(registry.ALL.of(kueue.LocalQueue), namespace)
     queues = [codec.decode(raw, kueue.LocalQueue) for raw in found.items]
@@ -134,14 +138,14 @@ async def around(client: ApiClient, workloads: Iterable[kueue.Workload], namespa
     waiting = {
         (workload.metadata.namespace, workload.spec.queue_name)
         for workload in workloads
-        if status(workload) is Status.PENDING and workload.spec.queue_name
+        if status(workload) is WorkloadListStatus.PENDING and workload.spec.queue_name
     }
     places = {
         f"{place}/{item['metadata']['name']}": item["positionInLocalQueue"]
         for place, queue in sorted(waiting)
-        for item in await in_line(client, place, queue)
+        for item in await pending_workloads(client, place, queue)
     }
-    return Around(leads, places)
+    return ListContext(leads, places)
 
 
 # --- What is wanted ---------------------------------------------------------------------------------------------------
@@ -151,30 +155,30 @@ Owner: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WorkloadFilter:
     """Which Workloads somebody wants to see; what is empty asks for nothing."""
 
     cluster_queue: str = ""
     local_queue: str = ""
-    statuses: frozenset[Status] = frozenset()
+    statuses: frozenset[WorkloadListStatus] = frozenset()
     owner: Owner | None = None
 
-    def takes(self, workload: kueue.Workload, around: Around) -> bool:
+    def takes(self, workload: kueue.Workload, list_context: ListContext) -> bool:
         return (
-            self.cluster_queue in ("", around.cluster_queue(workload))
+            self.cluster_queue in ("", list_context.cluster_queue(workload))
             and self.local_queue in ("", workload.spec.queue_name)
             and (not self.statuses or status(workload) in self.statuses)
             and (self.owner is None or is_owned_by(workload.metadata, self.owner))
         )
 
 
-def statuses(words: Iterable[str]) -> frozenset[Status]:
+def statuses(words: Iterable[str]) -> frozenset[WorkloadListStatus]:
     """The words of `--status`, in letters of any size; `all` is every one of them."""
     chosen = {word.lower() for word in words}
-    unknown = chosen - {"all", *Status}
+    unknown = chosen - {"all", *WorkloadListStatus}
     if unknown:
-        raise UsageError(f"--status {min(unknown)}: must be all, {', '.join(Status)}")
-    return frozenset() if "all" in chosen else frozenset(map(Status, chosen))
+        raise UsageError(f"--status {min(unknown)}: must be all, {', '.join(WorkloadListStatus)}")
+    return frozenset() if "all" in chosen else frozenset(map(WorkloadListStatus, chosen))
 
 
 def of_type(text: str) -> Owner | None:

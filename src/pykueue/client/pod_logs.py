@@ -27,7 +27,7 @@ _SECONDS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """A line of a log, and the pod that said it."""
 
     pod: str
@@ -35,7 +35,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PodLogOptions:
     """What of a log is wanted."""
 
     follow: bool = False
@@ -48,13 +48,15 @@ class Wish:
 Look = Callable[[], Awaitable[kube.Pod | None]]
 
 
-class Reader:
+class PodLogReader:
     """Reads the log of one pod, and knows how far it has come: whoever reads again goes on after the last line."""
 
-    def __init__(self, client: ApiClient, pod: kube.Pod, wish: Wish, say: Callable[[Line], None]) -> None:
+    def __init__(
+        self, client: ApiClient, pod: kube.Pod, options: PodLogOptions, say: Callable[[LogLine], None]
+    ) -> None:
         self._client = client
         self._pod = pod
-        self._wish = wish
+        self._options = options
         self._say = say
         self._was_read = False
         # How many lines were read of each second in which lines were said, and the second and zone of the last one.
@@ -63,8 +65,8 @@ class Reader:
 
     async def follow(self, look: Look, is_over: Callable[[], bool]) -> None:
         """Read until the container, or whatever it is part of, is over, and the log is read to its end."""
-        if self._wish.tail is not None:
-            await self._read_tail(self._wish.tail)
+        if self._options.tail is not None:
+            await self._read_tail(self._options.tail)
         is_last, looks = False, 0
         while True:
             try:
@@ -80,15 +82,15 @@ class Reader:
             if pod is None:
                 return
             # Asked before the last look at the log: whatever was said before the end is there by then.
-            is_last = is_over() or has_finished(pod, self._wish.container)
+            is_last = is_over() or has_finished(pod, self._options.container)
             if not (is_last and has_ended):
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _read_tail(self, count: int) -> None:
         """Say the last lines of what is there. All of it is read: who goes on has to know how much was there before."""
-        kept: deque[Line] = deque(maxlen=count)
+        kept: deque[LogLine] = deque(maxlen=count)
         said, self._say = self._say, kept.append
-        self._wish = replace(self._wish, tail=None)
+        self._options = replace(self._options, tail=None)
         with suppress(errors.NotFound):  # told by those who follow
             await self.read(is_last=False, follow=False)
         self._say = said
@@ -101,7 +103,7 @@ class Reader:
         # A server goes by whole seconds, and tells once more what was said in this one.
         again = sum(count for each, count in self._lines.items() if each >= second)
         try:
-            async with self._client.stream(self._call(self._wish.follow if follow is None else follow)) as lines:
+            async with self._client.stream(self._call(self._options.follow if follow is None else follow)) as lines:
                 self._was_read = True
                 async for line in lines:
                     if not (is_last or line.endswith(b"\n")):
@@ -109,27 +111,27 @@ class Reader:
                     if again:
                         again -= 1
                     else:
-                        self._say(Line(self._pod.metadata.name, self._noted(line)))
+                        self._say(LogLine(self._pod.metadata.name, self._noted(line)))
         except errors.Unanswered:
-            if not self._wish.follow:
+            if not self._options.follow:
                 raise
             return False
         return True
 
     def _call(self, follow: bool) -> ApiRequest:
-        wish, pod = self._wish, self._pod
-        query = [("container", wish.container or pod.spec.containers[0].name)]
+        options, pod = self._options, self._pod
+        query = [("container", options.container or pod.spec.containers[0].name)]
         query += [("follow", "true")] if follow else []
-        query += [("timestamps", "true")] if wish.follow else []
-        query += [("previous", "true")] if wish.previous else []
-        query += [("tailLines", str(wish.tail))] if wish.tail is not None else []
+        query += [("timestamps", "true")] if options.follow else []
+        query += [("previous", "true")] if options.previous else []
+        query += [("tailLines", str(options.tail))] if options.tail is not None else []
         query += [("sinceTime", b"".join(self._last).decode())] if any(self._last) else []
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "log")
         return ApiRequest("GET", path, tuple(query), accept="*/*")
 
     def _noted(self, line: bytes) -> bytes:
         """A line without the moment at which it was said, as far as that was asked and answered."""
-        found = _STAMP.match(line) if self._wish.follow else None
+        found = _STAMP.match(line) if self._options.follow else None
         if found is not None:
             self._last, line = (found["second"], found["zone"]), line[found.end() :]
         second, _ = self._last

@@ -29,7 +29,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueueRow:
     """A cohort or a queue, so deep in the tree."""
 
     depth: int
@@ -41,7 +41,7 @@ class Line:
     usages: tuple[Usage, ...] = ()
 
 
-def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort]) -> list[Line]:
+def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort]) -> list[QueueRow]:
     """The tree from the top down, by name; queues without a cohort last."""
     members: dict[str, list[kueue.ClusterQueue]] = {}
     for queue in sorted(queues, key=lambda queue: queue.metadata.name):
@@ -58,7 +58,7 @@ def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort])
         children.setdefault(parent, []).append(name)
     shown: set[str] = set()
 
-    def below(cohort: str, depth: int) -> Iterator[Line]:
+    def below(cohort: str, depth: int) -> Iterator[QueueRow]:
         if cohort in shown:
             return
         shown.add(cohort)
@@ -66,7 +66,7 @@ def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort])
         for child in children.get(cohort, ()):
             found += below(child, depth + 1)
         own = [line for line in found if not line.is_cohort]
-        yield Line(depth, cohort, True, sum(line.pending for line in own), sum(line.admitted for line in own))
+        yield QueueRow(depth, cohort, True, sum(line.pending for line in own), sum(line.admitted for line in own))
         yield from found
 
     told = [line for root in children.get("", ()) for line in below(root, 0)]
@@ -75,9 +75,9 @@ def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort])
     return [*told, *(_line(queue, 0) for queue in members.get("", ()))]
 
 
-def _line(queue: kueue.ClusterQueue, depth: int) -> Line:
+def _line(queue: kueue.ClusterQueue, depth: int) -> QueueRow:
     status = queue.status
-    return Line(
+    return QueueRow(
         depth,
         queue.metadata.name,
         False,

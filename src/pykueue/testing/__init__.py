@@ -7,7 +7,7 @@ nothing is written to disk. pytest finds the fixture by itself:
         kueue.apply(QUEUES)
         job = kueue.submit(["sleep", "60"], cpu=2, queue="research")
         kueue.advance(90)
-        assert kueue.standing(job).word == "Succeeded"
+        assert kueue.status(job).state == "Succeeded"
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar, Unpack
 import msgspec
 
 from kubemachinery import kinds, yaml_documents
-from kubemachinery.client.client import ApiClient as Caller
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import LocalTransport
 from kubemachinery.errors import UsageError
 from kubeserver.assembly import Embedded, Parts
@@ -33,13 +33,13 @@ from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings
 from kubeserver.storage.sqlite import Durability, LoadedState, MemoryJournal
 from pykueue import settings
-from pykueue.analysis.explanation import Why
+from pykueue.analysis.explanation import Explanation
 from pykueue.api import config, registry
 from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
 from pykueue.app.server import managed_parts
-from pykueue.client.client import AsyncClient, Wishes
-from pykueue.client.job_service import Entry
-from pykueue.client.job_status import Standing
+from pykueue.client.client import AsyncClient, JobOptions
+from pykueue.client.job_service import QueueEntry
+from pykueue.client.job_status import QueuedJobStatus
 from pykueue.controllers.assembly import Manager
 from pykueue.errors import PykueueError
 from pykueue.runner.machine import Machine
@@ -77,20 +77,20 @@ class Kueue:
         """Put objects there, as YAML or as trees; those of the same name are replaced by server-side apply."""
         for given in objects:
             for row, tree in _objects(given):
-                self._run(self._client.caller.apply(row, tree, "test"))
+                self._run(self._client.api_client.apply(row, tree, "test"))
         self.advance()
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Tree:
         """An object as a tree; KeyError where there is none."""
         row = _named(kind)
-        found = self._run(self._client.caller.find(row, name, namespace if row.namespaced else ""))
+        found = self._run(self._client.api_client.find(row, name, namespace if row.namespaced else ""))
         if found is None:
             raise KeyError(f"{kind} {name}")
         return found
 
     def all(self, kind: str, namespace: str = "") -> list[Tree]:
         row = _named(kind)
-        listing = self._run(self._client.caller.list(row, namespace if row.namespaced else ""))
+        listing = self._run(self._client.api_client.list(row, namespace if row.namespaced else ""))
         return [msgspec.json.decode(raw) for raw in listing.items]
 
     def patch(
@@ -99,33 +99,33 @@ class Kueue:
         """A merge patch of an object, or of a subresource such as `status`."""
         row = _named(kind)
         place = namespace if row.namespaced else ""
-        self._run(self._client.caller.patch(row, name, patch, place, subresource=subresource))
+        self._run(self._client.api_client.patch(row, name, patch, place, subresource=subresource))
         self.advance()
 
     def delete(self, kind: str, name: str, namespace: str = "default") -> None:
         row = _named(kind)
-        self._run(self._client.caller.delete(row, name, namespace if row.namespaced else ""))
+        self._run(self._client.api_client.delete(row, name, namespace if row.namespaced else ""))
         self.advance()
 
     # --- Jobs ---------------------------------------------------------------------------------------------------------
 
-    def submit(self, command: Sequence[str], **wishes: Unpack[Wishes]) -> str:
+    def submit(self, command: Sequence[str], **options: Unpack[JobOptions]) -> str:
         """Submit a job, as `pykueue.Client` does; the pod runs as long as `sleep N` says, and others for a second."""
-        name = self._run(self._client.submit(command, **wishes))
+        name = self._run(self._client.submit(command, **options))
         self.advance()
         return name
 
-    def standing(self, job: str) -> Standing:
-        return self._run(self._client.standing(job))
+    def status(self, job: str) -> QueuedJobStatus:
+        return self._run(self._client.status(job))
 
-    def wait(self, job: str, *, timeout_seconds: float = 86_400) -> Standing:
+    def wait(self, job: str, *, timeout_seconds: float = 86_400) -> QueuedJobStatus:
         """Let time pass until the job is over."""
         return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
 
-    def explain(self, job: str) -> Why:
+    def explain(self, job: str) -> Explanation:
         return self._run(self._client.explain(job))
 
-    def queue(self, *, all: bool = False) -> list[Entry]:
+    def queue(self, *, all: bool = False) -> list[QueueEntry]:
         """The jobs that run and those that wait, in order; with `all` also those that have finished."""
         return self._run(self._client.queue(all=all))
 
@@ -217,8 +217,8 @@ class _Life:
                 embedded_manager(embedded, self._chosen, clock, rng) as self.manager,
                 embedded_runner(embedded, self._runner, place, MACHINE, clock, rng),
             ):
-                caller = Caller(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
-                began.set_result(AsyncClient(namespace="default", caller=caller, clock=clock))
+                api_client = ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)
+                began.set_result(AsyncClient(namespace="default", api_client=api_client, clock=clock))
                 await self._over.wait()
         finally:
             await embedded.close()

@@ -9,7 +9,7 @@ No controller runs, and no server is asked. Everybody else asks this module, by 
 """
 
 from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, read
-from pykueue.analysis.planner.cycles import CYCLES_MAX, Plan, Progress, advance, begin, plan, settle, world_of
+from pykueue.analysis.planner.cycles import CYCLES_MAX, Progress, SchedulingPlan, advance, begin, plan, settle, world_of
 from pykueue.analysis.planner.job_submission import queued
 from pykueue.analysis.planner.report import as_tree, explanations, loop_tree
 
@@ -19,8 +19,8 @@ __all__ = [
     "KINDS",
     "Case",
     "Configured",
-    "Plan",
     "Progress",
+    "SchedulingPlan",
     "advance",
     "as_tree",
     "begin",

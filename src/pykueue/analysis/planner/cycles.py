@@ -27,7 +27,7 @@ from pykueue.state.world import World
 
 
 @dataclass(slots=True)
-class Plan:
+class SchedulingPlan:
     """What came of the cycles: the decisions in order, and the world they left."""
 
     world: World
@@ -88,7 +88,7 @@ def plan(
     until_stable: bool = False,
     departures: bool = False,
     may_go_on: Callable[[], bool] = _always,
-) -> Plan:
+) -> SchedulingPlan:
     """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`), or until
     Workloads preempt each other in turns: then no cycle ever changes nothing, and `loop` says which they are.
 
@@ -104,23 +104,23 @@ def plan(
     return made
 
 
-def settle(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = _always) -> Plan:
+def settle(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = _always) -> SchedulingPlan:
     """What a manager would come to: as many cycles as it takes until one changes nothing, or decisions repeat."""
     return plan(case, now, cycles=CYCLES_MAX, until_stable=True, departures=True, may_go_on=may_go_on)
 
 
-def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Plan:
+def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> SchedulingPlan:
     """A plan before its first cycle."""
     workloads = {states.key(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
     by_prefix = case.configured.jobs.lifecycle.encode_by_hostname_prefix
-    made = Plan(world_of(case, now, departures=departures), workloads, by_hostname_prefix=by_prefix)
+    made = SchedulingPlan(world_of(case, now, departures=departures), workloads, by_hostname_prefix=by_prefix)
     for key, workload in workloads.items():
         if workload.status.admission is not None and workload_info.holds_quota(workload):
             made.admissions[key] = codec.to_tree(workload.status.admission)
     return made
 
 
-def advance(made: Plan, now: Nanoseconds) -> Progress:
+def advance(made: SchedulingPlan, now: Nanoseconds) -> Progress:
     """One more cycle; those evicted in the one before have stopped by now."""
     if made.cycles:
         _stop_evicted(made, now)
@@ -145,7 +145,7 @@ def _in_line(world: World) -> int:
     return sum(queue.active_count for queue in world.queues.values())
 
 
-def _record(made: Plan, decisions: Iterable[Decision]) -> None:
+def _record(made: SchedulingPlan, decisions: Iterable[Decision]) -> None:
     for decision in decisions:
         if isinstance(decision, Admit):
             made.admissions[decision.workload] = admission.tree(
@@ -154,7 +154,7 @@ def _record(made: Plan, decisions: Iterable[Decision]) -> None:
             made.world.confirm(decision.workload)  # nothing is written, so there is no answer to wait for
 
 
-def _stop_evicted(made: Plan, now: Nanoseconds) -> None:
+def _stop_evicted(made: SchedulingPlan, now: Nanoseconds) -> None:
     for key in sorted(key for key, held in made.world.reservations.items() if held.evicted):
         made.world.put(_stopped(made.workloads[key]), now)
         made.admissions.pop(key, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from pykueue.analysis.planner.cycles import Plan
+from pykueue.analysis.planner.cycles import SchedulingPlan
 from pykueue.api.conditions import EvictedReason
 from pykueue.core import amounts, messages
 from pykueue.core.decision import (
@@ -23,7 +23,7 @@ from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.world import World
 
 
-def as_tree(made: Plan) -> dict[str, Any]:
+def as_tree(made: SchedulingPlan) -> dict[str, Any]:
     """The decision object: what is held, what happened, and who waits where."""
     decisions = list(made.decisions)
     admits = [decision for decision in decisions if isinstance(decision, Admit)]
@@ -53,7 +53,7 @@ def loop_tree(loop: PreemptionLoop) -> dict[str, Any]:
 _HOLDERS_SHOWN: Final = 10
 
 
-def explanations(made: Plan) -> dict[str, Any]:
+def explanations(made: SchedulingPlan) -> dict[str, Any]:
     """Why, for every Workload that was decided: the last decision, every flavor tried, what was short by how much, who
     holds it, and what protects those from being preempted."""
     found: dict[str, Any] = {}

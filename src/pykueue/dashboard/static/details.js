@@ -133,9 +133,9 @@ function workloadLink(key) {
 function ways(suggestions, search) {
   const isCut = search === "cut short";
   if (!suggestions.length && !isCut) return el("p", {}, "No single change of quota, priority, order or pods was found that lets it in.");
-  const found = el("ol", {class: "ways", tabindex: -1}, suggestions.map((each) => el("li", {}, each.parts.map((part, number) =>
+  const found = el("ol", {class: "ways", tabindex: -1}, suggestions.map((each) => el("li", {}, each.changes.map((part, number) =>
     el("div", {}, number ? `and ${part.change}` : part.change, part.command && command(part.command))),
-    each.caveat && el("p", {class: "hint"}, `but ${each.caveat}`))));
+    each.warning && el("p", {class: "hint"}, `but ${each.warning}`))));
   return isCut ? [found, el("p", {class: "hint"}, "The search was cut short because many Workloads wait in this cohort; pykueue explain --thorough continues it.")] : found;
 }
 
