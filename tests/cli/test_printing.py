@@ -1,9 +1,11 @@
-"""Tables for people: coloured on a terminal, plain elsewhere, and a cell cannot speak to the terminal; and the forms
-that kubectl has for programs."""
+"""Output of commands: tables, documents, and the formats that kubectl prints."""
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
+from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import OutputFormat, TableColumn
 
 COLUMNS = [
@@ -20,6 +23,7 @@ COLUMNS = [
 ]
 
 
+ROW = {"apiVersion": "v1", "kind": "Row"}
 THING = {"kind": "Thing", "metadata": {"name": "x", "managedFields": [{"manager": "me"}]}, "spec": {"n": 1}}
 
 
@@ -32,7 +36,7 @@ def shown(rows: list[str], *words: str, color: bool = False) -> str:
             COLUMNS,
             form,
             name=lambda row: f"row/{row}",
-            tree=lambda row: {"kind": "Row", "metadata": {"name": row, "managedFields": []}},
+            tree=lambda row: {**ROW, "metadata": {"name": row, "namespace": "ns", "managedFields": []}},
             nothing="no rows",
         )
 
@@ -44,7 +48,7 @@ def printed(*words: str) -> str:
 
     @click.command(cls=flags.Command)
     @click.argument("name")
-    @printing.prints("json", "yaml", "kyaml", "name")
+    @printing.prints("json", "yaml", "name")
     def command(name: str, form: OutputFormat) -> None:
         assert name == "x"
         form.document(THING)
@@ -52,15 +56,15 @@ def printed(*words: str) -> str:
     return CliRunner().invoke(command, words, catch_exceptions=False).output
 
 
-def test_columns_line_up_and_nothing_trails() -> None:
+def test_table_columns_are_aligned_without_trailing_spaces() -> None:
     assert shown(["a", "longer"]) == "NAME     STATE\na        Failed\nlonger   Failed\n"
 
 
-def test_wide_shows_more() -> None:
+def test_wide_format_shows_wide_columns() -> None:
     assert shown(["a"], "-o", "wide").splitlines()[0].split() == ["NAME", "STATE", "MORE"]
 
 
-def test_states_have_colours_unless_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_are_coloured_on_a_terminal_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[31mFailed\x1b[0m" in shown(["a"], color=True)
     assert "\x1b" not in shown(["a"])
@@ -68,61 +72,127 @@ def test_states_have_colours_unless_they_are_not_wanted(monkeypatch: pytest.Monk
     assert "\x1b" not in shown(["a"], color=True)
 
 
-def test_a_hostile_name_stays_in_its_cell() -> None:
+def test_control_characters_are_removed_from_cells() -> None:
     assert shown(["a\x1b[2Jb\nc"]).splitlines()[1] == "a [2Jb c   Failed"
 
 
-def test_programs_get_names_json_and_yaml() -> None:
+def test_names_json_and_yaml_formats() -> None:
     assert shown(["a", "b"], "-o", "name") == "row/a\nrow/b\n"
     assert '"name": "a"' in shown(["a"], "-o", "json")
     assert shown([], "-o", "yaml") == "apiVersion: v1\nkind: List\nmetadata: {}\nitems: []\n"
-    assert printed("x", "-o", "kyaml").splitlines()[:3] == ["---", "{", '  kind: "Thing",']
 
 
-def test_nothing_is_said_to_people_only() -> None:
+def test_empty_table_prints_a_notice_and_other_formats_do_not() -> None:
     assert shown([]) == "no rows\n"
     assert shown([], "-o", "name") == ""
 
 
-def test_a_template_prints_what_it_finds_in_the_list() -> None:
-    assert shown(["a", "b"], "-o", "jsonpath={.items[*].metadata.name}") == "a b"
-    assert shown(["a", "b"], "-o", "jsonpath-as-json={.items[*].metadata.name}") == '[\n    "a",\n    "b"\n]\n'
-    assert shown(["a", "b"], "-o", "go-template={{range .items}}{{.metadata.name}};{{end}}") == "a;b;"
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl on the PATH, and nothing else, that records its arguments and its input."""
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, sys\n"
+        f"calls = open({str(tmp_path / 'calls')!r}, 'a')\n"
+        "print(json.dumps({'arguments': sys.argv[1:], 'input': json.load(sys.stdin)}), file=calls)\n"
+        "print('from kubectl')\n"
+        "sys.exit('error: wrong template' if '{wrong' in ' '.join(sys.argv) else 0)\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return tmp_path / "calls"
 
 
-def test_a_template_is_said_with_its_form_or_beside_it_or_in_a_file(tmp_path: Path) -> None:
-    go, jsonpath = tmp_path / "go", tmp_path / "jsonpath"
-    go.write_text("{{.metadata.name}}!")
-    jsonpath.write_text("{.metadata.name}?")
-    for words in (
-        ("-o", "go-template={{.metadata.name}}!"),
-        ("-o", "template={{.metadata.name}}!"),
-        ("-o", "go-template", "--template", "{{.metadata.name}}!"),
-        ("--template", "{{.metadata.name}}!"),
-        ("-o", f"go-template-file={go}"),
-        ("-o", f"templatefile={go}"),
-        ("-o", "go-template-file", "--template", str(go)),
-    ):
-        assert printed("x", *words) == "x!"
-    assert printed("x", "-o", f"jsonpath-file={jsonpath}") == "x?"
-    assert printed("x", "-o", "jsonpath", "--template", "{.metadata.name}?") == "x?"
+def calls(recorded: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in recorded.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("form", ["go-template={{.spec.m}}", "jsonpath={.spec.m}"])
-def test_a_template_may_name_what_is_missing_unless_somebody_says_otherwise(form: str) -> None:
-    assert printed("x", "-o", form) in ("<no value>", "")
-    with pytest.raises(UsageError, match="there is no"):
-        printed("x", "-o", form, "--allow-missing-template-keys=false")
+PATCH = ["patch", "--local", "--filename=-", "--type=merge", "--patch={}"]
 
 
-def test_who_manages_fields_is_shown_to_those_who_ask() -> None:
+def test_kubectl_prints_one_object_with_a_template(kubectl: Path) -> None:
+    assert printed("x", "-o", "jsonpath={.metadata.name}") == "from kubectl\n"
+    [call] = calls(kubectl)
+    assert call["input"] == THING, "managedFields included: a template may name them"
+    assert call["arguments"] == [*PATCH, "--output=jsonpath={.metadata.name}", "--allow-missing-template-keys=true"]
+
+
+def test_kubectl_prints_the_selected_objects_as_a_list(kubectl: Path) -> None:
+    assert shown(["a", "b"], "-o", "go-template={{len .items}}") == "from kubectl\n"
+    [call] = calls(kubectl)
+    items = [{**ROW, "metadata": {"name": name, "namespace": "ns"}} for name in ("a", "b")]
+    assert call["input"] == {"apiVersion": "v1", "kind": "List", "items": items}
+    output = ["--output=go-template={{len .items}}", "--allow-missing-template-keys=true"]
+    assert call["arguments"] == ["get", "--filename=-", *output]
+
+
+def test_kubectl_is_not_called_for_an_empty_list(kubectl: Path) -> None:
+    assert shown([], "-o", "jsonpath={.items}") == "No resources found\n"
+    assert not kubectl.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [
+        (("-o", "go-template", "--template", "t"), ["--output=go-template", "--template=t"]),
+        (("--template", "t"), ["--output=go-template", "--template=t"]),
+        (("-o", "template=t"), ["--output=template=t"]),
+        (("-o", "templatefile=f"), ["--output=templatefile=f"]),
+        (("-o", "go-template-file=f"), ["--output=go-template-file=f"]),
+        (("-o", "jsonpath-file=f"), ["--output=jsonpath-file=f"]),
+        (("-o", "jsonpath-as-json={.a}"), ["--output=jsonpath-as-json={.a}"]),
+        (("-o", "jsonpath", "--template", "{.a}"), ["--output=jsonpath", "--template={.a}"]),
+    ],
+)
+def test_template_formats_are_passed_to_kubectl(kubectl: Path, words: tuple[str, ...], output: list[str]) -> None:
+    printed("x", *words, "--allow-missing-template-keys=false")
+    assert calls(kubectl)[0]["arguments"] == [*PATCH, *output, "--allow-missing-template-keys=false"]
+
+
+def test_kyaml_is_passed_to_kubectl(kubectl: Path) -> None:
+    printed("x", "-o", "kyaml", "--show-managed-fields")
+    assert calls(kubectl)[0]["arguments"] == [*PATCH, "--output=kyaml", "--show-managed-fields"]
+
+
+def test_connection_flags_are_passed_to_kubectl(kubectl: Path) -> None:
+    @click.command()
+    @printing.prints("json")
+    @connects
+    def command(connection: Connection, form: OutputFormat) -> None:
+        form.document(printing.listed([{**THING, "apiVersion": "v1"}]))
+
+    words = ["-o", "kyaml", "--context", "c", "--token", "t", "--as-group", "g", "--as-group", "h"]
+    words += ["--as-user-extra", "k=v", "--insecure-skip-tls-verify"]
+    CliRunner().invoke(command, words, catch_exceptions=False)
+    passed = ["--context=c", "--insecure-skip-tls-verify=true", "--token=t", "--as-group=g", "--as-group=h"]
+    arguments = calls(kubectl)[0]["arguments"]
+    assert arguments == ["get", "--filename=-", "--output=kyaml", *passed, "--as-user-extra=k=v"]
+
+
+def test_an_error_of_kubectl_is_reported(kubectl: Path) -> None:
+    with pytest.raises(UsageError, match="kubectl: error: wrong template"):
+        printed("x", "-o", "jsonpath={wrong")
+
+
+@pytest.mark.parametrize("form", ["go-template={{.spec.m}}", "jsonpath={.spec.m}", "kyaml", "templatefile=f"])
+def test_without_kubectl_its_formats_are_refused(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError) as refused:
+        printed("x", "-o", form)
+    word = form.partition("=")[0]
+    reason = "kubectl prints this format and is not on the PATH; install it, or use -o json"
+    assert str(refused.value) == f"-o {word}: {reason}"
+
+
+def test_managed_fields_are_printed_on_request_only() -> None:
     assert "managedFields" not in printed("x", "-o", "yaml") + shown(["a"], "-o", "json")
     assert "manager: me" in printed("x", "-o", "yaml", "--show-managed-fields")
     assert "managedFields" in shown(["a"], "-o", "json", "--show-managed-fields=true")
-    assert printed("x", "-o", "jsonpath={.metadata.managedFields[0].manager}") == "me", "templates see all there is"
 
 
-def test_a_flag_that_may_stand_alone_leaves_the_next_word_to_others() -> None:
+def test_flag_with_optional_value_does_not_take_the_next_word() -> None:
     assert "manager: me" in printed("--show-managed-fields", "x", "-o", "yaml")
     assert "managedFields" not in printed("-o", "yaml", "--show-managed-fields=false", "--", "x")
 
@@ -132,14 +202,11 @@ def test_a_flag_that_may_stand_alone_leaves_the_next_word_to_others() -> None:
     [
         (("-o", "jsonpath"), "-o jsonpath: needs a template, such as jsonpath='{.items[*].metadata.name}'"),
         (("-o", "go-template="), "-o go-template: needs a template, such as go-template='{{.metadata.name}}'"),
-        (("-o", "go-template={{.x}}", "--template", "y"), "one template is enough"),
-        (("-o", "go-template={{.x"), "go-template: line 1, column 1: the braces are not closed"),
-        (("-o", "jsonpath={.x"), "a brace is not closed"),
-        (("-o", "jsonpath-file=missing"), "missing: No such file or directory"),
+        (("-o", "go-template={{.x}}", "--template", "y"), "give the template once"),
         (("-o", "xml"), "-o xml: must be one of wide, name, json, yaml, jsonpath, "),
     ],
 )
-def test_a_form_that_is_not_offered_is_one_sentence(words: tuple[str, ...], sentence: str) -> None:
+def test_unknown_output_format_is_refused(words: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(UsageError) as refused:
         shown([], *words)
     assert sentence in str(refused.value)

@@ -82,6 +82,11 @@ class ConnectionFlags:
         waits = {"request-timeout": patience} if patience else {}
         return cls(said.get("kubeconfig") or "", said.get("context") or "", waits | given)
 
+    def kubectl_arguments(self) -> list[str]:
+        """The same flags on a command line of kubectl."""
+        given = {"kubeconfig": self.kubeconfig, "context": self.context, **self.flags}
+        return [f"--{name}={text}" for name, value in given.items() if value for text in _texts(value)]
+
     def target(self) -> ClientConfig:
         """Where that is; else where `pykueue up` left word."""
         from kubemachinery.client import client_config
@@ -162,6 +167,15 @@ def _extra(pairs: Sequence[str]) -> dict[str, list[str]]:
             raise UsageError(f"--as-user-extra {pair}: must be KEY=VALUE")
         found.setdefault(key, []).append(value)
     return found
+
+
+def _texts(value: Any) -> list[str]:
+    """The values of a flag as kubectl takes them; KEY=VALUE for as-user-extra."""
+    if isinstance(value, Mapping):
+        return [f"{key}={text}" for key, texts in value.items() for text in texts]
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    return list(value) if isinstance(value, list) else [value]
 
 
 def _timeout(text: str) -> float:

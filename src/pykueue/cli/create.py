@@ -99,7 +99,7 @@ def local_queue(
     async def work(client: ApiClient, namespace: str) -> dict[str, Any]:
         row = registry.KUEUE.of(kueue.ClusterQueue)
         if not ignore_unknown_cq and await client.find(row, clusterqueue) is None:
-            raise UsageError(f"ClusterQueue {clusterqueue} does not exist; say -i to create it all the same")
+            raise UsageError(f"ClusterQueue {clusterqueue} does not exist; -i creates the LocalQueue anyway")
         return object_creation.local_queue(name, namespace, clusterqueue)
 
     _create(connection, connection.talk(work), dry_run, form)
@@ -139,4 +139,4 @@ def _create(connection: Connection, tree: dict[str, Any], dry_run: str, form: Ou
         return await client.create(found[0], tree, dry_run=dry_run == "server")
 
     made = tree if dry_run == "client" else connection.talk(work)
-    kinds.tell(made, form, "created", dry_run)
+    kinds.print_result(made, form, "created", dry_run)

@@ -114,7 +114,7 @@ def _asks(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
         ) -> None:
             lister(*args, ask=ListQuery(connection, form, selector, field_selector, all_namespaces), **kwargs)
 
-        options = (kinds.labels, kinds.fields, printing.prints("wide", "name", "json", "yaml", "kyaml"), connects)
+        options = (kinds.labels, kinds.fields, printing.prints("wide", "name", "json", "yaml"), connects)
         for option in reversed((kinds.all_namespaces, *options) if of_namespaces else options):
             parsed = option(parsed)
         return cast("Lister", parsed)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Also show finished jobs.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show jobs of all namespaces.")
-@printing.prints("wide", "name", "json", "yaml", "kyaml")
+@printing.prints("wide", "name", "json", "yaml")
 @connects
 def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: OutputFormat) -> None:
     """Show jobs that run, and then those that wait, in the order of their queues."""

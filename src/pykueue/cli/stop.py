@@ -71,7 +71,7 @@ def change(
             return {**found, "spec": {**found.get("spec", {}), **spec}}
         return await client.patch(row, name, {"spec": spec}, where, dry_run=dry_run == "server")
 
-    kinds.tell(connection.talk(work), form, done, dry_run)
+    kinds.print_result(connection.talk(work), form, done, dry_run)
 
 
 async def _workload_name(client: ApiClient, namespace: str, given: str) -> str:

@@ -157,7 +157,7 @@ class SubmitCommand(click.Command):
     help="With --wait or -f: stop waiting after this long, such as 90s or 2h; the job continues.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the Job, and submit nothing.")
-@printing.prints("name", "json", "yaml", "kyaml")
+@printing.prints("name", "json", "yaml")
 @connects
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
 def command(
