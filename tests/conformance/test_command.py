@@ -224,7 +224,7 @@ def test_other_pods_are_not_queued(text: str, said: str) -> None:
         (
             "queue-name: lq",
             "queue-name: lq, kueue.x-k8s.io/priority-class: p",
-            "WorkloadPriorityClass p, which is not there",
+            "WorkloadPriorityClass p, which does not exist",
         ),
         ("Job", "CronJob", "CronJob x/train-7 has no part in scheduling: passed over"),
         (

@@ -154,5 +154,5 @@ async def test_a_slice_that_grows_extends_the_placement_of_the_old_one(
 @pytest.mark.parametrize("kind", ["required", "preferred"])
 async def test_an_elastic_job_cannot_require_or_prefer_a_topology(env: Environment, kind: str) -> None:
     async with env.manager(featureGates={"ElasticJobsViaWorkloadSlicesWithTAS": True}):
-        with pytest.raises(ApiError, match="does not go with an elastic job"):
+        with pytest.raises(ApiError, match="is not supported for elastic jobs"):
             await _placed_job(env, 2, f"kueue.x-k8s.io/podset-{kind}-topology", _HOST)

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from kubemachinery import codec, meta, patches, unstructured
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
@@ -32,6 +33,7 @@ from pykueue.jobs.actions import (
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
@@ -101,7 +103,7 @@ class Stage:
     def __init__(
         self, *objects: Tree, options: IntegrationOptions = OPTIONS, row: JobIntegration | None = None, **facts: Any
     ) -> None:
-        found = row or KINDS.of(objects[0])
+        found = row or KINDS.of(ObjectView(objects[0]))
         assert found is not None
         self.row = found
         self.objects = {unstructured.get(tree, "metadata", "name"): tree for tree in objects}
@@ -140,7 +142,7 @@ class Stage:
             facts = replace(self.facts, named=self.workloads.get(self.group))
             if not self.objects:
                 return orphaned(held, self.options, self.now)
-            members = [self.objects[name] for name in sorted(self.objects)]
+            members = [PodView(self.objects[name]) for name in sorted(self.objects)]
             return reconcile(PodGroup(self.row, members, self.options, self.now), facts, self.options, self.now)
         if not self.objects:
             return orphaned(held, self.options, self.now)

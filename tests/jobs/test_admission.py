@@ -10,17 +10,18 @@ import pytest
 from jobs.stage import JOB, KINDS, OPTIONS, POD, batch_job, pod
 from jobs.test_selection import ALL, ALONE, IN, OUT, RESPECTED, thing
 from kubemachinery import patches
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs import admission
-from pykueue.jobs import pod as pods
 from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.options import IntegrationOptions
-from pykueue.jobs.selection import Ancestry
+from pykueue.jobs.pod import PodView
 
 PLAIN: dict[str, Any] = {"metadata": {"labels": {labels.QUEUE_NAME: None}}, "spec": {"suspend": None}}
 RAW_POD: Tree = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "main"}, "spec": {}}
-MANAGED_PARENT = Ancestry((thing("Job", "parent", queue="q"),))
+MANAGED_PARENT = Ancestry((ObjectView(thing("Job", "parent", queue="q")),))
 DEFAULT_QUEUE = JobAdmissionFacts(default_queue=True)
 
 
@@ -49,7 +50,7 @@ def test_a_job_with_a_queue_is_suspended_and_one_without_is_not() -> None:
 
 
 def test_a_pod_with_a_queue_is_gated_and_one_without_is_not() -> None:
-    assert pods.has_gate(new_pod(queue="lq"))
+    assert PodView(new_pod(queue="lq")).has_gate()
     assert new_pod() == RAW_POD
 
 
@@ -73,7 +74,7 @@ def test_where_jobs_and_pods_are_held(
     facts = JobAdmissionFacts(namespace=namespace)
     job = new_job(facts, options, metadata={"labels": {labels.QUEUE_NAME: queue or None}})
     assert is_suspended(job) is job_held
-    assert pods.has_gate(new_pod(facts, options, queue)) is pod_held
+    assert PodView(new_pod(facts, options, queue)).has_gate() is pod_held
 
 
 def test_what_belongs_to_a_managed_job_is_not_held_a_second_time() -> None:
@@ -81,7 +82,7 @@ def test_what_belongs_to_a_managed_job_is_not_held_a_second_time() -> None:
     facts = JobAdmissionFacts(namespace=IN, ancestry=MANAGED_PARENT)
     assert not is_suspended(new_job(facts, ALL, **PLAIN))
     assert not is_suspended(new_job(facts, ALL))
-    assert not pods.has_gate(new_pod(facts, ALL))
+    assert not PodView(new_pod(facts, ALL)).has_gate()
 
 
 def test_a_job_that_is_being_deleted_is_left_as_it_is() -> None:
@@ -125,7 +126,7 @@ def test_children_do_not_get_the_default_queue() -> None:
     """config/default-localqueue-child"""
     parent = thing("Job", "parent")
     child = thing("Job", "child", parent)
-    facts = JobAdmissionFacts(ancestry=Ancestry((parent,)), default_queue=True, default_priority_class=True)
+    facts = JobAdmissionFacts(ancestry=Ancestry((ObjectView(parent),)), default_queue=True, default_priority_class=True)
     references = child["metadata"]["ownerReferences"]
     tree = new_job(facts, metadata={"labels": {labels.QUEUE_NAME: None}, "ownerReferences": references})
     assert not tree["metadata"].get("labels")

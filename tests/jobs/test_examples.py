@@ -21,6 +21,7 @@ from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind, Scope, Version
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, registry
 from pykueue.jobs import admission, kinds
@@ -39,7 +40,7 @@ def objects(file: Path) -> list[Tree]:
 
 def stored(tree: Tree, table: kinds.JobKinds = KINDS) -> Tree:
     """A job as the server keeps it, after our webhook."""
-    row = table.of(tree)
+    row = table.of(ObjectView(tree))
     assert row is not None
     tree = admission.default(row, tree, JobAdmissionFacts(), table, OPTIONS)
     assert admission.validate_create(row, tree, JobAdmissionFacts(), table, OPTIONS).errors == ()
@@ -54,7 +55,7 @@ def test_an_example_waits_is_admitted_and_runs(file: Path) -> None:
         for tree in found
         if tree["kind"] == "WorkloadPriorityClass"
     }
-    jobs = [stored(tree) for tree in found if KINDS.of(tree) is not None]
+    jobs = [stored(tree) for tree in found if KINDS.of(ObjectView(tree)) is not None]
     stage = Stage(*jobs, workload_priority_classes=classes).settle()
     assert stage.workload.spec.queue_name == "team"
     stage.admit().settle()

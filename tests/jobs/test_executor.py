@@ -66,8 +66,8 @@ class Reading:
         return tuple(each for key, each in keyed if key == JobKey("pod", namespace, name, is_group=True))
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        word = triggers.owner_word(kind, namespace, name)
-        return tuple(each for each in self.workloads() if word in triggers.owner_words(each))
+        word = triggers.owner_key(kind, namespace, name)
+        return tuple(each for each in self.workloads() if word in triggers.owner_keys(each))
 
     def workload(self, namespace: str, name: str) -> kueue.Workload | None:
         return next((each for each in self.workloads() if each.metadata.name == name), None)

@@ -8,6 +8,7 @@ import pytest
 
 from jobs.stage import KINDS
 from kubemachinery.kinds import Kind, Version
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree, get
 from pykueue.jobs import kinds
 from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
@@ -42,7 +43,7 @@ def test_a_kind_of_another_package_is_a_row_like_any_other() -> None:
     table = kinds.load([_loaded(EntryPoint("flow", "flows:ROW", kinds.ENTRY_POINTS), ROW)])
     assert table.enabled(["example.com/flow"]) == (ROW,)
     tree: Tree = {"apiVersion": "example.com/v1", "kind": "Flow", "metadata": {"name": "f"}, "spec": {"steps": []}}
-    assert table.of(tree) is ROW
+    assert table.of(ObjectView(tree)) is ROW
 
 
 def test_an_entry_point_that_names_something_else_is_refused_by_name() -> None:
@@ -56,13 +57,13 @@ def test_two_kinds_of_one_name_are_refused() -> None:
 
 
 def test_a_kind_that_nobody_runs_is_known_as_an_owner_and_cannot_be_enabled() -> None:
-    assert KINDS.of({"apiVersion": "ray.io/v1", "kind": "RayJob"}) is not None
+    assert KINDS.of(ObjectView({"apiVersion": "ray.io/v1", "kind": "RayJob"})) is not None
     with pytest.raises(UnknownFramework, match=r"ray\.io/rayjob is not implemented"):
         KINDS.enabled(["batch/job", "ray.io/rayjob"])
 
 
 def test_the_version_of_an_owner_does_not_matter() -> None:
-    assert KINDS.of({"apiVersion": "jobset.x-k8s.io/v1alpha9", "kind": "JobSet"}) is not None
+    assert KINDS.of(ObjectView({"apiVersion": "jobset.x-k8s.io/v1alpha9", "kind": "JobSet"})) is not None
 
 
 def test_a_package_that_cannot_be_loaded_is_named() -> None:

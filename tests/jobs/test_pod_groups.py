@@ -12,7 +12,7 @@ from jobs.stage import OPTIONS, Stage, pod
 from kubemachinery import codec, unstructured
 from kubemachinery.meta import MINUTE
 from pykueue.api import kueue, labels
-from pykueue.jobs import pod as pods
+from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import ROLES_MAX
 
 READY = [{"type": "Ready", "status": "True"}]
@@ -31,7 +31,7 @@ def pair() -> Stage:
 
 
 def gated(stage: Stage) -> list[str]:
-    return [name for name, tree in stage.objects.items() if pods.has_gate(tree)]
+    return [name for name, tree in stage.objects.items() if PodView(tree).has_gate()]
 
 
 def beforehand(*pod_sets: tuple[str, int]) -> kueue.Workload:
@@ -75,7 +75,7 @@ def test_pods_of_different_shapes_are_different_pod_sets() -> None:
     """pod/group-two-roles"""
     stage = Stage(pod("a", "g", 3), pod("b", "g", 3, spec=BIG), pod("c", "g", 3)).settle()
     counts = {pod_set.name: pod_set.count for pod_set in stage.workload.spec.pod_sets}
-    assert counts == {pods.role(pod("a")): 2, pods.role(pod("b", spec=BIG)): 1}
+    assert counts == {PodView(pod("a")).role: 2, PodView(pod("b", spec=BIG)).role: 1}
     assert list(counts) == sorted(counts)
 
 
@@ -94,7 +94,7 @@ NAMES_ONE = {"labels": {labels.PREBUILT_WORKLOAD_NAME: "g"}}
 
 def test_a_workload_made_beforehand_that_knows_not_every_pod_ends_and_is_not_deleted() -> None:
     stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE, spec=BIG))
-    stage.workloads["g"] = beforehand((pods.role(pod("a")), 1), ("other", 1))
+    stage.workloads["g"] = beforehand((PodView(pod("a")).role, 1), ("other", 1))
     stage.settle()
     assert stage.condition("Finished") == "True/OutOfSync"
     assert [owner.name for owner in stage.workload.metadata.owner_references] == ["a", "b"]
@@ -111,7 +111,7 @@ def test_pods_that_failed_without_a_workload_of_theirs_are_let_go() -> None:
 
 def test_a_group_that_was_admitted_beforehand_starts_when_all_its_pods_are_there() -> None:
     stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE))
-    stage.workloads["g"] = beforehand((pods.role(pod("a")), 2))
+    stage.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
     assert gated(stage.admit().settle()) == ["a"]
     assert stage.condition("WaitingForReplacementPods") == ""
     stage.add(pod("b", "g", 2, metadata=NAMES_ONE)).settle()
@@ -123,7 +123,7 @@ def test_a_group_that_was_admitted_beforehand_starts_when_all_its_pods_are_there
 
 def test_pods_stop_when_the_workload_that_people_made_for_them_is_gone() -> None:
     stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE))
-    stage.workloads["g"] = beforehand((pods.role(pod("a")), 2))
+    stage.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
     running(stage.admit().settle(), "a", "b")
     del stage.workloads["g"]
     assert stage.settle().told.count("Stopped") == 2
@@ -131,7 +131,7 @@ def test_pods_stop_when_the_workload_that_people_made_for_them_is_gone() -> None
 
 def test_a_workload_made_beforehand_says_itself_how_long_its_pods_may_run() -> None:
     stage = Stage(pod("a", "g", 1, metadata=NAMES_ONE))
-    made = beforehand((pods.role(pod("a")), 1))
+    made = beforehand((PodView(pod("a")).role, 1))
     spec = structs.replace(made.spec, maximum_execution_time_seconds=60)
     stage.workloads["g"] = structs.replace(made, spec=spec)
     assert stage.settle().workload.spec.maximum_execution_time_seconds == 60
@@ -250,7 +250,7 @@ def test_of_several_failed_pods_the_one_that_failed_first_is_let_go_first() -> N
 
 def test_an_evicted_group_waits_for_other_pods() -> None:
     stage = pair().evict().settle()
-    assert not [name for name in stage.objects if not pods.is_deleting(stage.objects[name])]
+    assert not [name for name in stage.objects if not PodView(stage.objects[name]).is_deleting]
     assert stage.told[-2:] == ["Stopped", "Stopped"]
     assert stage.condition("QuotaReserved") == "True/QuotaReserved"
     for name in ("a", "b"):

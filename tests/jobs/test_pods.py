@@ -13,6 +13,7 @@ from pykueue.api import labels
 from pykueue.api.conditions import DeactivationReason
 from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import ReplaceObject
+from pykueue.jobs.pod import PodView
 
 READY = [{"type": "Ready", "status": "True"}]
 
@@ -30,7 +31,7 @@ def test_a_pod_that_a_parent_holds_gets_the_gate_alone() -> None:
     tree = pod(metadata={"annotations": {labels.POD_SUSPENDING_PARENT: "deployment"}})
     assert "finalizers" not in tree["metadata"]
     assert labels.MANAGED not in tree["metadata"]["labels"]
-    assert pods.has_gate(tree)
+    assert PodView(tree).has_gate()
 
 
 def test_an_admitted_pod_is_released_in_one_write() -> None:
@@ -127,7 +128,7 @@ def test_where_pods_are_not_integrated_only_those_of_parents_are_looked_at() -> 
 
 def test_pods_of_one_shape_have_one_role_whatever_they_run() -> None:
     image = {"containers": [{"name": "d", "image": "app:2", "resources": {"requests": {"cpu": "1"}}}]}
-    assert pods.role(pod("a")) == pods.role(pod("b", spec=image, metadata={"labels": {"app": "x"}}))
+    assert PodView(pod("a")).role == PodView(pod("b", spec=image, metadata={"labels": {"app": "x"}})).role
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_pods_of_one_shape_have_one_role_whatever_they_run() -> None:
     ],
 )
 def test_what_makes_another_role(spec: Tree) -> None:
-    assert pods.role(pod("a")) != pods.role(pod("b", spec=spec))
+    assert PodView(pod("a")).role != PodView(pod("b", spec=spec)).role
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_what_makes_another_role(spec: Tree) -> None:
 )
 def test_the_digits_of_a_role_are_those_that_kueue_gives(spec: Tree, digits: str) -> None:
     """Pod sets are ordered by them; other digits would give a group other flavors."""
-    assert pods.role_of(spec) == digits
+    assert pods.role_hash(spec) == digits
 
 
 # --- What is refused --------------------------------------------------------------------------------------------------

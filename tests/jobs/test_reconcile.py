@@ -13,13 +13,14 @@ from msgspec import structs
 from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor, pod
 from kubemachinery import codec, unstructured
 from kubemachinery.meta import HOUR, MINUTE
+from kubemachinery.object_view import ObjectView
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import actions, reconcile
-from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import ChangeWorkload, CreateWorkload
+from pykueue.jobs.facts import Ancestry
+from pykueue.jobs.pod import PodView
 from pykueue.jobs.reconcile import orphaned
-from pykueue.jobs.selection import Ancestry
 
 # --- From a Job to its end --------------------------------------------------------------------------------------------
 
@@ -442,7 +443,7 @@ def test_a_pod_whose_workload_made_beforehand_says_something_else_stays_at_its_g
     stage.workloads["ready-made"] = _prebuilt(Stage(batch_job()), count=3)
     stage.settle()
     assert stage.condition("Finished") == "True/OutOfSync"
-    assert pods.has_gate(stage.job)
+    assert PodView(stage.job).has_gate()
     assert stage.job["metadata"]["finalizers"] == [labels.POD_FINALIZER]
     assert stage.told == []
 
@@ -470,7 +471,7 @@ def test_a_workload_of_somebody_else_is_not_touched() -> None:
 
 # --- Children ---------------------------------------------------------------------------------------------------------
 
-PARENT = batch_job("parent")
+PARENT = ObjectView(batch_job("parent"))
 CHILD = {"metadata": {"labels": {labels.QUEUE_NAME: None}}, "spec": {"suspend": False}}
 
 
@@ -481,14 +482,14 @@ def _child(*workloads: kueue.Workload) -> Stage:
 
 def test_a_child_runs_while_its_ancestor_is_admitted() -> None:
     """job/child-of-managed-job"""
-    parent = Stage(PARENT).settle().admit().workload
+    parent = Stage(PARENT.tree).settle().admit().workload
     child = _child(parent)
     assert child.job["spec"]["suspend"] is False
     assert not child.workloads
 
 
 def test_a_child_waits_for_its_ancestor() -> None:
-    parent = Stage(PARENT).settle().workload
+    parent = Stage(PARENT.tree).settle().workload
     child = _child(parent)
     assert child.job["spec"]["suspend"] is True
     assert child.told == ["Suspended"]

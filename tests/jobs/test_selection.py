@@ -9,11 +9,12 @@ import pytest
 from jobs.stage import JOB, KINDS, OPTIONS, POD, batch_job, pod
 from kubemachinery import meta, selectors
 from kubemachinery.kinds import Kind
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs import selection
+from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.options import IntegrationOptions
-from pykueue.jobs.selection import Ancestry
 
 SELECTOR = selectors.compile(meta.LabelSelector(match_labels={"managed": "yes"}))
 IN, OUT = {"managed": "yes"}, {"managed": "no"}
@@ -51,15 +52,15 @@ RESPECTED = replace(ALL, selector_always_respected=True)
     ],
 )
 def test_which_jobs_are_ours(options: IntegrationOptions, tree: Tree, namespace: dict[str, str], managed: bool) -> None:
-    assert selection.is_managed(JOB, tree, namespace, options) is managed
+    assert selection.is_managed(JOB, ObjectView(tree), namespace, options) is managed
 
 
 def test_the_old_selector_of_pods_is_laid_over_the_new_one() -> None:
     options = replace(ALL, pod_namespaces=selectors.compile(meta.LabelSelector(match_labels={"pods": "yes"})))
     plain = pod(metadata={"labels": {labels.QUEUE_NAME: None}})
-    assert not selection.is_managed(POD, plain, IN, options)
-    assert selection.is_managed(POD, plain, IN | {"pods": "yes"}, options)
-    assert selection.is_managed(JOB, PLAIN, IN, options)
+    assert not selection.is_managed(POD, ObjectView(plain), IN, options)
+    assert selection.is_managed(POD, ObjectView(plain), IN | {"pods": "yes"}, options)
+    assert selection.is_managed(JOB, ObjectView(PLAIN), IN, options)
 
 
 # --- Ancestors --------------------------------------------------------------------------------------------------------
@@ -85,9 +86,9 @@ async def ancestor(tree: Tree, *owners: Tree, options: IntegrationOptions = OPTI
     async def find(kind: Kind, name: str, namespace: str) -> Tree | None:
         return by_name.get(name)
 
-    found = await selection.ancestry(tree, KINDS, options, find)
+    found = await selection.ancestry(ObjectView(tree), KINDS, options, find)
     top = selection.ancestor(found, {}, KINDS, options)
-    return found, None if top is None else top["metadata"]["name"]
+    return found, None if top is None else top.name
 
 
 WRAPPERS = replace(

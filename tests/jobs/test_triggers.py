@@ -42,17 +42,17 @@ def test_a_workload_that_people_made_for_a_group_wakes_no_pod_of_it_alone() -> N
 
 def test_a_workload_is_found_by_its_owners_name() -> None:
     workload = Stage(batch_job()).settle().workload
-    assert triggers.owner_words(workload) == (triggers.owner_word(JOB.kind, "main", "alpha"),)
+    assert triggers.owner_keys(workload) == (triggers.owner_key(JOB.kind, "main", "alpha"),)
 
 
 def test_a_child_wakes_with_the_workload_of_its_parent() -> None:
     parent = Stage(batch_job("parent")).settle().workload
     child = thing("Job", "child", thing("Job", "parent"))
-    assert triggers.parent_words(child) == triggers.owner_words(parent)
-    assert triggers.parent_words(batch_job()) == ()
+    assert triggers.parent_keys(child) == triggers.owner_keys(parent)
+    assert triggers.parent_keys(batch_job()) == ()
 
 
 def test_a_job_wakes_with_the_workload_that_it_names() -> None:
     named = batch_job(metadata={"labels": {labels.PREBUILT_WORKLOAD_NAME: "ready-made"}})
-    assert triggers.named_words(JOB, named, OPTIONS) == ("main/ready-made",)
-    assert triggers.named_words(JOB, batch_job(), OPTIONS) == ()
+    assert triggers.named_keys(JOB, named, OPTIONS) == ("main/ready-made",)
+    assert triggers.named_keys(JOB, batch_job(), OPTIONS) == ()

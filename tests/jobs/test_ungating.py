@@ -90,10 +90,10 @@ def test_a_pod_made_under_an_earlier_answer_of_a_check_waits(said: str, released
 def test_slices_and_pods_meet_under_one_word() -> None:
     stage = resized(elastic(1), 2)
     first = next(iter(stage.workloads.values()))
-    words = {ungating.word_of_slice(each) for each in stage.workloads.values()}
-    assert words == {ungating.word_of(member("a", first.metadata.name))}
+    words = {ungating.workload_slice_keys(each) for each in stage.workloads.values()}
+    assert words == {ungating.slice_keys(member("a", first.metadata.name))}
     assert newest(stage) is not first
-    assert ungating.word_of({"metadata": {"name": "p"}}) == ()
+    assert ungating.slice_keys({"metadata": {"name": "p"}}) == ()
 
 
 def test_no_pod_is_released_on_quota_of_an_evicted_slice() -> None:

@@ -11,26 +11,28 @@ from jobs.stage import JOB, KINDS, OPTIONS, POD, Stage, batch_job, pod
 from jobs.test_executor import NAMESPACE, WORKLOAD, World, fresh
 from jobs.test_executor import world as world_on_a_server
 from jobs.test_selection import thing
-from kubemachinery import patches, unstructured
+from kubemachinery import codec, patches, unstructured
 from kubemachinery.client.errors import ApiError
 from kubemachinery.kinds import Kind
+from kubemachinery.meta import OwnerReference
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.conditions import EvictedReason
 from pykueue.jobs import admission, selection, unreadable_owners
-from pykueue.jobs import pod as pods
 from pykueue.jobs.actions import EmitJobEvent, ReplaceObject
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.executor import JobKey
+from pykueue.jobs.facts import Ancestry, UnreadableOwner
 from pykueue.jobs.options import IntegrationOptions
-from pykueue.jobs.selection import Ancestry, UnreadableOwner
+from pykueue.jobs.pod import PodView
 
 world = world_on_a_server
 
 REFERENCE: Tree = {
     "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "uid-set", "controller": True,
 }  # fmt: skip
-UNREAD = Ancestry(unread=UnreadableOwner(REFERENCE, "jobsets is forbidden"))
+UNREAD = Ancestry(unread=UnreadableOwner(codec.from_tree(REFERENCE, OwnerReference), "jobsets is forbidden"))
 OWNED: dict[str, Any] = {"metadata": {"ownerReferences": [REFERENCE]}}
 # With JobSet among the enabled kinds, so that one can be a managed ancestor.
 NESTED = replace(OPTIONS, frameworks=("batch/job", "pod", "jobset.x-k8s.io/jobset"))
@@ -42,8 +44,9 @@ async def test_the_walk_ends_at_an_owner_that_cannot_be_read_and_keeps_the_reaso
             return {**thing("JobSet", "set", thing("AppWrapper", "wrapper"))}
         raise ApiError(403, "Forbidden", "no right")
 
-    found = await selection.ancestry(thing("Job", "job", thing("JobSet", "set")), KINDS, OPTIONS, find)
-    assert [owner["metadata"]["name"] for owner in found.owners] == ["set"]
+    job = ObjectView(thing("Job", "job", thing("JobSet", "set")))
+    found = await selection.ancestry(job, KINDS, OPTIONS, find)
+    assert [owner.name for owner in found.owners] == ["set"]
     assert found.unread is not None
     assert (found.unread.title, found.unread.reason) == ("AppWrapper wrapper", "no right")
 
@@ -84,10 +87,10 @@ def test_a_job_that_has_a_workload_goes_on_when_its_owner_cannot_be_read_any_mor
 
 def held(tree: Tree, options: IntegrationOptions = OPTIONS) -> Tree:
     """An object as the webhook stores it while its owner cannot be read."""
-    row = KINDS.of(tree)
+    row = KINDS.of(ObjectView(tree))
     assert row is not None
     made = admission.default(row, tree, JobAdmissionFacts(ancestry=UNREAD), KINDS, options)
-    assert unreadable_owners.is_marked(made)
+    assert unreadable_owners.is_marked(ObjectView(made))
     return made
 
 
@@ -101,13 +104,13 @@ def raw_pod(**fields: Any) -> Tree:
 def test_the_default_queue_is_given_and_the_job_held_while_its_owner_cannot_be_read() -> None:
     plain = patches.merge(batch_job(**OWNED, spec={"suspend": None}), {"metadata": {"labels": None}})
     made = admission.default(JOB, plain, JobAdmissionFacts(ancestry=UNREAD, default_queue=True), KINDS, OPTIONS)
-    assert selection.queue_name(made) == "default"
+    assert selection.queue_name(ObjectView(made)) == "default"
     assert made["spec"]["suspend"] is True
-    assert unreadable_owners.is_marked(made)
+    assert unreadable_owners.is_marked(ObjectView(made))
 
 
 def test_a_marked_pod_of_a_managed_ancestor_gets_back_what_it_was_like() -> None:
-    ancestor = thing("JobSet", "set", queue="q")
+    ancestor = ObjectView(thing("JobSet", "set", queue="q"))
     (write, event) = unreadable_owners.settled(POD.job(held(raw_pod())), Ancestry((ancestor,)), ancestor, (), NESTED)
     assert isinstance(write, ReplaceObject)
     assert isinstance(event, EmitJobEvent)
@@ -121,10 +124,10 @@ def test_the_topology_gate_of_an_admitted_template_stays_on_a_released_pod() -> 
     """Such a pod waits for its place in the topology, as its ancestor was promised."""
     gated = raw_pod(metadata={"annotations": {labels.WORKLOAD: "jobset-set"}})
     gated = unstructured.put(gated, ("spec", "schedulingGates"), [{"name": labels.TOPOLOGY_GATE}])
-    ancestor = thing("JobSet", "set", queue="q")
+    ancestor = ObjectView(thing("JobSet", "set", queue="q"))
     (write, _) = unreadable_owners.settled(POD.job(held(gated)), Ancestry((ancestor,)), ancestor, (), NESTED)
     assert isinstance(write, ReplaceObject)
-    assert pods.gates(write.after) == {labels.TOPOLOGY_GATE}
+    assert PodView(write.after).gates == {labels.TOPOLOGY_GATE}
 
 
 # --- On a server ------------------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ async def test_a_held_job_is_queued_once_its_owner_is_read_and_not_managed(world
     await world.settle(JOB_KEY)
     assert (await world.workload()).spec.queue_name == "lq"
     stored = await world.client.get(JOB.kind, "alpha", NAMESPACE)
-    assert not unreadable_owners.is_marked(stored)
+    assert not unreadable_owners.is_marked(ObjectView(stored))
     assert stored["spec"]["suspend"] is True
 
 
@@ -183,7 +186,7 @@ async def test_a_held_job_of_a_managed_ancestor_runs_with_it_and_is_never_queued
     await nested.settle(JOB_KEY)
     stored = await nested.client.get(JOB.kind, "alpha", NAMESPACE)
     assert stored["spec"]["suspend"] is False
-    assert not unreadable_owners.is_marked(stored)
+    assert not unreadable_owners.is_marked(ObjectView(stored))
     assert [each.metadata.name for each in nested.sources.workloads()] == ["jobset-set"]
 
 
@@ -195,7 +198,7 @@ async def test_a_held_pod_is_queued_once_its_owner_is_read_and_not_managed(world
     owner.allowed = True
     await world.settle(POD_KEY)
     assert (await world.workload()).spec.queue_name == "lq"
-    assert pods.has_gate(await world.client.get(POD.kind, "solo", NAMESPACE))
+    assert PodView(await world.client.get(POD.kind, "solo", NAMESPACE)).has_gate()
 
 
 async def test_a_held_pod_of_a_group_holds_up_the_group_until_its_owner_is_read(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from controllers.conftest import template
 from keps.engines import Engine
 from keps.system import System, gates, system
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import get
 from pykueue import settings
 from pykueue.api import labels
@@ -129,7 +130,7 @@ def test_the_rule_is_the_same_for_every_integration(
         "metadata": {"name": "x", "labels": NAMED if named else {}},
     }
     namespace = {"managed": "yes" if selected else "no"}
-    assert selection.is_managed(row, tree, namespace, options(**configuration)) is managed
+    assert selection.is_managed(row, ObjectView(tree), namespace, options(**configuration)) is managed
 
 
 def options(version: str = "v1beta2", **configuration: Any) -> IntegrationOptions:

@@ -279,7 +279,7 @@ def _overlooks_lost_nodes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _keeps_the_finalizers_of_pods(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(pod, "let_go", lambda job, pods: ())
+    patch.setattr(pod, "finalize", lambda kind, pods: ())
 
 
 def _lets_a_replaced_slice_live(patch: pytest.MonkeyPatch) -> None:
@@ -394,7 +394,7 @@ def _believes_what_was_made_for_a_job(patch: pytest.MonkeyPatch) -> None:
 
 
 def _overlooks_that_a_workload_is_made(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(triggers, "named_words", lambda row, tree, options: ())
+    patch.setattr(triggers, "named_keys", lambda row, tree, options: ())
 
 
 def _acknowledges_what_it_cannot_keep(patch: pytest.MonkeyPatch) -> None:

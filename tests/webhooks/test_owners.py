@@ -143,7 +143,7 @@ async def test_an_object_with_a_queue_is_held_and_marked_while_its_owner_cannot_
     told = await decided(server, answer.object, phase=Phase.VALIDATE)
     assert told.refusal is None
     assert told.warnings == (
-        "its owner JobSet top could not be read: it is held, without a Workload, until that succeeds",
+        "its owner JobSet top could not be read: the job is held without a Workload until the owner can be read",
     )
 
 

@@ -38,9 +38,9 @@ class ElasticController:
         self._executor = executor
         self._row = row
         self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.tree, rng, labels=labels.PODSET)
-        self.informer.add_index(_SLICES, ungating.word_of)
+        self.informer.add_index(_SLICES, ungating.slice_keys)
         self.informer.add_handler(self._pod_seen)
-        informers.workloads.add_index(_SLICES, ungating.word_of_slice)
+        informers.workloads.add_index(_SLICES, ungating.workload_slice_keys)
         informers.workloads.add_handler(self._workload_seen)
         self.loop: Controller[str] = Controller("elastic-gate", self._reconcile, rng)
 
@@ -48,11 +48,11 @@ class ElasticController:
         if change.new is None and change.old is not None:
             self._executor.forget(change.old)
         for pod in (change.old, change.new):
-            for word in ungating.word_of(pod) if pod is not None else ():
+            for word in ungating.slice_keys(pod) if pod is not None else ():
                 self.loop.add(word)
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        for word in ungating.word_of_slice(change.new) if change.new is not None else ():
+        for word in ungating.workload_slice_keys(change.new) if change.new is not None else ():
             self.loop.add(word)
 
     async def _reconcile(self, word: str) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from kubemachinery import codec, unstructured
+from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.event_recorder import EventRecorder
@@ -57,7 +57,7 @@ class JobsController:
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, rng, workers=_WORKERS)
         for row in kinds.enabled(options.frameworks):
             self._copies[row.kind.name] = self._copy(client, row, rng)
-        informers.workloads.add_index(triggers.OWNER, triggers.owner_words)
+        informers.workloads.add_index(triggers.OWNER, triggers.owner_keys)
         informers.workloads.add_handler(self._workload_seen)
 
     @property
@@ -68,10 +68,10 @@ class JobsController:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
         selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
         informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector)
-        informer.add_index(_PARENT, triggers.parent_words)
-        informer.add_index(_NAMED, lambda tree: triggers.named_words(row, tree, self._options))
+        informer.add_index(_PARENT, triggers.parent_keys)
+        informer.add_index(_NAMED, lambda tree: triggers.named_keys(row, tree, self._options))
         if row.framework == pod.FRAMEWORK:
-            informer.add_index(_GROUP, lambda tree: _group_words(tree, self._options))
+            informer.add_index(_GROUP, lambda tree: triggers.group_keys(tree, self._options))
         informer.add_handler(partial(self._job_seen, row))
         return informer
 
@@ -97,7 +97,7 @@ class JobsController:
         pods = self._copies.get(pod.KIND.name)
         if pods is not None and any(pods.by_index(_GROUP, str(key))):
             yield JobKey(pod.FRAMEWORK, key.namespace, key.name, is_group=True)
-        parents = triggers.owner_words(workload)
+        parents = triggers.owner_keys(workload)
         for row in self._kinds.enabled(self._options.frameworks):
             copy = self._copies[row.kind.name]
             for _, tree in copy.by_index(_NAMED, str(key)):
@@ -105,11 +105,6 @@ class JobsController:
             for parent in parents:
                 for _, tree in copy.by_index(_PARENT, parent):
                     yield triggers.key_of(row, tree, self._options)
-
-
-def _group_words(tree: Tree, options: IntegrationOptions) -> tuple[str, ...]:
-    group = pod.group_name(tree, options)
-    return (f"{unstructured.text(unstructured.get(tree, 'metadata', 'namespace'))}/{group}",) if group else ()
 
 
 class _Turns:
@@ -146,7 +141,7 @@ class _Sources:
         return tuple(tree for _, tree in pods.by_index(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        under = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_word(kind, namespace, name))
+        under = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_key(kind, namespace, name))
         found = [workload for key, _ in under if (workload := self._writer.current(key)) is not None]
         return tuple(sorted(found, key=lambda workload: (states.created(workload), workload.metadata.uid)))
 

@@ -10,6 +10,7 @@ from kubemachinery.client.informer import InformerEvent as News
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
@@ -18,6 +19,7 @@ from pykueue.controllers.informers import Informers
 from pykueue.jobs import pod, triggers
 from pykueue.jobs.actions import CreateWorkload, ReplaceObject
 from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.pod import PodView
 from pykueue.lifecycle import finishing, states
 from pykueue.lifecycle.workload_changes import Admitted, Change, Finished, Released, Reserved
 from pykueue.observe.gauges import Gauges, GaugeSources, Requests
@@ -54,17 +56,17 @@ class Measures:
     def job_action(self, row: JobIntegration, action: CreateWorkload | ReplaceObject, after: Tree) -> None:
         """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
         match action:
-            case CreateWorkload(_, job) if (
-                unstructured.integer(unstructured.get(job, "metadata", "generation")) or 0
-            ) <= 1:
-                namespace = unstructured.text(unstructured.get(after, "metadata", "namespace"))
-                queue = unstructured.text(unstructured.get(after, "spec", "queueName"))
-                self.metrics.workload_created(row.kind.kind, _created(after) - _created(job), namespace, queue)
-            case ReplaceObject(kind, before) if (
-                kind == pod.KIND and (workload := self._workload_of(before)) is not None
-            ):
-                for gate in sorted(pod.gates(before) - pod.gates(after)):
-                    self.gate_removed(workload, gate)
+            case CreateWorkload(_, job) if ObjectView(job).generation <= 1:
+                created = ObjectView(after)
+                queue = unstructured.text(created.spec.get("queueName"))
+                latency = _created(created) - _created(ObjectView(job))
+                self.metrics.workload_created(row.kind.kind, latency, created.namespace, queue)
+            case ReplaceObject(kind, before) if kind == pod.KIND:
+                gated = PodView(before)
+                workload = self._workload_of(gated)
+                if workload is not None:
+                    for gate in sorted(gated.gates - PodView(after).gates):
+                        self.gate_removed(workload, gate)
 
     def gate_removed(self, workload: kueue.Workload, gate: str) -> None:
         """A pod of a Workload may be scheduled as far as a gate is concerned."""
@@ -74,17 +76,14 @@ class Measures:
             waited = self._clock.now() - since
             self.metrics.gate_removed(gate, states.cluster_queue(workload), waited, is_group=is_group)
 
-    def _workload_of(self, tree: Tree) -> kueue.Workload | None:
+    def _workload_of(self, view: PodView) -> kueue.Workload | None:
         """The Workload that a pod belongs to: the one it names, that of its group, or its own."""
-        namespace, name = (
-            unstructured.text(unstructured.get(tree, "metadata", field)) for field in ("namespace", "name")
-        )
-        marks = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
-        group = unstructured.text(unstructured.get(tree, "metadata", "labels", labels.POD_GROUP_NAME))
-        named = marks.get(labels.WORKLOAD) or marks.get(labels.POD_GROUP_NAME) or group
+        namespace, name, annotations = view.namespace, view.name, view.annotations
+        group = view.labels.get(labels.POD_GROUP_NAME, "")
+        named = annotations.get(labels.WORKLOAD) or annotations.get(labels.POD_GROUP_NAME) or group
         if named:
             return self._informers.workloads.get(named, namespace)
-        owned = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_word(pod.KIND, namespace, name))
+        owned = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_key(pod.KIND, namespace, name))
         return next((workload for _, workload in owned), None)
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
@@ -175,5 +174,5 @@ class Measures:
             self.metrics.forget_local_queue(news.key.namespace, news.key.name)
 
 
-def _created(tree: Tree) -> Nanoseconds:
-    return meta.parse_time(unstructured.text(unstructured.get(tree, "metadata", "creationTimestamp")))
+def _created(view: ObjectView) -> Nanoseconds:
+    return meta.parse_time(view.creation_timestamp)

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from kubemachinery.client import delegated_auth
 from kubemachinery.kinds import Kind
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import autoscaling, kube, kueue, labels, registry
 from pykueue.controllers import aggregation
@@ -120,7 +121,7 @@ def external_rules(kinds: JobKinds, external: External) -> list[Tree]:
     """
     wanted: dict[tuple[str, str], set[str]] = {}
     for api_version, name in external:
-        if kinds.of({"apiVersion": api_version, "kind": name}) is not None:
+        if kinds.of(ObjectView({"apiVersion": api_version, "kind": name})) is not None:
             continue  # read as any kind of the table
         kind = selection.external_kind(api_version, name)
         resource = kind.plural or ("*" if "." in kind.group else _regular_plural(name))

@@ -1,4 +1,4 @@
-"""batch/v1 Job: the one kind that may run with fewer pods than it asked for, and that needs three writes to stop."""
+"""batch/v1 Job: the kind that supports partial admission, and that needs three writes to stop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from kubemachinery import job_indexes, unstructured
 from kubemachinery.field_errors import FieldError
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import field_error, topology_annotations
@@ -21,9 +22,9 @@ _TEMPLATE: Final = ("spec", "template")
 _MIN: Final = f"metadata.annotations[{labels.JOB_MIN_PARALLELISM}]"
 _SYNC: Final = f"metadata.annotations[{labels.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
 
-# Labels that the Job controller puts on the template. They are its own, so they never count as the user's and always
-# stay; only the modern name of the job is kept in the pod set, where placement by topology looks for it.
-_OF_THE_CONTROLLER: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
+# Labels that the Job controller adds to the template. They are not part of the pod set and are kept on a restore; only
+# the label with the job's name stays in the pod set, where topology assignment reads it.
+_JOB_CONTROLLER_LABELS: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
 _NO_MULTIKUEUE: Final = (
@@ -31,7 +32,7 @@ _NO_MULTIKUEUE: Final = (
     " queued and holds quota once admitted, but no controller creates its pods"
 )
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
-_TRUTHS: Final = {
+_BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
@@ -40,20 +41,20 @@ _TRUTHS: Final = {
 class BatchJob(GenericJob):
     """A Job of Kubernetes."""
 
-    # --- What it asks for ---------------------------------------------------------------------------------------------
+    # --- Pod counts ---------------------------------------------------------------------------------------------------
 
     @property
     def parallelism(self) -> int:
-        found = unstructured.integer(unstructured.get(self.tree, "spec", "parallelism"))
+        found = unstructured.integer(self.spec.get("parallelism"))
         return 1 if found is None else found
 
     @property
     def completions(self) -> int | None:
-        return unstructured.integer(unstructured.get(self.tree, "spec", "completions"))
+        return unstructured.integer(self.spec.get("completions"))
 
     @property
     def pods(self) -> int:
-        """How many pods run at the same time."""
+        """How many pods run at the same time at most."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
     @property
@@ -63,7 +64,7 @@ class BatchJob(GenericJob):
 
     @property
     def keeps_completions_equal(self) -> bool:
-        return _TRUTHS.get(self.annotations.get(labels.JOB_COMPLETIONS_EQUAL_PARALLELISM, ""), False)
+        return _BOOLEANS.get(self.annotations.get(labels.JOB_COMPLETIONS_EQUAL_PARALLELISM, ""), False)
 
     def templates(self) -> tuple[PodSetTemplate, ...]:
         return (
@@ -77,12 +78,12 @@ class BatchJob(GenericJob):
         )
 
     def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
-        return tuple(_without_marks(pod_set) for pod_set in super().pod_sets(options))
+        return tuple(_without_controller_labels(pod_set) for pod_set in super().pod_sets(options))
 
-    # --- How it stands ------------------------------------------------------------------------------------------------
+    # --- State --------------------------------------------------------------------------------------------------------
 
     def is_suspended(self) -> bool:
-        """While it is being stopped it does not count as suspended, so that a stop that was cut short is repeated."""
+        """False while a stop has writes left, so that an interrupted stop is repeated."""
         return super().is_suspended() and not self.is_stopping()
 
     def is_stopping(self) -> bool:
@@ -92,7 +93,7 @@ class BatchJob(GenericJob):
         return bool(self._count("active"))
 
     def outcome(self) -> JobOutcome | None:
-        for _, condition in unstructured.entries(self.tree, "status", "conditions"):
+        for _, condition in unstructured.entries(self.status, "conditions"):
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
                 success = condition["type"] == "Complete"
                 message = unstructured.text(condition.get("message"))
@@ -100,11 +101,11 @@ class BatchJob(GenericJob):
         return None
 
     def are_pods_ready(self) -> bool:
-        uncounted = unstructured.sequence(unstructured.get(self.tree, "status", "uncountedTerminatedPods", "succeeded"))
+        uncounted = unstructured.sequence(unstructured.get(self.status, "uncountedTerminatedPods", "succeeded"))
         return self._count("succeeded") + self._count("ready") + len(uncounted) >= self.pods
 
     def reclaimable(self) -> Mapping[str, int]:
-        """Pods that no later pod will take the place of: fewer are left to run than could run at once."""
+        """Finished pods that no later pod replaces: fewer completions are left than parallelism allows at once."""
         done = self._done()
         if self.parallelism <= 1 or not done:
             return {}
@@ -112,16 +113,13 @@ class BatchJob(GenericJob):
         return {labels.DEFAULT_POD_SET: self.parallelism - max(left, 0)} if left < self.parallelism else {}
 
     def _done(self) -> int:
-        if unstructured.get(self.tree, "spec", "completionMode") != "Indexed" or self.completions is None:
+        if self.spec.get("completionMode") != "Indexed" or self.completions is None:
             return self._count("succeeded")
-        ended = [
-            unstructured.text(unstructured.get(self.tree, "status", key))
-            for key in ("completedIndexes", "failedIndexes")
-        ]
+        ended = [unstructured.text(self.status.get(key)) for key in ("completedIndexes", "failedIndexes")]
         return len({index for text in ended for index in job_indexes.parse(text, self.completions)})
 
     def _count(self, name: str) -> int:
-        return unstructured.integer(unstructured.get(self.tree, "status", name)) or 0
+        return unstructured.integer(self.status.get(name)) or 0
 
     # --- Starting and stopping ----------------------------------------------------------------------------------------
 
@@ -134,7 +132,7 @@ class BatchJob(GenericJob):
     def restored(self, infos: Sequence[PodSetInfo]) -> Tree:
         if len(infos) != 1:
             return self.tree
-        template = podsets.restored(podsets.at(self.tree, _TEMPLATE), infos[0], (*_OF_THE_CONTROLLER, _JOB_NAME))
+        template = podsets.restored(podsets.at(self.tree, _TEMPLATE), infos[0], (*_JOB_CONTROLLER_LABELS, _JOB_NAME))
         tree: Tree = podsets.put_at(self.tree, _TEMPLATE, template)
         return tree if self.min_parallelism is None else self._sized(tree, infos[0].count)
 
@@ -143,20 +141,15 @@ class BatchJob(GenericJob):
         return unstructured.put(tree, ("spec", "completions"), pods) if self.keeps_completions_equal else tree
 
     def stop(self, order: Stop) -> Actions:
-        """Suspend it, forget when it started, put its pods back.
+        """Suspend it, clear status.startTime, restore its pod template.
 
-        The API server lets nobody touch the template before the first two are stored. The annotation says that there
-        is more to come, should the program end in between.
+        The API server refuses changes of the template before the first two are stored. The annotation records that
+        writes are left, in case the manager ends in between.
         """
         actions: list[ReplaceObject] = []
         tree = self.tree
         if not self.is_suspended():
-            before, tree = (
-                tree,
-                unstructured.put(
-                    self.suspended(), ("metadata", "annotations"), {**self.annotations, labels.STOPPING: "true"}
-                ),
-            )
+            before, tree = tree, ObjectView(self.suspended()).with_annotations({labels.STOPPING: "true"})
             if tree != before:
                 actions.append(ReplaceObject(self.row.kind, before, tree))
         if unstructured.get(tree, "status", "startTime") is not None:
@@ -165,32 +158,32 @@ class BatchJob(GenericJob):
         before = tree
         if order.restore is not None:
             tree = self.with_tree(tree).restored(order.restore)
-        tree = _without_stopping(tree)
+        tree = ObjectView(tree).without_annotation(labels.STOPPING)
         if tree != before:
             actions.append(ReplaceObject(self.row.kind, before, tree))
         return (*actions, *self.stopped(order))
 
-    # --- What is meant for another program ----------------------------------------------------------------------------
+    # --- MultiKueue ---------------------------------------------------------------------------------------------------
 
     @property
     def is_for_multikueue(self) -> bool:
-        return unstructured.text(unstructured.get(self.tree, "spec", "managedBy")) == labels.MULTIKUEUE_CONTROLLER
+        return self.spec.get("managedBy") == labels.MULTIKUEUE_CONTROLLER
 
     def warnings(self, options: IntegrationOptions) -> Iterator[str]:
         if self.is_for_multikueue and (self.queue_name or options.manage_without_queue):
             yield _NO_MULTIKUEUE
 
     def cautions(self) -> tuple[EmitJobEvent, ...]:
-        """Any other value names a controller that runs the job here, which queueing does not concern."""
+        """Only for MultiKueue: any other value names a controller that runs the job in this cluster."""
         if not self.is_for_multikueue:
             return ()
         return (EmitJobEvent(self.tree, "MultiKueueNotImplemented", f"The Job's {_NO_MULTIKUEUE}", warning=True),)
 
-    # --- What is refused ----------------------------------------------------------------------------------------------
+    # --- The webhook --------------------------------------------------------------------------------------------------
 
     def defaulted(self, options: IntegrationOptions) -> Tree:
         tree = self.suspended()
-        if options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true":
+        if self._is_elastic(options):
             template = podsets.at(tree, _TEMPLATE)
             gate = {"name": labels.ELASTIC_JOB_GATE}
             gates = unstructured.sequence(unstructured.get(template, "spec", "schedulingGates"))
@@ -205,14 +198,14 @@ class BatchJob(GenericJob):
     def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
         yield from self._completions_errors()
         if options.topology:
-            metadata = unstructured.get(self.tree, "spec", "template", "metadata")
-            place = "spec.template.metadata"
-            yield from topology_annotations.validate(metadata, place, options.validation)
-            yield from topology_annotations.validate_size(metadata, place, self.pods)
+            metadata = unstructured.get(self.spec, "template", "metadata")
+            path = "spec.template.metadata"
+            yield from topology_annotations.validate(metadata, path, options.validation)
+            yield from topology_annotations.validate_size(metadata, path, self.pods)
             if self._is_elastic(options):
                 for key in (labels.PODSET_REQUIRED_TOPOLOGY, labels.PODSET_PREFERRED_TOPOLOGY):
                     if unstructured.get(metadata, "annotations", key) is not None:
-                        yield field_error.forbidden(f"{place}.annotations[{key}]", "does not go with an elastic job")
+                        yield field_error.forbidden(f"{path}.annotations[{key}]", "is not supported for elastic jobs")
 
     def _is_elastic(self, options: IntegrationOptions) -> bool:
         return options.elastic and self.annotations.get(labels.ELASTIC_JOB) == "true"
@@ -222,52 +215,43 @@ class BatchJob(GenericJob):
         if written is None:
             return
         if self._is_elastic(options):
-            yield field_error.forbidden(_MIN, "does not go with an elastic job")
+            yield field_error.forbidden(_MIN, "is not supported for elastic jobs")
         if self.min_parallelism is None:
             yield field_error.invalid(_MIN, written, "must be a whole number")
         elif not 0 < self.min_parallelism < self.pods:
             yield field_error.invalid(
-                _MIN, self.min_parallelism, f"must be at least 1 and less than the {self.pods} pods"
+                _MIN, self.min_parallelism, f"must be at least 1 and less than {self.pods}, the number of pods"
             )
 
     def _completions_errors(self) -> Iterator[FieldError]:
         written = self.annotations.get(labels.JOB_COMPLETIONS_EQUAL_PARALLELISM)
         if written is None:
             return
-        if written not in _TRUTHS:
+        if written not in _BOOLEANS:
             yield field_error.invalid(_SYNC, written, "must be true or false")
-        elif _TRUTHS[written]:
-            if unstructured.get(self.tree, "spec", "completionMode") != "Indexed":
-                yield field_error.invalid(_SYNC, written, "is for Jobs whose completionMode is Indexed")
+        elif _BOOLEANS[written]:
+            if self.spec.get("completionMode") != "Indexed":
+                yield field_error.invalid(_SYNC, written, "requires completionMode Indexed")
             if self.completions != self.parallelism:
                 yield field_error.invalid("spec.completions", self.completions, "must be equal to spec.parallelism")
 
     def validate_update(self, old: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
         assert isinstance(old, BatchJob)
-        # Not asked anew of one whose pods change: it may run with no more than its least.
+        # Not checked again when only the pod counts change: a job may run with its minimum.
         if self.annotations.get(labels.JOB_MIN_PARALLELISM) != old.annotations.get(labels.JOB_MIN_PARALLELISM):
             yield from self.validate_new(options)
         if self.is_suspended():
             return
         if old.min_parallelism is not None and self.parallelism != old.parallelism and not old.is_suspended():
-            why = "cannot change while the job runs with as many pods as it was granted"
+            why = "cannot change while a partially admitted job is running"
             yield field_error.forbidden("spec.parallelism", why)
         key = labels.JOB_COMPLETIONS_EQUAL_PARALLELISM
         if self.annotations.get(key) != old.annotations.get(key):
-            yield field_error.forbidden(_SYNC, "cannot change while the job runs")
+            yield field_error.forbidden(_SYNC, "cannot change while the job is running")
 
 
-def _without_stopping(tree: Tree) -> Tree:
-    notes = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
-    kept = {key: value for key, value in notes.items() if key != labels.STOPPING}
-    path = ("metadata", "annotations")
-    if len(kept) == len(notes):
-        return tree
-    return unstructured.put(tree, path, kept) if kept else unstructured.without(tree, path)
-
-
-def _without_marks(pod_set: Tree) -> Tree:
+def _without_controller_labels(pod_set: Tree) -> Tree:
     found = unstructured.texts(unstructured.get(pod_set, "template", "metadata", "labels"))
-    kept = {key: value for key, value in found.items() if key not in _OF_THE_CONTROLLER}
+    kept = {key: value for key, value in found.items() if key not in _JOB_CONTROLLER_LABELS}
     path = ("template", "metadata", "labels")
     return unstructured.put(pod_set, path, kept) if kept else unstructured.without(pod_set, path)

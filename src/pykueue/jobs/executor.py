@@ -1,14 +1,14 @@
-"""One pass over one job: gather the facts, decide, carry out. The only place of this room where something happens.
+"""One reconcile pass over one job: read the facts, decide, apply the actions. Only this module has side effects.
 
-A `JobKey` names what is looked at: an object of a kind, or a group of pods. Where facts come from is somebody else's
-choice (`Sources`), and so is how a Workload is written (`WorkloadWriter`).
+A `JobKey` names what is reconciled: an object of a kind, or a pod group. `JobSources` and `WorkloadWriter` are given by
+the caller: where facts are read, and how a Workload is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -19,6 +19,7 @@ from kubemachinery.client.event_recorder import NORMAL, WARNING, EventRecorder, 
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
 from pykueue.jobs import pod, selection, unreadable_owners, workloads
@@ -34,24 +35,25 @@ from pykueue.jobs.actions import (
     ResizeWorkload,
     RetryWithBackoff,
 )
-from pykueue.jobs.facts import JobFacts
+from pykueue.jobs.facts import Ancestry, JobFacts
 from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.kinds import JobIntegration, JobKinds
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.lifecycle import workload_changes
 from pykueue.lifecycle.workload_changes import Changes
 
-# How soon a job is looked at again whose copies are behind what was written here.
+# How soon a job is reconciled again while the informer caches are behind its own writes.
 _BEHIND_SECONDS: Final = 1.0
-_SHOWN_WITHIN_SECONDS: Final = 10.0
-# Answers that say more about a Workload than about the moment: whoever made the job has to hear of them.
+_CACHED_WITHIN_SECONDS: Final = 10.0
+# Status codes that a retry does not change: the refusal is emitted as an Event on the job.
 _REFUSED: Final = frozenset({400, 403, 422})
 
 
 class JobKey(NamedTuple):
-    """One job: an object of a kind by its name, or a group of pods by the group's."""
+    """One job: an object of a kind by its name, or a pod group by the name of the group."""
 
     framework: str
     namespace: str
@@ -63,11 +65,11 @@ class JobKey(NamedTuple):
 
 
 class NotYet(KubeError):
-    """Something that the job needs is not there. It is tried again."""
+    """An object that the job needs does not exist. The pass is retried."""
 
 
 class JobSources(Protocol):
-    """Where facts are read: copies that informers keep. What is returned is never changed."""
+    """Where facts are read: the caches of informers. Returned objects are never changed in place."""
 
     def job(self, row: JobIntegration, namespace: str, name: str) -> Tree | None: ...
 
@@ -76,17 +78,17 @@ class JobSources(Protocol):
         ...
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        """The Workloads with an owner of this kind and name, the oldest first."""
+        """The Workloads with an owner of this kind and name, oldest first."""
         ...
 
     def workload(self, namespace: str, name: str) -> kueue.Workload | None: ...
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """None where there is no such namespace."""
+        """None if the namespace does not exist."""
         ...
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        """An owner, of any kind that the table knows; see `selection.Find` for how this may fail."""
+        """An owner, of any kind that the table knows; see `selection.OwnerLookup` for how this may fail."""
         ...
 
     @property
@@ -100,12 +102,12 @@ class JobSources(Protocol):
 
 
 class WorkloadWriter(Protocol):
-    """Carries out changes of Workloads, and tells what is news about them; returns the revision that was made."""
+    """Writes changes of Workloads and emits their Events; returns the new resourceVersion."""
 
     async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int: ...
 
 
-# (the kind of job, what was done, the object as it is now)
+# (the integration, the action, the object after it)
 Done: TypeAlias = Callable[[JobIntegration, CreateWorkload | ReplaceObject, Tree], None]
 
 
@@ -118,15 +120,15 @@ class JobReconciler:
     kinds: JobKinds
     options: IntegrationOptions
     clock: Clock
-    # Told of what was created or replaced, and how it is now, for whoever counts.
+    # Called after each create and replace, for metrics.
     done: Done = lambda row, action, answer: None
-    # UID -> the revision that the last write to an object of a job made, until the object is gone.
+    # UID -> the resourceVersion of the last write to an object of a job, until the object is deleted.
     _written: dict[str, int] = field(default_factory=dict)
-    # The Workload that was made last for a job, and until when its copy is waited for.
+    # The Workload that was last created for a job, and until when the cache is expected to have it.
     _made: dict[JobKey, tuple[str, float]] = field(default_factory=dict)
 
     async def reconcile(self, key: JobKey) -> float | None:
-        """One pass; the answer is after how many seconds to look again, if at all."""
+        """One pass; returns after how many seconds to reconcile again, if at all."""
         row = self.kinds.framework(key.framework)
         if row is None:
             return None
@@ -134,39 +136,38 @@ class JobReconciler:
         job = self._job(row, key, now)
         if job is None:
             self._made.pop(key, None)
-            return await self.apply(row, self._gone(row, key, now))
-        if self._awaits(key) or any(self._is_behind(tree) for tree in job.objects):
+            return await self.apply(row, self._after_deletion(row, key, now))
+        if self._awaits(key) or any(self._is_behind(each) for each in job.objects):
             return _BEHIND_SECONDS
         marked = next(filter(unreadable_owners.is_marked, job.objects), None)
-        if marked is not None and not pod.is_deleting(marked):
-            return await self.apply(row, await self._settled(row.job(marked)))
+        if marked is not None and not marked.is_deleting:
+            return await self.apply(row, await self._settled(row.job(marked.tree)))
         facts = await self._facts(row, key, job)
         actions = reconcile(job, facts, self.options, now)
         again = await self.apply(row, actions)
         for action in actions:
             if isinstance(action, CreateWorkload):
-                self._made[key] = action.workload["metadata"]["name"], self.clock.monotonic() + _SHOWN_WITHIN_SECONDS
+                self._made[key] = action.workload["metadata"]["name"], self.clock.monotonic() + _CACHED_WITHIN_SECONDS
         return again
 
-    # --- Gathering ----------------------------------------------------------------------------------------------------
+    # --- Reading facts ------------------------------------------------------------------------------------------------
 
     def _job(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> GenericJob | None:
         if key.is_group:
-            members = self.sources.group(key.namespace, key.name)
+            members = [PodView(tree) for tree in self.sources.group(key.namespace, key.name)]
             return PodGroup(row, members, self.options, now) if members else None
         tree = self.sources.job(row, key.namespace, key.name)
         return None if tree is None else row.job(tree)
 
-    def _is_behind(self, tree: Tree) -> bool:
-        """Whether a copy is older than what was written here. Who decided on it would take a job that he has started
-        for one that never was, and give away its quota while it runs."""
-        _, _, uid = _identity(tree)
-        made = self._written.get(uid)
-        return made is not None and int(tree["metadata"]["resourceVersion"]) < made
+    def _is_behind(self, cached: ObjectView) -> bool:
+        """Whether a cached object is older than the last write to it. A decision on it would see a job that was just
+        started as not started, and release its quota while it runs."""
+        written = self._written.get(cached.uid)
+        return written is not None and int(cached.resource_version) < written
 
     def _awaits(self, key: JobKey) -> bool:
-        """Whether a Workload that was made for the job is not shown yet; another one would be made. One that was
-        deleted at once is never shown."""
+        """Whether a Workload created for the job is not in the cache yet; a second one would be created. A Workload
+        that was deleted at once never enters the cache."""
         name, until = self._made.get(key, ("", 0.0))
         if name and self.sources.workload(key.namespace, name) is None and self.clock.monotonic() < until:
             return True
@@ -174,15 +175,14 @@ class JobReconciler:
         return False
 
     def forget(self, tree: Tree) -> None:
-        """An object of a job is gone."""
-        _, _, uid = _identity(tree)
-        self._written.pop(uid, None)
+        """Forget the writes to an object of a job that was deleted."""
+        self._written.pop(ObjectView(tree).uid, None)
 
-    def _gone(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> Actions:
+    def _after_deletion(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> Actions:
         if not key.is_group:
             return orphaned(self.sources.owned(row.kind, key.namespace, key.name), self.options, now)
         found = self.sources.workload(key.namespace, key.name)
-        # A Workload that is controlled by somebody belongs to them, whatever it is called.
+        # A Workload with another controller belongs to that, whatever its name.
         foreign = found is not None and not _is_group_workload(found) and workloads.controller(found) is not None
         return () if found is None or foreign else orphaned((found,), self.options, now)
 
@@ -190,9 +190,9 @@ class JobReconciler:
         sources = self.sources
         namespace = sources.namespace_labels(key.namespace)
         named = key.name if key.is_group else workloads.prebuilt_name(job, self.options)
-        ancestry, ancestor = selection.Ancestry(), None
+        ancestry, ancestor = Ancestry(), None
         if not row.top_level:
-            ancestry = await selection.ancestry(job.tree, self.kinds, self.options, sources.find)
+            ancestry = await selection.ancestry(job, self.kinds, self.options, sources.find)
             ancestor = selection.ancestor(ancestry, namespace or {}, self.kinds, self.options)
         return JobFacts(
             workloads=() if key.is_group else sources.owned(row.kind, key.namespace, key.name),
@@ -207,22 +207,21 @@ class JobReconciler:
         )
 
     async def _settled(self, job: GenericJob) -> Actions:
-        """What is done for an object that was held because an owner of it could not be read."""
-        found = await selection.ancestry(job.tree, self.kinds, self.options, self.sources.find)
+        """The actions for an object that was held because an owner of it could not be read."""
+        found = await selection.ancestry(job, self.kinds, self.options, self.sources.find)
         namespace = self.sources.namespace_labels(job.namespace) or {}
         ancestor = selection.ancestor(found, namespace, self.kinds, self.options)
         workloads = () if ancestor is None else self._workloads_of(ancestor, job.namespace)
         return unreadable_owners.settled(job, found, ancestor, workloads, self.options)
 
-    def _workloads_of(self, owner: Tree, namespace: str) -> tuple[kueue.Workload, ...]:
+    def _workloads_of(self, owner: ObjectView, namespace: str) -> tuple[kueue.Workload, ...]:
         kind = selection.owner_kind(owner, self.kinds, self.options)
-        name = unstructured.text(unstructured.get(owner, "metadata", "name"))
-        return () if kind is None else self.sources.owned(kind, namespace, name)
+        return () if kind is None else self.sources.owned(kind, namespace, owner.name)
 
-    # --- Carrying out -------------------------------------------------------------------------------------------------
+    # --- Applying actions ---------------------------------------------------------------------------------------------
 
     async def apply(self, row: JobIntegration, actions: Actions) -> float | None:
-        """Do what was decided, in order. What fails ends the pass, and whoever calls tries again."""
+        """Apply actions in order. One that fails ends the pass, and the caller retries."""
         written = _Written()
         again: float | None = None
         for action in actions:
@@ -238,20 +237,20 @@ class JobReconciler:
                 case ChangeWorkload(workload, changes):
                     before = written.newest(workload)
                     now = self.clock.now()
-                    made = await self.writer.workload(before, changes, row.controller, now)
-                    written.changed(workload_changes.apply_to(before, changes, now), made)
+                    revision = await self.writer.workload(before, changes, row.controller, now)
+                    written.changed(workload_changes.apply_to(before, changes, now), revision)
                 case ReplaceObject(kind, tree, after, subresource):
                     await self._replace(kind, tree, after, subresource, written)
                     self.done(row, action, after)
                 case DeleteObject(kind, tree):
-                    name, namespace, uid = _identity(tree)
-                    await self.client.delete(kind, name, namespace, uid=uid)
+                    deleted = ObjectView(tree)
+                    await self.client.delete(kind, deleted.name, deleted.namespace, uid=deleted.uid)
                 case EmitJobEvent():
                     self.recorder.emit(_note(action, row))
                 case RequeueAfter(after_nanoseconds):
                     again = after_nanoseconds / SECOND
-                case RetryWithBackoff(why):
-                    raise NotYet(why)
+                case RetryWithBackoff(reason):
+                    raise NotYet(reason)
         return again
 
     async def _create(self, row: JobIntegration, action: CreateWorkload) -> Tree:
@@ -259,8 +258,8 @@ class JobReconciler:
             return await self.client.create(workloads.KIND, action.workload)
         except ApiError as error:
             if error.code in _REFUSED:
-                why = f"The Workload of the job was refused: {error}"
-                self.recorder.emit(_note(EmitJobEvent(action.job, "ErrWorkloadCompose", why, warning=True), row))
+                message = f"The Workload of the job was refused: {error}"
+                self.recorder.emit(_note(EmitJobEvent(action.job, "ErrWorkloadCompose", message, warning=True), row))
             raise
 
     async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
@@ -270,7 +269,7 @@ class JobReconciler:
         return str(answer["metadata"]["resourceVersion"])
 
     async def _resize(self, before: kueue.Workload, counts: tuple[int, ...]) -> str:
-        """A JSON patch, since a merge patch would replace the pod sets as a whole, templates and all."""
+        """Send a JSON patch, since a merge patch would replace the whole list of pod sets."""
         metadata = before.metadata
         patch: list[Tree] = [{"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}]
         for number, (pod_set, count) in enumerate(zip(before.spec.pod_sets, counts, strict=True)):
@@ -285,13 +284,16 @@ class JobReconciler:
         patch = patches.make_merge(tree, after)
         if not patch:
             return
-        name, namespace, uid = _identity(tree)
-        known = unstructured.text(unstructured.get(tree, "metadata", "resourceVersion"))
-        conditional = unstructured.put(patch, ("metadata", "resourceVersion"), written.revisions.get(uid, known))
+        view = ObjectView(tree)
+        uid = view.uid
+        revision = written.revisions.get(uid, view.resource_version)
+        conditional = unstructured.put(patch, ("metadata", "resourceVersion"), revision)
         if not self.options.strict_finalizers and _removes_pod_finalizer(kind, patch):
-            # The UID keeps the patch from a new pod of the same name.
+            # The UID protects a new pod of the same name from the patch.
             conditional = unstructured.put(patch, ("metadata", "uid"), uid)
-        answer = await self.client.patch(kind, name, conditional, namespace, subresource=subresource, accept=METADATA)
+        answer = await self.client.patch(
+            kind, view.name, conditional, view.namespace, subresource=subresource, accept=METADATA
+        )
         written.revisions[uid] = str(answer["metadata"]["resourceVersion"])
         self._written[uid] = int(written.revisions[uid])
 
@@ -302,7 +304,7 @@ def _removes_pod_finalizer(kind: Kind, patch: Tree) -> bool:
 
 
 class _Written:
-    """What this pass has written already, so that a second write of the same object is made on top of the first."""
+    """The writes of this pass, so that a second write of an object is based on the first."""
 
     def __init__(self) -> None:
         self.revisions: dict[str, str] = {}
@@ -319,21 +321,13 @@ class _Written:
         self.patched(after, str(revision))
 
 
-def _identity(tree: Tree) -> tuple[str, str, str]:
-    metadata: Mapping[str, Any] = unstructured.mapping(tree.get("metadata"))
-    return (
-        unstructured.text(metadata.get("name")),
-        unstructured.text(metadata.get("namespace")),
-        unstructured.text(metadata.get("uid")),
-    )
-
-
 def _note(event: EmitJobEvent, row: JobIntegration) -> PendingEvent:
-    name, namespace, uid = _identity(event.regarding)
-    revision = unstructured.text(unstructured.get(event.regarding, "metadata", "resourceVersion"))
-    regarding = EventReference(row.kind.api_version, row.kind.kind, name, namespace, uid, revision)
-    kind = WARNING if event.warning else NORMAL
-    return PendingEvent(regarding, kind, event.reason, event.note, row.controller, event.action or event.reason)
+    job = ObjectView(event.regarding)
+    regarding = EventReference(
+        row.kind.api_version, row.kind.kind, job.name, job.namespace, job.uid, job.resource_version
+    )
+    type_ = WARNING if event.warning else NORMAL
+    return PendingEvent(regarding, type_, event.reason, event.note, row.controller, event.action or event.reason)
 
 
 def _is_group_workload(workload: kueue.Workload) -> bool:

@@ -1,26 +1,50 @@
-"""The world as it concerns one job. Everything is a value that was read before the decision."""
+"""The facts about one job. Everything is a value that was read before the decision."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubemachinery.unstructured import Tree
+from kubemachinery.meta import OwnerReference
+from kubemachinery.object_view import ObjectView
 from pykueue.api import kube, kueue
-from pykueue.jobs.selection import Ancestry
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableOwner:
+    """An owner that a reference names and that could not be read, with the reason."""
+
+    reference: OwnerReference
+    reason: str
+
+    @property
+    def title(self) -> str:
+        """The owner as users name it: `JobSet train`."""
+        return f"{self.reference.kind} {self.reference.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """The owners of an object, nearest first, as far up as their kinds are known; and why the walk ended early."""
+
+    owners: tuple[ObjectView, ...] = ()
+    problem: str = ""
+    too_deep: bool = False
+    # The owner that could not be read and at which the walk ended; its own owners are not known either.
+    unread: UnreadableOwner | None = None
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    # The Workloads that a job of this kind and name owns, whatever their UID says; the oldest first.
+    # The Workloads with an owner of this kind and name, of any UID; oldest first.
     workloads: tuple[kueue.Workload, ...] = ()
-    # The Workload that the job names: one made beforehand, or the one that is called like the pod group.
+    # The Workload that the job names: a prebuilt one, or the one with the name of the pod group.
     named: kueue.Workload | None = None
-    # The labels of the namespace; None when there is no such namespace.
+    # The labels of the namespace; None if the namespace does not exist.
     namespace: Mapping[str, str] | None = field(default_factory=dict)
     ancestry: Ancestry = field(default_factory=Ancestry)
-    # The topmost owner that is ours (`selection.ancestor`), and its Workloads.
-    ancestor: Tree | None = None
+    # The topmost managed owner (`selection.ancestor`), and its Workloads.
+    ancestor: ObjectView | None = None
     ancestor_workloads: tuple[kueue.Workload, ...] = ()
     flavors: Mapping[str, kueue.ResourceFlavor] = field(default_factory=dict)
     workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = field(default_factory=dict)

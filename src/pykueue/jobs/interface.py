@@ -1,11 +1,11 @@
-"""What a job is to us: the questions that every kind of job answers.
+"""The interface of job integrations: what every kind of job implements.
 
-A kind is a class, an object of it one job that was read. Everything here is pure: answers are read off the tree that
-the API server sent, and a change is another tree. Who carries changes out is `executor`.
+A kind is a class; an instance is one job that was read. Everything here is pure: a job is a view of the tree that the
+API server sent, and a change is another tree. `executor` applies changes.
 
-Most kinds have a flag that suspends them and pod templates somewhere below; such a kind says where these stand
-(`suspend_path`, `templates`) and when it is finished, active and ready, and is done. `batch_job` is an example. A kind
-that has no flag, such as a pod, says how it starts and stops itself.
+Most kinds have a suspend field and pod templates. Such a kind states where these are (`suspend_path`, `templates`) and
+when it is finished, active and ready; `batch_job` is an example. A kind without a suspend field, such as a pod,
+implements how it starts and stops.
 """
 
 from __future__ import annotations
@@ -19,16 +19,27 @@ from typing import ClassVar, Final
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.kinds import Kind
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.errors import PykueueError
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
+from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo, PodSetTemplate
 from pykueue.lifecycle.workload_changes import Changes
 
-__all__ = ["GenericJob", "JobIntegration", "JobOutcome", "PodSetTemplate", "Stop", "StopReason", "UnknownFramework"]
+__all__ = [
+    "GenericJob",
+    "JobIntegration",
+    "JobOutcome",
+    "Matched",
+    "PodSetTemplate",
+    "Stop",
+    "StopReason",
+    "UnknownFramework",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +61,26 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """An order to stop: why, in words, and what its pods were like before they were started, where that is known."""
+    """Why a job is stopped, and its pod templates as they were before it was started, where these are known."""
 
     reason: StopReason
     message: str
     now: meta.Nanoseconds
     restore: tuple[PodSetInfo, ...] | None = None
-    # The reason of the eviction, where that is why.
+    # The reason of the eviction, where the Workload was evicted.
     eviction: str = ""
 
 
-class GenericJob(ABC):
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """The Workload of a job; None if it has to be created."""
+
+    workload: kueue.Workload | None
+    # The part of the job that the Workload is for, where that is not all of it.
+    job: GenericJob | None = None
+
+
+class GenericJob(ObjectView, ABC):
     """One job."""
 
     suspend_path: ClassVar[unstructured.Path] = ("spec", "suspend")
@@ -68,34 +88,14 @@ class GenericJob(ABC):
     is_group: ClassVar[bool] = False
 
     def __init__(self, row: JobIntegration, tree: Tree) -> None:
+        super().__init__(tree)
         self.row: Final = row
-        self.tree: Final = tree
 
-    # --- Identity -----------------------------------------------------------------------------------------------------
-
-    @property
-    def namespace(self) -> str:
-        return unstructured.text(unstructured.get(self.tree, "metadata", "namespace"))
-
-    @property
-    def name(self) -> str:
-        return unstructured.text(unstructured.get(self.tree, "metadata", "name"))
-
-    @property
-    def uid(self) -> str:
-        return unstructured.text(unstructured.get(self.tree, "metadata", "uid"))
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return unstructured.texts(unstructured.get(self.tree, "metadata", "labels"))
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        return unstructured.texts(unstructured.get(self.tree, "metadata", "annotations"))
+    # --- Metadata -----------------------------------------------------------------------------------------------------
 
     @property
     def gated_by(self) -> str | None:
-        """Those who have to let it go before it may be admitted."""
+        """The controllers that gate its admission, as the annotation names them."""
         return self.annotations.get(labels.ADMISSION_GATED_BY)
 
     @property
@@ -103,20 +103,16 @@ class GenericJob(ABC):
         return self.labels.get(labels.QUEUE_NAME, "")
 
     @property
-    def is_deleting(self) -> bool:
-        return unstructured.get(self.tree, "metadata", "deletionTimestamp") is not None
-
-    @property
-    def objects(self) -> tuple[Tree, ...]:
+    def objects(self) -> tuple[ObjectView, ...]:
         """The objects that make up the job: itself, or the pods of a group."""
-        return (self.tree,)
+        return (self,)
 
     @property
     def follows_queue(self) -> bool:
-        """Whether its Workload goes to another queue when the job names another one."""
+        """Whether its Workload moves to another LocalQueue when the queue name of the job changes."""
         return True
 
-    # --- Questions every kind answers ---------------------------------------------------------------------------------
+    # --- What every kind implements -----------------------------------------------------------------------------------
 
     @abstractmethod
     def templates(self) -> tuple[PodSetTemplate, ...]:
@@ -132,66 +128,66 @@ class GenericJob(ABC):
 
     @abstractmethod
     def are_pods_ready(self) -> bool:
-        """Whether all of its pods are ready or done."""
+        """Whether all of its pods are ready or have succeeded."""
 
-    # --- Questions with a usual answer --------------------------------------------------------------------------------
+    # --- What a kind may override -------------------------------------------------------------------------------------
 
     def is_suspended(self) -> bool:
         return unstructured.find(self.tree, self.suspend_path) is True
 
     def is_stopping(self) -> bool:
-        """Whether a stop was begun and has more to write; only kinds that need several writes for it know of that."""
+        """Whether a stop was begun and has writes left; only kinds that need several writes to stop override this."""
         return False
 
     def is_skipped(self, options: IntegrationOptions) -> bool:
-        """Whether this object is none of our business although its kind is."""
+        """Whether this object is not reconciled although its kind is."""
         return False
 
     def is_on_hold(self) -> bool:
-        """Whether it cannot use quota for now, and should not be tried."""
+        """Whether it cannot use quota for now, and should not be scheduled."""
         return False
 
     def conditions(self, workload: kueue.Workload) -> Changes:
-        """What the kind itself has to say in the status of the Workload."""
+        """Conditions that the kind itself sets on the Workload."""
         return ()
 
     def reclaimable(self) -> Mapping[str, int]:
-        """Pods of each set that are done and will not be needed again."""
+        """Pods of each pod set that have finished and will not be replaced."""
         return {}
 
     def priority_class(self) -> str | None:
-        """The PriorityClass of its pods, where the kind has a word of its own for it."""
+        """The PriorityClass of its pods, where the kind has a field for it."""
         return None
 
     def workload_name(self) -> str:
-        """What its Workload is called, where that is not derived from kind, name and UID."""
+        """The name of its Workload, where that is not derived from kind, name and UID."""
         return ""
 
     def name_extra(self) -> str:
-        """What tells the Workloads of one elastic job apart."""
+        """What distinguishes the names of the Workloads of one elastic job."""
         return ""
 
     def workload_annotations(self) -> Mapping[str, str]:
-        """Annotations that the Workload gets beside the usual ones."""
+        """Annotations that the Workload gets in addition to the common ones."""
         return {}
 
     def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
-        """What is wrong with the job beyond what is wrong with any."""
+        """Errors of the job under the rules of its kind."""
         return iter(())
 
     def validate_new(self, options: IntegrationOptions) -> Iterator[FieldError]:
-        """What is wrong with a new job, and not asked again whenever it changes."""
+        """Errors of a new job that are not checked again on update."""
         return iter(())
 
     def validate_update(self, old: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
-        """What is wrong with this job in place of `old`. `validate_create` is asked as well."""
+        """Errors of this job in place of `old`, in addition to those of `validate_create`."""
         return iter(())
 
     def warnings(self, options: IntegrationOptions) -> Iterator[str]:
         return iter(())
 
     def cautions(self) -> tuple[EmitJobEvent, ...]:
-        """Events that go with the creation of its Workload and with its start: why it will not do what was meant."""
+        """Warning Events emitted with the creation of its Workload and with its start."""
         return ()
 
     # --- Pod sets -----------------------------------------------------------------------------------------------------
@@ -200,10 +196,10 @@ class GenericJob(ABC):
         """The pod sets of its Workload."""
         return tuple(podsets.build(self.tree, template, options) for template in self.templates())
 
-    # --- Changes in memory --------------------------------------------------------------------------------------------
+    # --- Changed trees ------------------------------------------------------------------------------------------------
 
     def defaulted(self, options: IntegrationOptions) -> Tree:
-        """What the kind adds to a new job of ours that is being suspended."""
+        """A new managed job as it is stored: suspended, with what the kind adds."""
         return self.suspended()
 
     def suspended(self) -> Tree:
@@ -213,7 +209,7 @@ class GenericJob(ABC):
         return unstructured.put(self.tree, self.suspend_path, False)
 
     def started(self, infos: Sequence[PodSetInfo]) -> Tree | PodSetConflict:
-        """The job with what its pods need, and running. A conflict is for good: trying again changes nothing."""
+        """The job resumed, with the admission in its pod templates. A conflict is permanent: a retry would not help."""
         templates = self.templates()
         if len(infos) != len(templates):
             return PodSetConflict(f"there are {len(infos)} assignments for {len(templates)} pod sets")
@@ -226,7 +222,7 @@ class GenericJob(ABC):
         return tree
 
     def restored(self, infos: Sequence[PodSetInfo]) -> Tree:
-        """The job with its pods as they were before it was started."""
+        """The job with its pod templates as they were before it was started."""
         templates = self.templates()
         if len(infos) != len(templates):
             return self.tree
@@ -235,7 +231,7 @@ class GenericJob(ABC):
             tree = podsets.put_at(tree, template.spot, podsets.restored(podsets.at(tree, template.spot), info))
         return tree
 
-    # --- Changes to carry out -----------------------------------------------------------------------------------------
+    # --- Actions ------------------------------------------------------------------------------------------------------
 
     def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | PodSetConflict:
         after = self.started(infos)
@@ -244,22 +240,31 @@ class GenericJob(ABC):
         return (ReplaceObject(self.row.kind, self.tree, after), EmitJobEvent(self.tree, "Started", note))
 
     def stop(self, order: Stop) -> Actions:
-        """Suspend it, and put back what it was like."""
+        """Suspend it, and restore its pod templates."""
         after = self.with_tree(self.suspended())
         tree = after.restored(order.restore) if order.restore is not None else after.tree
         writes = () if tree == self.tree else (ReplaceObject(self.row.kind, self.tree, tree),)
         return writes + self.stopped(order)
 
     def stopped(self, order: Stop) -> Actions:
-        """The Event about a stop; a job that had not been running does not tell it."""
+        """The Event about a stop; none for a job that was suspended before."""
         return () if self.is_suspended() else (EmitJobEvent(self.tree, "Stopped", order.message),)
 
     def delete(self) -> Actions:
         return (DeleteObject(self.row.kind, self.tree),)
 
     def finalize(self) -> Actions:
-        """Let go of the job, which is over or whose Workload is."""
+        """Remove the finalizers of a job that is finished, or of which the Workload is."""
         return ()
+
+    # --- Its Workload -------------------------------------------------------------------------------------------------
+
+    def find_workload(
+        self, facts: JobFacts, options: IntegrationOptions, now: meta.Nanoseconds
+    ) -> Matched | Actions | None:
+        """The Workload of the job, or what has to be done before there is one. None: the rules for a job of one object
+        apply (`workload_matching`)."""
+        return None
 
     def with_tree(self, tree: Tree) -> GenericJob:
         return type(self)(self.row, tree)
@@ -267,24 +272,24 @@ class GenericJob(ABC):
 
 @dataclass(frozen=True, slots=True)
 class JobIntegration:
-    """One kind of job."""
+    """One kind of job: a row of `kinds.BUILT_IN`, or of another distribution."""
 
     framework: str  # as `integrations.frameworks` names it
     kind: Kind
-    # None: the kind is known as an owner of others, and nothing of this program runs it.
+    # None: the kind is known as an owner of other jobs, and is not implemented here.
     implementation: type[GenericJob] | None = None
     takes_prebuilt: bool = False
     takes_elastic: bool = False
-    # Whether the rules that all new jobs obey are asked again when one of this kind is changed.
+    # Whether the rules for new jobs are checked again when a job of this kind is updated.
     repeats_rules: bool = True
-    # Objects of the kind are never looked at as somebody's child when they are reconciled.
+    # Owners of objects of the kind are not read when they are reconciled.
     top_level: bool = False
-    # Made of pods: `integrations.podOptions` of configuration v1beta1 concerns it.
+    # Made of pods: `integrations.podOptions` of configuration v1beta1 applies to it.
     of_pods: bool = False
 
     @property
     def controller(self) -> str:
-        """Who reports Events: `batch/job-kueue-controller`."""
+        """The reporting controller of its Events: `batch/job-kueue-controller`."""
         return f"{self.framework}-kueue-controller"
 
     def job(self, tree: Tree) -> GenericJob:
@@ -294,4 +299,4 @@ class JobIntegration:
 
 
 class UnknownFramework(PykueueError):
-    """A framework that this program cannot run."""
+    """A framework that is not implemented here."""

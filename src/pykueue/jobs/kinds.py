@@ -1,15 +1,15 @@
-"""The table of job kinds. A new kind is a class that answers `contract.Job`, and a row here.
+"""The table of job integrations. A new kind of job is a subclass of `interface.GenericJob`, and a row here.
 
-Kinds of other packages come in through the entry point group `pykueue.job_kinds`: an entry point names a `Row`.
+Other distributions add integrations through the entry point group `pykueue.job_kinds`: an entry point names a
+`JobIntegration`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
-from typing import Final
+from typing import Final, Protocol
 
-from kubemachinery import unstructured
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import kube, registry
 from pykueue.jobs.batch_job import BatchJob
@@ -22,6 +22,7 @@ __all__ = [
     "REPLICA_SET",
     "JobIntegration",
     "JobKinds",
+    "Typed",
     "UnknownFramework",
     "load",
     "not_implemented",
@@ -30,8 +31,18 @@ __all__ = [
 ENTRY_POINTS: Final = "pykueue.job_kinds"
 
 
+class Typed(Protocol):
+    """Anything with a type: an object, or a reference to one."""
+
+    @property
+    def api_version(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+
 class JobKinds:
-    """The rows, and the ways to find one."""
+    """The integrations of the table, by framework name and by kind."""
 
     def __init__(self, rows: Iterable[JobIntegration]) -> None:
         self.rows: Final = tuple(rows)
@@ -47,13 +58,13 @@ class JobKinds:
     def framework(self, name: str) -> JobIntegration | None:
         return self._by_framework.get(name)
 
-    def of(self, tree: object) -> JobIntegration | None:
-        """The kind of an object, or of an owner reference. The version does not matter."""
-        group, _, _ = unstructured.text(unstructured.get(tree, "apiVersion")).rpartition("/")
-        return self._by_group.get((group, unstructured.text(unstructured.get(tree, "kind"))))
+    def of(self, thing: Typed) -> JobIntegration | None:
+        """The integration of an object, or of an owner reference. The version does not matter."""
+        group, _, _ = thing.api_version.rpartition("/")
+        return self._by_group.get((group, thing.kind))
 
     def enabled(self, frameworks: Iterable[str]) -> tuple[JobIntegration, ...]:
-        """The rows that an operator asks for. Raises `UnknownFramework` with every name that is not implemented."""
+        """The integrations of these frameworks. Raises `UnknownFramework` with every name that is not implemented."""
         asked = tuple(frameworks)
         if missing := self.missing(asked):
             raise UnknownFramework(not_implemented(missing))
@@ -66,13 +77,13 @@ class JobKinds:
 
 
 def not_implemented(frameworks: Sequence[str]) -> str:
-    """The sentence that refuses these frameworks."""
+    """The message that refuses these frameworks."""
     verb = "is" if len(frameworks) == 1 else "are"
     return f"integrations.frameworks: {', '.join(frameworks)} {verb} not implemented in this version"
 
 
 def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> JobIntegration:
-    """A kind that is known by its name alone."""
+    """A kind that is known as an owner, and has no integration here."""
     group, _, version = api_version.rpartition("/")
     return JobIntegration(framework, Kind(group, kind, plural, (Version(version, storage=True),)), of_pods=of_pods)
 
@@ -122,21 +133,21 @@ BUILT_IN: Final = (
     ),
 )
 
-# Owners that are walked through on the way to a job, and are none themselves.
+# An owner between a pod and its Deployment, and no job itself.
 REPLICA_SET: Final = Kind("apps", "ReplicaSet", "replicasets", (Version("v1", storage=True),))
 
 
 def load(points: Iterable[metadata.EntryPoint] | None = None) -> JobKinds:
-    """The table with the kinds of other packages in it."""
+    """The table with the integrations of other distributions."""
     found = metadata.entry_points(group=ENTRY_POINTS) if points is None else points
-    return JobKinds((*BUILT_IN, *map(_brought, sorted(found, key=lambda point: point.name))))
+    return JobKinds((*BUILT_IN, *map(_load_entry_point, sorted(found, key=lambda point: point.name))))
 
 
-def _brought(point: metadata.EntryPoint) -> JobIntegration:
+def _load_entry_point(point: metadata.EntryPoint) -> JobIntegration:
     try:
         row = point.load()
-    except Exception as error:  # whatever is wrong with a package of others, this one goes on to say which it is
+    except Exception as error:  # an import may fail in any way; the message names the entry point
         raise UnknownFramework(f"the entry point {point.name} of {ENTRY_POINTS} cannot be loaded: {error}") from error
     if not isinstance(row, JobIntegration):
-        raise UnknownFramework(f"the entry points of {ENTRY_POINTS} must name rows, and {row!r} is none")
+        raise UnknownFramework(f"the entry points of {ENTRY_POINTS} must name a JobIntegration, and {row!r} is none")
     return row

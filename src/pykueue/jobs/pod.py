@@ -1,9 +1,9 @@
-"""A pod that is its own job. It has no flag: a scheduling gate holds it back, and once released it can only be deleted.
+"""A pod that is its own job. It has no suspend field: a scheduling gate holds it; a started pod can only be deleted.
 
-created   the webhook adds the gates, our label and our finalizer, and its role
-started   the gates go, in the same write that adds what admission says
-stopped   marked with the condition TerminationTarget, then deleted
-over      our finalizer goes, so that the pod can
+created   the webhook adds the scheduling gates, the managed label, the finalizer and the role hash
+started   the gates are removed, in the same write that adds the labels and node selectors of the admission
+stopped   the condition TerminationTarget is set, then the pod is deleted
+finished  the finalizer is removed, so that the pod can be deleted
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import msgspec
 
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
+from kubemachinery.kinds import Kind
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, labels, registry
 from pykueue.api.conditions import PodConditionType
@@ -37,56 +39,64 @@ _INT32_MAX: Final = 2**31 - 1
 # --- Reading a pod ----------------------------------------------------------------------------------------------------
 
 
-def phase(pod: Tree) -> str:
-    return unstructured.text(unstructured.get(pod, "status", "phase"))
+class PodView(ObjectView):
+    """A pod, read by its fields."""
+
+    @property
+    def phase(self) -> str:
+        return unstructured.text(self.status.get("phase"))
+
+    @property
+    def is_finished(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def node_name(self) -> str:
+        return unstructured.text(self.spec.get("nodeName"))
+
+    @property
+    def gates(self) -> frozenset[str]:
+        """The names of its scheduling gates."""
+        return frozenset(
+            unstructured.text(gate.get("name")) for _, gate in unstructured.entries(self.spec, "schedulingGates")
+        )
+
+    def has_gate(self, name: str = labels.ADMISSION_GATE) -> bool:
+        return name in self.gates
+
+    @property
+    def is_ready(self) -> bool:
+        return any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for _, condition in unstructured.entries(self.status, "conditions")
+        )
+
+    def group_name(self, options: IntegrationOptions) -> str:
+        """The pod group that the pod belongs to; empty for a pod without one."""
+        annotated = self.annotations.get(labels.POD_GROUP_NAME) if options.identifier_annotations else ""
+        return annotated or self.labels.get(labels.POD_GROUP_NAME, "")
+
+    @property
+    def group_total_count(self) -> int | None:
+        """How many pods the pod's group has; None if the annotation is absent or not a number above 0."""
+        written = self.annotations.get(labels.POD_GROUP_TOTAL_COUNT, "")
+        count = int(written) if _COUNT.fullmatch(written) else 0
+        return count if 0 < count <= _INT32_MAX else None
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether a failed pod of a group may be replaced."""
+        return self.annotations.get(labels.RETRIABLE_IN_GROUP) != "false"
+
+    @property
+    def role(self) -> str:
+        """The role of the pod in its group: eight hexadecimal digits, the same for pods of one shape."""
+        return self.annotations.get(labels.ROLE_HASH) or role_hash(self.spec)
 
 
-def is_over(pod: Tree) -> bool:
-    return phase(pod) in ("Succeeded", "Failed")
+# --- The role hash ----------------------------------------------------------------------------------------------------
 
-
-def gates(pod: Tree) -> frozenset[str]:
-    """The names of what keeps a pod from being scheduled."""
-    return frozenset(
-        unstructured.text(gate.get("name")) for _, gate in unstructured.entries(pod, "spec", "schedulingGates")
-    )
-
-
-def has_gate(pod: Tree, name: str = labels.ADMISSION_GATE) -> bool:
-    return name in gates(pod)
-
-
-def is_deleting(pod: Tree) -> bool:
-    return unstructured.get(pod, "metadata", "deletionTimestamp") is not None
-
-
-def is_ready(pod: Tree) -> bool:
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for _, condition in unstructured.entries(pod, "status", "conditions")
-    )
-
-
-def annotation(pod: Tree, key: str) -> str:
-    return unstructured.text(unstructured.get(pod, "metadata", "annotations", key))
-
-
-def group_name(pod: Tree, options: IntegrationOptions) -> str:
-    """The group that a pod belongs to; empty for a pod of its own."""
-    annotated = annotation(pod, labels.POD_GROUP_NAME) if options.identifier_annotations else ""
-    return annotated or unstructured.text(unstructured.get(pod, "metadata", "labels", labels.POD_GROUP_NAME))
-
-
-def total_count(pod: Tree) -> int | None:
-    """How many pods the pod's group has; None when that is not said, or not with a number above 0."""
-    written = annotation(pod, labels.POD_GROUP_TOTAL_COUNT)
-    count = int(written) if _COUNT.fullmatch(written) else 0
-    return count if 0 < count <= _INT32_MAX else None
-
-
-# --- Its role ---------------------------------------------------------------------------------------------------------
-
-# What tells the roles of a group apart: pods that ask for the same things are interchangeable.
+# The fields that distinguish the roles of a group: pods that are equal in these are interchangeable.
 _SHAPE: Final = (
     "nodeSelector",
     "affinity",
@@ -97,9 +107,9 @@ _SHAPE: Final = (
     "overhead",
     "resourceClaims",
 )
-# The digits of a role are public: pod sets are called by them and ordered by them, and the first pod set gets the first
-# flavor. So the shape is written in the very bytes that are usual: names of a map by the alphabet, fields of an API
-# type in the order in which the API declares them.
+# The hash is public: pod sets are named and ordered by it, and the first pod set gets the first flavor. So it must be
+# equal to Kueue's, which hashes Go's JSON: keys of maps in alphabetical order, fields of API types in the order of
+# their declaration.
 _DECLARED: Final = {
     name: rank
     for rank, name in enumerate(
@@ -116,29 +126,24 @@ _DECLARED: Final = {
 }
 
 
-# Fields whose names are people's own, and not the API's.
+# Fields that hold maps, of which the keys are data.
 _MAPS: Final = frozenset({"nodeSelector", "requests", "overhead", "matchLabels"})
 
 
-def _in_order(value: Any) -> Any:
+def _in_declared_order(value: Any) -> Any:
     if isinstance(value, list):
-        return [_in_order(entry) for entry in value]
+        return [_in_declared_order(entry) for entry in value]
     if isinstance(value, dict):
         names = sorted(value, key=lambda name: (_DECLARED.get(name, len(_DECLARED)), name))
-        return {name: _in_alphabet(value[name]) if name in _MAPS else _in_order(value[name]) for name in names}
+        return {name: _sorted_map(value[name]) if name in _MAPS else _in_declared_order(value[name]) for name in names}
     return value
 
 
-def _in_alphabet(value: Any) -> Any:
+def _sorted_map(value: Any) -> Any:
     return dict(sorted(value.items())) if isinstance(value, dict) else value
 
 
-def role(pod: Tree) -> str:
-    """The role that a pod plays in its group: eight digits, the same for pods of one shape."""
-    return annotation(pod, labels.ROLE_HASH) or role_of(unstructured.mapping(pod.get("spec")))
-
-
-def role_of(spec: Mapping[str, Any]) -> str:
+def role_hash(spec: Mapping[str, Any]) -> str:
     shape: Tree = {key: spec.get(key) for key in _SHAPE}
     for key in ("initContainers", "containers"):
         shape[key] = [
@@ -150,7 +155,7 @@ def role_of(spec: Mapping[str, Any]) -> str:
         ] or None
     if spec.get("resources") is not None:
         shape["resources"] = unstructured.get(spec, "resources", "requests")
-    return hashlib.sha256(msgspec.json.encode({"spec": _in_order(shape)})).hexdigest()[:8]
+    return hashlib.sha256(msgspec.json.encode({"spec": _in_declared_order(shape)})).hexdigest()[:8]
 
 
 # --- Changing a pod ---------------------------------------------------------------------------------------------------
@@ -164,9 +169,9 @@ def without_gates(pod: Tree, *names: str) -> Tree:
     return unstructured.put(pod, path, kept) if kept else unstructured.without(pod, path)
 
 
-def released(pod: Tree, info: PodSetInfo) -> Tree | PodSetConflict:
-    """The pod as it may run. Its topology gate stays only if a place was assigned that it has to wait for."""
-    found = podsets.injected(pod, info)
+def released(pod: PodView, info: PodSetInfo) -> Tree | PodSetConflict:
+    """The pod as it may run. Its topology gate stays only if a topology assignment was made that it has to wait for."""
+    found = podsets.injected(pod.tree, info)
     if isinstance(found, PodSetConflict):
         return found
     waits = any(gate.get("name") == labels.TOPOLOGY_GATE for gate in info.scheduling_gates)
@@ -174,54 +179,53 @@ def released(pod: Tree, info: PodSetInfo) -> Tree | PodSetConflict:
 
 
 def without_finalizer(pod: Tree) -> Tree:
-    path = ("metadata", "finalizers")
-    found = unstructured.sequence(unstructured.get(pod, *path))
+    found, path = ObjectView(pod).finalizers, ("metadata", "finalizers")
     kept = [name for name in found if name != labels.POD_FINALIZER]
     if len(kept) == len(found):
         return pod
     return unstructured.put(pod, path, kept) if kept else unstructured.without(pod, path)
 
 
-def pod_set(pod: Tree, name: str, count: int, options: IntegrationOptions) -> Tree:
-    """The pod set of pods like this one. Labels and annotations are each pod's own and stay out of it."""
-    spec = podsets.with_single_variables(dict(unstructured.mapping(pod.get("spec"))))
+def pod_set(pod: PodView, name: str, count: int, options: IntegrationOptions) -> Tree:
+    """The pod set of pods like this one. Labels and annotations belong to each pod and are not part of it."""
+    spec = podsets.with_single_variables(dict(pod.spec))
     found: Tree = {"name": name, "count": count, "template": {"metadata": {}, "spec": spec}}
     if options.topology:
         template = PodSetTemplate(name, (), count, pod_index_label=labels.POD_GROUP_POD_INDEX)
-        found["topologyRequest"] = podsets.topology_request(pod.get("metadata"), template)
+        found["topologyRequest"] = podsets.topology_request(pod.metadata, template)
     return found
 
 
 # --- Actions on a pod -------------------------------------------------------------------------------------------------
 
 
-def let_go(job: GenericJob, pods: Sequence[Tree]) -> Actions:
-    """Take our finalizer off pods that have it."""
-    changed = ((pod, without_finalizer(pod)) for pod in pods)
-    return tuple(ReplaceObject(job.row.kind, pod, after) for pod, after in changed if after is not pod)
+def finalize(kind: Kind, pods: Sequence[PodView]) -> Actions:
+    """Remove the finalizer from the pods that have it."""
+    changed = ((pod.tree, without_finalizer(pod.tree)) for pod in pods)
+    return tuple(ReplaceObject(kind, before, after) for before, after in changed if after is not before)
 
 
-def stop(job: GenericJob, pod: Tree, order: Stop) -> Actions:
-    """End a pod: say why on the pod itself, then delete it. With its Workload gone, nothing holds it any longer."""
-    over = order.reason is StopReason.WORKLOAD_DELETED
-    if is_deleting(pod):
-        return let_go(job, (pod,)) if over else ()
-    if (is_over(pod) or has_gate(pod)) and not over:
+def stop(kind: Kind, pod: PodView, order: Stop) -> Actions:
+    """Stop a pod: set the reason as a condition, then delete it; without finalizer if its Workload is deleted."""
+    is_last = order.reason is StopReason.WORKLOAD_DELETED
+    if pod.is_deleting:
+        return finalize(kind, (pod,)) if is_last else ()
+    if (pod.is_finished or pod.has_gate()) and not is_last:
         return ()
-    marked = _marked(pod, order)
+    marked = _with_termination_target(pod, order)
     return (
-        ReplaceObject(job.row.kind, pod, marked, "status"),
-        *(let_go(job, (marked,)) if over else ()),
-        DeleteObject(job.row.kind, pod),
-        EmitJobEvent(pod, "Stopped", order.message),
+        ReplaceObject(kind, pod.tree, marked, "status"),
+        *(finalize(kind, (PodView(marked),)) if is_last else ()),
+        DeleteObject(kind, pod.tree),
+        EmitJobEvent(pod.tree, "Stopped", order.message),
     )
 
 
-def _marked(pod: Tree, order: Stop) -> Tree:
+def _with_termination_target(pod: PodView, order: Stop) -> Tree:
     reason = f"{order.reason}DueTo{order.eviction}" if order.eviction else str(order.reason)
     kept = [
         dict(condition)
-        for _, condition in unstructured.entries(pod, "status", "conditions")
+        for _, condition in unstructured.entries(pod.status, "conditions")
         if condition.get("type") != PodConditionType.TERMINATION_TARGET
     ]
     condition = {
@@ -231,20 +235,20 @@ def _marked(pod: Tree, order: Stop) -> Tree:
         "message": order.message,
         "lastTransitionTime": meta.format_time(order.now),
     }
-    return unstructured.put(pod, ("status", "conditions"), [*kept, condition])
+    return unstructured.put(pod.tree, ("status", "conditions"), [*kept, condition])
 
 
 # --- The kind ---------------------------------------------------------------------------------------------------------
 
 
-class PodJob(GenericJob):
+class PodJob(PodView, GenericJob):
     """A single pod."""
 
     def templates(self) -> tuple[PodSetTemplate, ...]:
         return (PodSetTemplate(labels.DEFAULT_POD_SET, (), 1, pod_index_label=labels.POD_GROUP_POD_INDEX),)
 
     def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
-        return (pod_set(self.tree, labels.DEFAULT_POD_SET, 1, options),)
+        return (pod_set(self, labels.DEFAULT_POD_SET, 1, options),)
 
     def is_skipped(self, options: IntegrationOptions) -> bool:
         if self.labels.get(labels.MANAGED) != "true":
@@ -252,61 +256,58 @@ class PodJob(GenericJob):
         return FRAMEWORK not in options.frameworks and labels.POD_SUSPENDING_PARENT not in self.annotations
 
     def is_suspended(self) -> bool:
-        return is_over(self.tree) or has_gate(self.tree)
+        return self.is_finished or self.has_gate()
 
     def is_active(self) -> bool:
-        """Never: a pod that is evicted is deleted, and its quota is free at once."""
+        """False: an evicted pod is deleted, and its quota is released at once."""
         return False
 
     def outcome(self) -> JobOutcome | None:
-        if not is_over(self.tree):
+        if not self.is_finished:
             return None
-        return JobOutcome(
-            unstructured.text(unstructured.get(self.tree, "status", "message")), phase(self.tree) == "Succeeded"
-        )
+        return JobOutcome(unstructured.text(self.status.get("message")), success=self.phase == "Succeeded")
 
     def are_pods_ready(self) -> bool:
-        return is_ready(self.tree)
+        return self.is_ready
 
     def start(self, infos: Sequence[PodSetInfo], note: str) -> Actions | PodSetConflict:
         if len(infos) != 1:
             return PodSetConflict(f"there are {len(infos)} assignments for one pod")
-        if not has_gate(self.tree):
+        if not self.has_gate():
             return ()
-        after = released(self.tree, infos[0])
+        after = released(self, infos[0])
         if isinstance(after, PodSetConflict):
             return after
         return (ReplaceObject(self.row.kind, self.tree, after), EmitJobEvent(self.tree, "Started", note))
 
     def stop(self, order: Stop) -> Actions:
-        return stop(self, self.tree, order)
+        return stop(self.row.kind, self, order)
 
     def finalize(self) -> Actions:
-        return let_go(self, (self.tree,))
+        return finalize(self.row.kind, (self,))
 
     # --- The webhook --------------------------------------------------------------------------------------------------
 
     def defaulted(self, options: IntegrationOptions) -> Tree:
         tree = self.tree
         if labels.POD_SUSPENDING_PARENT not in self.annotations:
-            tree = unstructured.put(tree, ("metadata", "labels"), {**self.labels, labels.MANAGED: "true"})
-            finalizers = unstructured.sequence(unstructured.get(tree, "metadata", "finalizers"))
-            if labels.POD_FINALIZER not in finalizers:
-                tree = unstructured.put(tree, ("metadata", "finalizers"), [*finalizers, labels.POD_FINALIZER])
+            tree = self.with_labels({labels.MANAGED: "true"})
+            if labels.POD_FINALIZER not in self.finalizers:
+                tree = unstructured.put(tree, ("metadata", "finalizers"), [*self.finalizers, labels.POD_FINALIZER])
         gates = [labels.ADMISSION_GATE]
         if options.topology:
             gates.append(labels.TOPOLOGY_GATE)
             index = self.annotations.get(labels.POD_GROUP_POD_INDEX_LABEL)
             if index is not None:
-                place = ("metadata", "labels", labels.POD_GROUP_POD_INDEX)
-                tree = unstructured.put(tree, place, self.labels.get(index, ""))
-        held = unstructured.sequence(unstructured.get(tree, "spec", "schedulingGates"))
-        missing = [{"name": gate} for gate in gates if not has_gate(tree, gate)]
+                path = ("metadata", "labels", labels.POD_GROUP_POD_INDEX)
+                tree = unstructured.put(tree, path, self.labels.get(index, ""))
+        missing = [{"name": gate} for gate in gates if not self.has_gate(gate)]
         if missing:
-            tree = unstructured.put(tree, ("spec", "schedulingGates"), [*held, *missing])
+            present = unstructured.sequence(self.spec.get("schedulingGates"))
+            tree = unstructured.put(tree, ("spec", "schedulingGates"), [*present, *missing])
         if labels.ROLE_HASH in self.annotations:
             return tree
-        return unstructured.put(tree, ("metadata", "annotations", labels.ROLE_HASH), role(self.tree))
+        return unstructured.put(tree, ("metadata", "annotations", labels.ROLE_HASH), self.role)
 
     def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
         managed = self.labels.get(labels.MANAGED)
@@ -314,15 +315,15 @@ class PodJob(GenericJob):
             yield field_error.forbidden(job_metadata.label_path(labels.MANAGED), 'may only be "true"')
         yield from self._group_errors(options)
         if options.topology:
-            yield from topology_annotations.validate(self.tree.get("metadata"), "metadata", options.validation)
+            yield from topology_annotations.validate(self.metadata, "metadata", options.validation)
         prebuilt = job_metadata.prebuilt_name(self.tree, options.validation)
-        group = group_name(self.tree, options)
+        group = self.group_name(options)
         if group and prebuilt and group != prebuilt:
             path = job_metadata.prebuilt_path(self.tree, options.validation)
             yield field_error.invalid(path, prebuilt, "must be the name of the pod group")
 
     def _group_errors(self, options: IntegrationOptions) -> Iterator[FieldError]:
-        group, written = group_name(self.tree, options), self.annotations.get(labels.POD_GROUP_TOTAL_COUNT)
+        group, written = self.group_name(options), self.annotations.get(labels.POD_GROUP_TOTAL_COUNT)
         count_path = job_metadata.annotation_path(labels.POD_GROUP_TOTAL_COUNT)
         annotated = options.identifier_annotations and self.annotations.get(labels.POD_GROUP_NAME)
         both = (
@@ -336,7 +337,7 @@ class PodJob(GenericJob):
             yield from field_error.invalid_each(self._group_path(options), group, meta.check_subdomain_name(group))
         if group and written is None:
             yield field_error.required(count_path, both)
-        elif written is not None and total_count(self.tree) is None:
+        elif written is not None and self.group_total_count is None:
             yield field_error.invalid(count_path, written, "must be a whole number of at least 1")
 
     def _group_path(self, options: IntegrationOptions) -> str:
@@ -345,14 +346,10 @@ class PodJob(GenericJob):
         return path(labels.POD_GROUP_NAME)
 
     def validate_update(self, old: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
-        group, before = group_name(self.tree, options), group_name(old.tree, options)
-        if group and not is_retriable(old.tree) and is_retriable(self.tree):
+        assert isinstance(old, PodJob)
+        group, before = self.group_name(options), old.group_name(options)
+        if group and not old.is_retriable and self.is_retriable:
             path = job_metadata.annotation_path(labels.RETRIABLE_IN_GROUP)
-            yield field_error.forbidden(path, "a group that is not tried again cannot become one that is")
+            yield field_error.forbidden(path, "a pod group cannot become retriable")
         if before and group != before:
             yield field_error.immutable(self._group_path(options), group)
-
-
-def is_retriable(pod: Tree) -> bool:
-    """Whether a failed pod of a group may be replaced."""
-    return annotation(pod, labels.RETRIABLE_IN_GROUP) != "false"

@@ -1,34 +1,35 @@
-"""The one reconciler of all kinds, as a decision: a job and the world around it in, actions out.
+"""The reconciler of all job kinds, as a decision: a job and its facts in, actions out.
 
-    1   is_skipped           no job of this reconciler: left alone
+    1   is_skipped           not reconciled here: left alone
     2   is_deleting          its Workloads are finished, and their finalizers removed
-    3   _not_managed         not managed: left alone; a child of a managed job runs while the parent is admitted
-    4   find                 exactly one Workload is found, updated or created (`matching`, `pod_group`)
-    5   _job_conditions      conditions that the kind itself adds to the Workload
+    3   _not_managed         not managed: left alone; a child of a managed job runs while the ancestor is admitted
+    4   find_workload        exactly one Workload is found, updated or created (`workload_matching`, `pod_group`)
+    5   _job_conditions      conditions that the kind itself sets on the Workload
     6   _workload_finished   the finalizers of the job and the Workload are removed
     7   _workload_deleted    the job is stopped first
     8   _on_hold             the job cannot use quota for now: its reservation is released
     9   _job_finished        the Workload is finished, too
     10  _pods                reclaimable pods and PodsReady are written
-    11  _evicted             the job is stopped; once it is, the quota is released
+    11  _evicted             the job is stopped; then the quota is released
     12  _suspended           started, if its Workload is admitted
     13  _running             stopped, unless its Workload is admitted
 
-The first step that has something to do ends the pass: what it does wakes the job for the next one.
+A step returns actions, or `CONTINUE` for the next step. The first step that returns actions ends the pass, also if
+there are none (`DONE`): what it does triggers the next pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from kubemachinery import conditions, unstructured
+from kubemachinery import conditions
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import labels
 from pykueue.api.conditions import DeactivationReason, FinishedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
-from pykueue.jobs import pod_group, podsets, selection, unreadable_owners, workload_matching, workload_sync, workloads
+from pykueue.jobs import podsets, selection, unreadable_owners, workload_matching, workload_sync, workloads
 from pykueue.jobs.actions import (
     Action,
     Actions,
@@ -40,70 +41,74 @@ from pykueue.jobs.actions import (
     RequeueAfter,
     RetryWithBackoff,
 )
-from pykueue.jobs.facts import JobFacts
-from pykueue.jobs.interface import GenericJob, Stop, StopReason
+from pykueue.jobs.facts import JobFacts, UnreadableOwner
+from pykueue.jobs.interface import GenericJob, Matched, Stop, StopReason
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import Missing, PodSetConflict, StartContext
-from pykueue.jobs.selection import UnreadableOwner
-from pykueue.jobs.workload_sync import Matched
 from pykueue.lifecycle import eviction, finishing, readiness, reservation, states
 from pykueue.lifecycle.workload_changes import RemoveFinalizer
 
+# What a step returns: actions, with which the pass ends, or `CONTINUE`.
+StepResult: TypeAlias = Actions | None
+CONTINUE: Final = None
+DONE: Final[Actions] = ()
+
 
 def reconcile(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Actions:
-    """What is to be done for a job that exists."""
+    """The actions for a job that exists."""
     if job.is_skipped(options):
-        return ()
+        return DONE
     if job.is_deleting:
         return (*orphaned(facts.workloads, options, now), *job.finalize())
-    elsewhere = _not_managed(job, facts, options)
-    if elsewhere is not None:
-        return elsewhere
-    find = pod_group.find if isinstance(job, pod_group.PodGroup) else workload_matching.find
-    found = find(job, facts, options, now)
+    not_managed = _not_managed(job, facts, options)
+    if not_managed is not CONTINUE:
+        return not_managed
+    found = job.find_workload(facts, options, now)
+    if found is None:
+        found = workload_matching.find(job, facts, options, now)
     if not isinstance(found, Matched):
         return found
     job = found.job or job
     if found.workload is None:
         return _without_workload(job, facts, options)
     matched = _MatchedJob(job, facts, options, now, found.workload)
-    return next((actions for phase in _PHASES if (actions := phase(matched)) is not None), ())
+    return next((actions for phase in _PHASES if (actions := phase(matched)) is not CONTINUE), DONE)
 
 
 def orphaned(found: tuple[Workload, ...], options: IntegrationOptions, now: Nanoseconds) -> Actions:
-    """What is to be done with the Workloads of a job that is gone. Those that wait end before quota is given back,
-    which would be offered to them."""
+    """The actions for the Workloads of a deleted job. Pending ones are finished before quota is released, which would
+    otherwise be offered to them."""
     actions: list[Action] = []
     for workload in sorted(found, key=states.is_reserved):
-        is_ours = workloads.controller(workload) is not None and not workloads.is_deleting(workload)
-        if options.finish_orphaned and is_ours and not states.is_finished(workload):
-            why = "The workload's owner no longer exists"
+        is_controlled = workloads.controller(workload) is not None and not workloads.is_deleting(workload)
+        if options.finish_orphaned and is_controlled and not states.is_finished(workload):
+            message = "The workload's owner no longer exists"
             actions.append(
-                ChangeWorkload(workload, finishing.finish(workload, FinishedReason.OWNER_NOT_FOUND, why, now))
+                ChangeWorkload(workload, finishing.finish(workload, FinishedReason.OWNER_NOT_FOUND, message, now))
             )
         actions += _released(workload)
     return tuple(actions)
 
 
 def _released(workload: Workload) -> Actions:
-    """Take our finalizer off, if it is on."""
+    """Remove our finalizer, if it is set."""
     held = labels.RESOURCE_IN_USE_FINALIZER in workload.metadata.finalizers
     return (ChangeWorkload(workload, (RemoveFinalizer(),)),) if held else ()
 
 
-# --- Ours? ------------------------------------------------------------------------------------------------------------
+# --- Jobs that are not managed ----------------------------------------------------------------------------------------
 
 
-def _not_managed(job: GenericJob, facts: JobFacts, options: IntegrationOptions) -> Actions | None:
-    """What is done for a job that is not ours, or not by itself; None for one that is."""
+def _not_managed(job: GenericJob, facts: JobFacts, options: IntegrationOptions) -> StepResult:
+    """The actions for a job that is not managed by itself; `CONTINUE` for one that is."""
     if facts.namespace is None:
-        return ()
+        return DONE
     if options.selector_always_respected and not selection.selects(job.row, facts.namespace, options):
-        return ()
+        return DONE
     if not job.row.top_level:
         if facts.ancestry.too_deep:
-            why = f"The job {facts.ancestry.problem}"
-            return (EmitJobEvent(job.tree, "JobNestingTooDeep", why, warning=True), RetryWithBackoff(why))
+            message = f"The job {facts.ancestry.problem}"
+            return (EmitJobEvent(job.tree, "JobNestingTooDeep", message, warning=True), RetryWithBackoff(message))
         if facts.ancestry.problem:
             return (RetryWithBackoff(f"{job.row.kind.kind} {job.name} {facts.ancestry.problem}"),)
         unread = facts.ancestry.unread
@@ -111,37 +116,36 @@ def _not_managed(job: GenericJob, facts: JobFacts, options: IntegrationOptions) 
             return _undecided(job, unread, facts.namespace, options)
         if facts.ancestor is not None:
             return _nested(job, facts, options)
-    return None if selection.is_managed(job.row, job.tree, facts.namespace, options) else ()
+    return CONTINUE if selection.is_managed(job.row, job, facts.namespace, options) else DONE
 
 
 def _stands_alone(job: GenericJob, facts: JobFacts) -> bool:
-    """Whether it was decided before that no ancestor of the job is ours: it has a Workload of its own. Its life goes
-    on whatever becomes of reading owners; an eviction, above all, has to stop it."""
+    """Whether it was decided before that no ancestor of the job is managed: it has a Workload of its own. It is
+    reconciled although owners cannot be read; above all, an eviction has to stop it."""
     return any(owner is not None and owner.uid == job.uid for owner in map(workloads.controller, facts.workloads))
 
 
 def _undecided(
     job: GenericJob, unread: UnreadableOwner, namespace: Mapping[str, str], options: IntegrationOptions
 ) -> Actions:
-    """A job whose owner cannot be read gets no Workload, and is not stopped: it may be the child of an ancestor that is
-    admitted. The Event is for those that would be ours by themselves; for others only the owner is read again."""
-    if selection.is_managed(job.row, job.tree, namespace, options):
+    """A job whose owner cannot be read gets no Workload, and is not stopped: it may be the child of an admitted
+    ancestor. The Event is emitted for jobs that would be managed by themselves."""
+    if selection.is_managed(job.row, job, namespace, options):
         return unreadable_owners.undecided(job, unread)
     return (RequeueAfter(unreadable_owners.AGAIN),)
 
 
 def _nested(job: GenericJob, facts: JobFacts, options: IntegrationOptions) -> Actions:
-    """A child runs while the ancestor's Workload is admitted; it never has one itself."""
+    """A child runs while the ancestor's Workload is admitted; it has none itself."""
     assert facts.ancestor is not None
     if job.outcome() is not None or job.is_suspended():
-        return ()
-    if unreadable_owners.is_admitted(facts.ancestor, facts.ancestor_workloads, job.tree, options):
-        return ()
-    kind = unstructured.text(unstructured.get(facts.ancestor, "kind"))
-    name = unstructured.text(unstructured.get(facts.ancestor, "metadata", "name"))
+        return DONE
+    if unreadable_owners.is_admitted(facts.ancestor, facts.ancestor_workloads, job, options):
+        return DONE
+    title = f"{facts.ancestor.kind} {facts.ancestor.name}"
     return (
         ReplaceObject(job.row.kind, job.tree, job.suspended()),
-        EmitJobEvent(job.tree, "Suspended", f"Suspended until the {kind} {name} that it belongs to is admitted"),
+        EmitJobEvent(job.tree, "Suspended", f"Suspended until its owner {title} is admitted"),
     )
 
 
@@ -152,8 +156,8 @@ def _without_workload(job: GenericJob, facts: JobFacts, options: IntegrationOpti
     if job.outcome() is not None:
         return job.finalize()
     if job.is_on_hold() or (job.is_active() and not workloads.is_elastic(job, options)):
-        # Its pods are still ending; their end wakes the job.
-        return ()
+        # Its pods are still terminating; their end triggers the next pass.
+        return DONE
     pod_sets = job.pod_sets(options)
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):
@@ -166,11 +170,13 @@ def _without_workload(job: GenericJob, facts: JobFacts, options: IntegrationOpti
     )
 
 
-# --- With one ---------------------------------------------------------------------------------------------------------
+# --- With a Workload --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _MatchedJob:
+    """A job with its Workload, and the facts about both."""
+
     job: GenericJob
     facts: JobFacts
     options: IntegrationOptions
@@ -189,37 +195,37 @@ class _MatchedJob:
         )
 
 
-def _job_conditions(matched: _MatchedJob) -> Actions | None:
+def _job_conditions(matched: _MatchedJob) -> StepResult:
     changes = matched.job.conditions(matched.workload)
-    return (ChangeWorkload(matched.workload, changes),) if changes else None
+    return (ChangeWorkload(matched.workload, changes),) if changes else CONTINUE
 
 
-# Ends that the job itself brought about, which were told when they were written.
+# Ends of the job itself, of which an Event was emitted when they were written.
 _ALREADY_REPORTED: Final = frozenset({FinishedReason.SUCCEEDED, FinishedReason.FAILED, FinishedReason.FAILED_TO_START})
 
 
-def _workload_finished(matched: _MatchedJob) -> Actions | None:
+def _workload_finished(matched: _MatchedJob) -> StepResult:
     end = conditions.find(matched.workload.status.conditions, WorkloadCondition.FINISHED)
     if end is None or end.status != conditions.ConditionStatus.TRUE:
-        return None
-    let_go = () if workloads.is_elastic(matched.job, matched.options) else _released(matched.workload)
-    writes = (*matched.job.finalize(), *let_go)
+        return CONTINUE
+    released = () if workloads.is_elastic(matched.job, matched.options) else _released(matched.workload)
+    writes = (*matched.job.finalize(), *released)
     if not writes or end.reason in _ALREADY_REPORTED:
         return writes
     note = f"Workload '{states.key(matched.workload)}' is declared finished"
     return (*writes, EmitJobEvent(matched.job.tree, "FinishedWorkload", note))
 
 
-def _workload_deleted(matched: _MatchedJob) -> Actions | None:
+def _workload_deleted(matched: _MatchedJob) -> StepResult:
     if not workloads.is_deleting(matched.workload):
-        return None
+        return CONTINUE
     stop = matched.stop(StopReason.WORKLOAD_DELETED, "The Workload was deleted")
     return (*stop, *_released(matched.workload))
 
 
-def _on_hold(matched: _MatchedJob) -> Actions | None:
+def _on_hold(matched: _MatchedJob) -> StepResult:
     if not matched.job.is_on_hold():
-        return None
+        return CONTINUE
     if not states.is_reserved(matched.workload):
         return ()
     why = "Job is on hold"
@@ -229,25 +235,25 @@ def _on_hold(matched: _MatchedJob) -> Actions | None:
     return (ChangeWorkload(matched.workload, changes),)
 
 
-def _job_finished(matched: _MatchedJob) -> Actions | None:
+def _job_finished(matched: _MatchedJob) -> StepResult:
     outcome = matched.job.outcome()
     if outcome is None:
-        return None
+        return CONTINUE
     reason = FinishedReason.SUCCEEDED if outcome.success else FinishedReason.FAILED
     return (*matched.finish(reason, outcome.message), *matched.job.finalize())
 
 
-def _pods(matched: _MatchedJob) -> Actions | None:
+def _pods(matched: _MatchedJob) -> StepResult:
     changes = readiness.pods_ready(matched.workload, matched.job.are_pods_ready(), matched.options.lifecycle)
     if matched.options.reclaimable_pods:
         changes = (*readiness.reclaim(matched.workload, matched.job.reclaimable()), *changes)
-    return (ChangeWorkload(matched.workload, changes),) if changes else None
+    return (ChangeWorkload(matched.workload, changes),) if changes else CONTINUE
 
 
-def _evicted(matched: _MatchedJob) -> Actions | None:
+def _evicted(matched: _MatchedJob) -> StepResult:
     evicted = conditions.find(matched.workload.status.conditions, WorkloadCondition.EVICTED)
     if evicted is None or evicted.status != conditions.ConditionStatus.TRUE:
-        return None
+        return CONTINUE
     actions = [*matched.stop(StopReason.WORKLOAD_EVICTED, evicted.message, evicted.reason)]
     if not states.is_reserved(matched.workload):
         actions += _requeued(matched)
@@ -259,13 +265,14 @@ def _evicted(matched: _MatchedJob) -> Actions | None:
 
 
 def _ends_with_its_pod(matched: _MatchedJob, reason: str) -> bool:
-    """A lone pod that is stopped because its time is over takes its Workload along, which ends with what it holds."""
+    """The Workload of a single pod that exceeded its maximum execution time is finished with the pod, and keeps its
+    reservation until then."""
     over = reason == DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED.evicted
     return over and matched.options.finish_orphaned and states.is_owned_by_single_pod(matched.workload)
 
 
 def _retired(matched: _MatchedJob, reason: str) -> Actions:
-    """A job whose Workload we deactivated ourselves is deleted after a while, where the operator wants that."""
+    """A job whose Workload Kueue deactivated is deleted after `afterDeactivatedByKueue`."""
     keep, since = matched.options.keep_deactivated, states.since(matched.workload, WorkloadCondition.EVICTED)
     if keep is None or since is None or states.is_active(matched.workload) or not reason.startswith("DeactivatedDueTo"):
         return ()
@@ -275,9 +282,9 @@ def _retired(matched: _MatchedJob, reason: str) -> Actions:
     return (*matched.job.delete(), EmitJobEvent(matched.job.tree, "Deleted", note), *matched.job.finalize())
 
 
-def _suspended(matched: _MatchedJob) -> Actions | None:
+def _suspended(matched: _MatchedJob) -> StepResult:
     if not matched.job.is_suspended():
-        return None
+        return CONTINUE
     if states.is_admitted(matched.workload):
         return _started(matched)
     if states.is_reserved(matched.workload):
@@ -301,32 +308,33 @@ def _started(matched: _MatchedJob) -> Actions:
 
 
 def _check_messages(matched: _MatchedJob) -> Actions:
-    said = [
+    messages = [
         f"{check.name}: {check.message}"
         for check in matched.workload.status.admission_checks
         if check.state == CheckState.PENDING and check.message
     ]
-    return (EmitJobEvent(matched.job.tree, "UpdatedAdmissionCheck", "; ".join(said)),) if said else ()
+    return (EmitJobEvent(matched.job.tree, "UpdatedAdmissionCheck", "; ".join(messages)),) if messages else ()
 
 
 def _requeued(matched: _MatchedJob) -> Actions:
-    """A job that does not hold quota may go to another queue."""
+    """A Workload without quota follows the queue name of its job."""
     if not matched.job.follows_queue or matched.workload.spec.queue_name == matched.job.queue_name:
         return ()
     return (PatchWorkload(matched.workload, {"spec": {"queueName": matched.job.queue_name or None}}),)
 
 
-def _running(matched: _MatchedJob) -> Actions | None:
+def _running(matched: _MatchedJob) -> StepResult:
     if states.is_admitted(matched.workload):
-        # Admitted again while it was being stopped: the stop is finished first, and the next look starts it.
-        finishes = matched.job.is_stopping()
-        return matched.stop(StopReason.NOT_ADMITTED, "Its last stop had not been finished") if finishes else None
+        # Admitted again while it was being stopped: the stop is completed first, and the next pass starts the job.
+        if not matched.job.is_stopping():
+            return CONTINUE
+        return matched.stop(StopReason.NOT_ADMITTED, "The last stop was not completed")
     if workloads.is_elastic(matched.job, matched.options):
-        return None
+        return CONTINUE
     return matched.stop(StopReason.NOT_ADMITTED, "Not admitted by cluster queue")
 
 
-_PHASES: Final[tuple[Callable[[_MatchedJob], Actions | None], ...]] = (
+_PHASES: Final[tuple[Callable[[_MatchedJob], StepResult], ...]] = (
     _job_conditions,
     _workload_finished,
     _workload_deleted,

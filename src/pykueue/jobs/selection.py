@@ -1,29 +1,31 @@
-"""Is this job ours?
+"""Whether a job is managed.
 
-    A job that names a queue is ours, wherever it is (KEP-3589). With the gate
-    ManagedJobsNamespaceSelectorAlwaysRespected, only in namespaces that are selected.
-    One that names none is ours where `manageJobsWithoutQueueName` is on and its namespace is selected.
-    One whose ancestor is ours is not ours a second time: it may run when the ancestor does.
+    A job with a queue name is managed in every namespace (KEP-3589). With the gate
+    ManagedJobsNamespaceSelectorAlwaysRespected, only in namespaces that match the selector.
+    A job without a queue name is managed if `manageJobsWithoutQueueName` is on and its namespace matches the selector.
+    A job with a managed ancestor is not managed itself: it may run while the ancestor's Workload is admitted.
 
-An owner that cannot be read leaves it open whether an ancestor is ours (`Ancestry.unread`). Then nothing is decided
-that could be wrong: a job that would not be ours by itself is left alone, and one that would be is held without a
-Workload until the owner has been read (`owners`).
+While an owner cannot be read, it is not known whether an ancestor is managed (`Ancestry.unread`). A job that would not
+be managed by itself is then left alone; one that would be is held without a Workload until the owner has been read
+(`unreadable_owners`).
 
-The webhook and the reconciler ask the same functions, for every kind.
+The webhook and the reconciler call the same functions, for every kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
-from kubemachinery import unstructured
 from kubemachinery.client.errors import KubeError, NoSuchKind
 from kubemachinery.kinds import Kind, Version
+from kubemachinery.meta import OwnerReference
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels, registry
-from pykueue.jobs.kinds import REPLICA_SET, JobIntegration, JobKinds
+from pykueue.jobs.facts import Ancestry, UnreadableOwner
+from pykueue.jobs.kinds import REPLICA_SET, JobIntegration, JobKinds, Typed
 from pykueue.jobs.options import IntegrationOptions
 
 DEEPEST: Final = 10
@@ -35,82 +37,56 @@ Labels: TypeAlias = Mapping[str, str]
 
 
 def selects(row: JobIntegration, namespace: Labels, options: IntegrationOptions) -> bool:
-    """Whether the selectors of the configuration take in this namespace for jobs of this kind."""
+    """Whether the namespace selectors of the configuration match for jobs of this kind."""
     if row.of_pods and options.pod_namespaces is not None and not options.pod_namespaces.matches(namespace):
         return False
     return options.namespaces.matches(namespace)
 
 
-def is_managed(row: JobIntegration, tree: Tree, namespace: Labels, options: IntegrationOptions) -> bool:
-    """Whether an object is ours by its queue name and its namespace; its ancestors are not asked."""
-    if queue_name(tree):
+def is_managed(row: JobIntegration, job: ObjectView, namespace: Labels, options: IntegrationOptions) -> bool:
+    """Whether an object is managed by its queue name and its namespace, without regard to its ancestors."""
+    if queue_name(job):
         return not options.selector_always_respected or selects(row, namespace, options)
     return options.manage_without_queue and selects(row, namespace, options)
 
 
-def queue_name(tree: Tree) -> str:
-    return unstructured.text(unstructured.get(tree, "metadata", "labels", labels.QUEUE_NAME))
+def queue_name(job: ObjectView) -> str:
+    return job.labels.get(labels.QUEUE_NAME, "")
 
 
 # --- Ancestors --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableOwner:
-    """An owner that exists according to a reference, and could not be read; with the reason."""
-
-    reference: Tree
-    reason: str
-
-    @property
-    def title(self) -> str:
-        """The owner as users name it: `JobSet train`."""
-        return f"{unstructured.text(self.reference.get('kind'))} {unstructured.text(self.reference.get('name'))}"
-
-
-@dataclass(frozen=True, slots=True)
-class Ancestry:
-    """The owners of an object, the nearest first, as far up as kinds are known; and why the walk ended early."""
-
-    owners: tuple[Tree, ...] = ()
-    problem: str = ""
-    too_deep: bool = False
-    # The owner at which the walk ended because it could not be read; what is above it is not known either.
-    unread: UnreadableOwner | None = None
-
-
 class OwnerLookup(Protocol):
-    """Where objects are looked up: the object, or None where there is none. A `KubeError` means that it is not known;
+    """Looks up an owner: the object, or None if it does not exist. A `KubeError` means that neither is known;
     `NoSuchKind` that the server does not serve the kind in this version."""
 
     def __call__(self, kind: Kind, name: str, namespace: str) -> Awaitable[Tree | None]: ...
 
 
-async def ancestry(tree: Tree, kinds: JobKinds, options: IntegrationOptions, find: OwnerLookup) -> Ancestry:
+async def ancestry(job: ObjectView, kinds: JobKinds, options: IntegrationOptions, find: OwnerLookup) -> Ancestry:
     """Walk up the controllers of an object. An owner that cannot be read is part of the result, never an error."""
-    namespace = unstructured.text(unstructured.get(tree, "metadata", "namespace"))
-    seen = {unstructured.text(unstructured.get(tree, "metadata", "uid"))}
-    owners: list[Tree] = []
-    while (reference := controller(tree)) is not None and (known := owner_kinds(reference, kinds, options)):
-        name, uid = unstructured.text(reference.get("name")), unstructured.text(reference.get("uid"))
+    child, namespace, seen = job, job.namespace, {job.uid}
+    owners: list[ObjectView] = []
+    while (reference := child.controller) is not None and (known := owner_kinds(reference, kinds, options)):
         if len(owners) == DEEPEST:
             return Ancestry(tuple(owners), f"is nested more than {DEEPEST} levels deep", too_deep=True)
-        if uid in seen:
+        if reference.uid in seen:
             return Ancestry(tuple(owners), "is its own ancestor")
         try:
-            owner = await _found(known, name, namespace, find)
+            found = await _found(known, reference.name, namespace, find)
         except NoSuchKind:
             break  # no controller acts on an object of a kind that is not served, so nothing above admits this one
         except KubeError as error:
             return Ancestry(tuple(owners), unread=UnreadableOwner(reference, str(error)))
-        if owner is None:
-            return Ancestry(tuple(owners), f"its owner {known[0].kind} {name} does not exist")
-        if unstructured.get(owner, "metadata", "uid") != uid:
-            break  # another object that has taken the name since
-        seen.add(uid)
-        # What comes out of a list does not always say what it is.
-        tree = {**owner, "apiVersion": reference["apiVersion"], "kind": reference["kind"]}
-        owners.append(tree)
+        if found is None:
+            return Ancestry(tuple(owners), f"its owner {known[0].kind} {reference.name} does not exist")
+        # Items of a list do not always carry apiVersion and kind.
+        child = ObjectView({**found, "apiVersion": reference.api_version, "kind": reference.kind})
+        if child.uid != reference.uid:
+            break  # another object has been created under the name since
+        seen.add(reference.uid)
+        owners.append(child)
     return Ancestry(tuple(owners))
 
 
@@ -124,31 +100,23 @@ async def _found(known: tuple[Kind, ...], name: str, namespace: str, find: Owner
     return await find(known[-1], name, namespace)
 
 
-def controller(tree: object) -> Tree | None:
-    """The owner reference of the one owner that controls an object."""
-    for _, reference in unstructured.entries(tree, "metadata", "ownerReferences"):
-        if reference.get("controller") is True:
-            return dict(reference)
-    return None
+def owner_kind(owner: Typed, kinds: JobKinds, options: IntegrationOptions) -> Kind | None:
+    """The kind of an owner whose own owners are read; its plural is empty where only the API server knows it.
 
-
-def owner_kind(reference: Tree, kinds: JobKinds, options: IntegrationOptions) -> Kind | None:
-    """The kind of an owner that is walked through; its plural is empty where only the API server knows it.
-
-    The tables know the plural of every integration and of the built-in kinds. The one of an external framework cannot
-    be derived from its name, and is asked of the API server (`kube.discovery`).
+    The tables have the plural of every integration and of the built-in kinds. That of an external framework cannot be
+    derived from its name, and is read from the API server (`kubemachinery.client.discovery`).
     """
-    row = kinds.of(reference)
+    row = kinds.of(owner)
     if row is not None:
         return row.kind
-    version, kind = unstructured.text(reference.get("apiVersion")), unstructured.text(reference.get("kind"))
-    if (version, kind) == (REPLICA_SET.api_version, REPLICA_SET.kind):
+    found = (owner.api_version, owner.kind)
+    if found == (REPLICA_SET.api_version, REPLICA_SET.kind):
         return REPLICA_SET
-    return external_kind(version, kind) if (version, kind) in options.external else None
+    return external_kind(*found) if found in options.external else None
 
 
 def external_kind(api_version: str, kind: str) -> Kind:
-    """An external framework as far as it is known without asking the API server."""
+    """An external framework, as far as it is known without asking the API server."""
     built_in = registry.KUBERNETES.find(api_version, kind)
     if built_in is not None:
         return built_in[0]
@@ -156,49 +124,48 @@ def external_kind(api_version: str, kind: str) -> Kind:
     return Kind(group, kind, "", (Version(version, storage=True),))
 
 
-def owner_kinds(reference: Tree, kinds: JobKinds, options: IntegrationOptions) -> tuple[Kind, ...]:
-    """The versions in which an owner is looked for: the one that its reference names, then the one of the table. An
-    operator that moved on serves the first only, and references written before that name a version that is gone."""
+def owner_kinds(reference: OwnerReference, kinds: JobKinds, options: IntegrationOptions) -> tuple[Kind, ...]:
+    """The versions in which an owner is looked up: the one that its reference names, then the one of the table. An
+    upgraded operator serves only the first, and references written before the upgrade name a version that is not
+    served any more."""
     kind = owner_kind(reference, kinds, options)
     if kind is None:
         return ()
-    _, _, version = unstructured.text(reference.get("apiVersion")).rpartition("/")
+    _, _, version = reference.api_version.rpartition("/")
     if version == kind.storage.name:
         return (kind,)
     return (replace(kind, versions=(Version(version, storage=True),)), kind)
 
 
-def is_managed_kind(reference: Tree, kinds: JobKinds, options: IntegrationOptions) -> bool:
-    """Whether objects of an owner's kind can be ours: an enabled integration, or one of another controller."""
-    row = kinds.of(reference)
-    external = (
-        unstructured.text(reference.get("apiVersion")),
-        unstructured.text(reference.get("kind")),
-    ) in options.external
-    return external or (row is not None and row.framework in options.frameworks)
+def is_managed_kind(owner: Typed, kinds: JobKinds, options: IntegrationOptions) -> bool:
+    """Whether objects of an owner's kind can be managed: an enabled integration, or an external framework."""
+    row = kinds.of(owner)
+    is_external = (owner.api_version, owner.kind) in options.external
+    return is_external or (row is not None and row.framework in options.frameworks)
 
 
-def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> Tree | None:
-    """The topmost owner that is ours."""
+def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> ObjectView | None:
+    """The topmost managed owner."""
     for owner in reversed(found.owners):
-        if is_managed_kind(owner, kinds, options) and _is_ours(owner, namespace, kinds, options):
+        if is_managed_kind(owner, kinds, options) and _is_managed_owner(owner, namespace, kinds, options):
             return owner
     return None
 
 
-def belongs(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:
-    """Whether an ancestor is certainly ours. An owner that could not be read is, where it is of a managed kind and
-    objects of that kind are ours in this namespace with or without a queue name."""
+def has_managed_ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:
+    """Whether an ancestor is certainly managed. An owner that could not be read is, if it is of a managed kind and
+    objects of that kind are managed in this namespace with or without a queue name."""
     if ancestor(found, namespace, kinds, options) is not None:
         return True
     if found.unread is None:
         return False
-    owner = {key: found.unread.reference.get(key) for key in ("apiVersion", "kind")}
-    return is_managed_kind(owner, kinds, options) and _is_ours(owner, namespace, kinds, options)
+    reference = found.unread.reference
+    owner = ObjectView({"apiVersion": reference.api_version, "kind": reference.kind})
+    return is_managed_kind(owner, kinds, options) and _is_managed_owner(owner, namespace, kinds, options)
 
 
-def _is_ours(owner: Tree, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:
-    """Whether an owner is ours. One that names a queue is, even where the gate keeps us from running it."""
+def _is_managed_owner(owner: ObjectView, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:
+    """Whether an owner is managed. One with a queue name is, even where the gate excludes its namespace."""
     row = kinds.of(owner)
     if queue_name(owner) or row is None:
         return bool(queue_name(owner)) or options.manage_without_queue

@@ -1,17 +1,18 @@
-"""Owners of jobs that cannot be read: how reading fails, and what becomes of a job meanwhile.
+"""Owners of jobs that cannot be read: how reading fails, and what happens to a job meanwhile.
 
-An owner decides whether a job is queued by itself or runs under an ancestor that is ours. When the API server does not
-return it (403, an error, no answer in time, discovery that fails), the rule is:
+An owner decides whether a job is queued by itself or runs under a managed ancestor. While the API server does not
+return it (403, an error, no answer in time, discovery that fails), the rules are:
 
-    a job that would not be ours by itself      is left alone; nothing is refused, changed or held
-    a child for certain                         is left alone (`selection.belongs`)
-    any other that would be ours by itself      is held (suspended, or gated) and marked with the annotation
+    a job that would not be managed by itself   is left alone; nothing is refused, changed or held
+    a child of an ancestor certainly managed    is left alone (`selection.has_managed_ancestor`)
+    any other that would be managed by itself   is held (suspended, or gated) and marked with the annotation
                                                 `pykueue.io/unread-owner`; it gets no Workload, so that a child is not
-                                                queued beside its ancestor, and does not run, so that none is free
-    one that has a Workload of its own          goes on: it was decided before that it stands for itself
+                                                queued beside its ancestor, and does not run, so that it uses no quota
+                                                that was not reserved
+    one that has a Workload of its own          continues: it was decided before that it has no managed ancestor
 
-The reconciler reads the owner again every `AGAIN` until it knows, and then does what the webhook would have done
-(`settled`). Until then a Warning Event `OwnerNotReadable` gives the reason.
+The reconciler reads the owner again every `AGAIN` until that succeeds, and then does what the webhook would have done
+(`settled`). Until then a Warning Event `OwnerNotReadable` has the reason.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kubemachinery import unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.discovery import Discovery
 from kubemachinery.client.errors import ApiError, KubeError, NoSuchKind, NotFound, Unanswered
 from kubemachinery.kinds import Kind
-from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.meta import SECOND, Nanoseconds, OwnerReference
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.kueue import Workload
 from pykueue.jobs import pod
 from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject, RequeueAfter
+from pykueue.jobs.facts import Ancestry, UnreadableOwner
 from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.options import IntegrationOptions
-from pykueue.jobs.selection import Ancestry, UnreadableOwner
 from pykueue.lifecycle import states
 
 log = logging.getLogger(__name__)
 
-# How soon a job is looked at again whose owner could not be read.
+# How soon the owner of a job is read again.
 AGAIN: Final[Nanoseconds] = 10 * SECOND
-# A webhook has to answer within the ten seconds that the API server waits for it.
+# A webhook has to answer within the ten seconds that the API server waits for.
 _ANSWER_SECONDS: Final = 2.0
-# For so long a failure stands for all owners of a kind in a namespace. Many children of one operator arrive at once,
-# and each would wait for the same failure.
+# How long a failure is returned for every owner of a kind in a namespace. Many children of one operator are created
+# at once, and each would wait for the same failure.
 _FAILURE_SECONDS: Final = 2.0
 
 
@@ -59,10 +60,10 @@ class _Failure(NamedTuple):
 
 
 class OwnerReader:
-    """Reads owners: from the copies of informers where there are any, otherwise from the API server.
+    """Reads owners: from the caches of informers where there is one, otherwise from the API server.
 
-    Every way to fail is a `KubeError`, after at most `_ANSWER_SECONDS`. Each is logged once for a kind, until an owner
-    of the kind could be read again.
+    Every failure is a `KubeError`, after at most `_ANSWER_SECONDS`. Each is logged once per kind, until an owner
+    of the kind can be read again.
     """
 
     def __init__(self, client: ApiClient, copy: Callable[[Kind, str, str], Tree | None] = lambda *_: None) -> None:
@@ -103,7 +104,7 @@ class OwnerReader:
         except TimeoutError:
             raise Unanswered(f"the API server did not answer within {_ANSWER_SECONDS:g} seconds") from None
         except (msgspec.DecodeError, OSError) as error:
-            raise Unanswered(f"the answer of the API server cannot be read: {error}") from None
+            raise Unanswered(f"the answer of the API server cannot be decoded: {error}") from None
 
     def _log(self, title: str, error: KubeError) -> None:
         cause = str(error.code) if isinstance(error, ApiError) else type(error).__name__
@@ -115,86 +116,78 @@ class OwnerReader:
 # --- The mark ---------------------------------------------------------------------------------------------------------
 
 
-def is_marked(tree: Tree) -> bool:
+def is_marked(job: ObjectView) -> bool:
     """Whether an object was held because an owner could not be read."""
-    return bool(unstructured.get(tree, "metadata", "annotations", labels.UNREAD_OWNER))
+    return bool(job.annotations.get(labels.UNREAD_OWNER))
 
 
 def marked(tree: Tree, unread: UnreadableOwner) -> Tree:
-    notes = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
-    return unstructured.put(tree, ("metadata", "annotations"), {**notes, labels.UNREAD_OWNER: unread.title})
+    return ObjectView(tree).with_annotations({labels.UNREAD_OWNER: unread.title})
 
 
 def unmarked(tree: Tree) -> Tree:
-    notes = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
-    kept = {key: value for key, value in notes.items() if key != labels.UNREAD_OWNER}
-    path = ("metadata", "annotations")
-    return unstructured.put(tree, path, kept) if kept else unstructured.without(tree, path)
+    return ObjectView(tree).without_annotation(labels.UNREAD_OWNER)
 
 
 # --- Deciding ---------------------------------------------------------------------------------------------------------
 
 
 def undecided(job: GenericJob, unread: UnreadableOwner) -> Actions:
-    """What is done for a job whose owner cannot be read: the reason is published, and the owner is read again."""
-    note = f"The owner {unread.title} cannot be read, so the job gets no Workload for now: {unread.reason}"
+    """The actions for a job whose owner cannot be read: emit the reason, and read the owner again."""
+    note = f"The owner {unread.title} cannot be read, so no Workload is created for the job: {unread.reason}"
     return (EmitJobEvent(job.tree, "OwnerNotReadable", note, warning=True), RequeueAfter(AGAIN))
 
 
 def settled(
     job: GenericJob,
     found: Ancestry,
-    ancestor: Tree | None,
+    ancestor: ObjectView | None,
     workloads: tuple[Workload, ...],
     options: IntegrationOptions,
 ) -> Actions:
-    """What is done for a marked object, now that its owners were looked for once more.
+    """The actions for a marked object, after its owners were read again.
 
-    Without an ancestor that is ours, the mark goes and the object is one like any other. With one, the object is
-    released from what held it: a pod at once, since pods of an ancestor are never gated by themselves; another job when
-    the ancestor is admitted, since its operator believes that it started the job already.
+    Without a managed ancestor, the mark is removed and the object is reconciled as any other. With one, the object is
+    released: a pod at once, since pods of a managed ancestor are never gated themselves; another job when the ancestor
+    is admitted, since its operator has already started the job.
     """
     if found.unread is not None:
         return undecided(job, found.unread)
     if found.problem:
-        return undecided(
-            job, UnreadableOwner({"kind": job.row.kind.kind, "name": job.name}, f"the job {found.problem}")
-        )
+        return undecided(job, UnreadableOwner(_reference(job), f"the job {found.problem}"))
     if ancestor is None:
         return (ReplaceObject(job.row.kind, job.tree, unmarked(job.tree)),)
-    title = (
-        f"{unstructured.text(ancestor.get('kind'))} {unstructured.text(unstructured.get(ancestor, 'metadata', 'name'))}"
-    )
-    note = f"Released, since it belongs to the {title}"
+    note = f"Released: it belongs to the {ancestor.kind} {ancestor.name}"
     if job.row.of_pods:
-        return (ReplaceObject(job.row.kind, job.tree, _freed(job.tree)), EmitJobEvent(job.tree, "Resumed", note))
-    if not is_admitted(ancestor, workloads, job.tree, options):
+        return (ReplaceObject(job.row.kind, job.tree, _released(job)), EmitJobEvent(job.tree, "Resumed", note))
+    if not is_admitted(ancestor, workloads, job, options):
         return (RequeueAfter(AGAIN),)
     return (ReplaceObject(job.row.kind, job.tree, unmarked(job.resumed())), EmitJobEvent(job.tree, "Resumed", note))
 
 
-def _freed(tree: Tree) -> Tree:
-    """A pod without anything that the webhook added. The topology gate of a pod that was made from the template of an
-    admitted job is part of that template, and stays."""
-    from_template = bool(pod.annotation(tree, labels.WORKLOAD))
+def _reference(job: GenericJob) -> OwnerReference:
+    kind = job.row.kind
+    return OwnerReference(api_version=kind.api_version, kind=kind.kind, name=job.name, uid=job.uid)
+
+
+def _released(job: GenericJob) -> Tree:
+    """A pod without anything that the webhook added. The topology gate of a pod that was created from the template of
+    an admitted job is part of that template, and stays."""
+    from_template = bool(job.annotations.get(labels.WORKLOAD))
     gates = (labels.ADMISSION_GATE,) if from_template else (labels.ADMISSION_GATE, labels.TOPOLOGY_GATE)
-    tree = unmarked(pod.without_finalizer(pod.without_gates(tree, *gates)))
-    notes = unstructured.texts(unstructured.get(tree, "metadata", "annotations"))
-    tree = unstructured.put(
-        tree, ("metadata", "annotations"), {k: v for k, v in notes.items() if k != labels.ROLE_HASH}
-    )
-    marks = unstructured.texts(unstructured.get(tree, "metadata", "labels"))
-    return unstructured.put(tree, ("metadata", "labels"), {k: v for k, v in marks.items() if k != labels.MANAGED})
+    tree = unmarked(pod.without_finalizer(pod.without_gates(job.tree, *gates)))
+    tree = ObjectView(tree).without_annotation(labels.ROLE_HASH)
+    return ObjectView(tree).without_label(labels.MANAGED)
 
 
-def is_admitted(ancestor: Tree, workloads: tuple[Workload, ...], child: Tree, options: IntegrationOptions) -> bool:
-    """Whether a child of an ancestor may run: the newest unfinished Workload of the ancestor is admitted. Where the
+def is_admitted(
+    ancestor: ObjectView, workloads: tuple[Workload, ...], child: ObjectView, options: IntegrationOptions
+) -> bool:
+    """Whether a child of an ancestor may run: the newest unfinished Workload of the ancestor is admitted. If the
     ancestor or the child is elastic, it is enough that this Workload is not evicted."""
     living = [workload for workload in workloads if not states.is_finished(workload)]
     newest = max(living, key=lambda workload: (states.created(workload), workload.metadata.uid), default=None)
     if newest is None:
         return False
-    elastic = options.elastic and any(
-        unstructured.get(tree, "metadata", "annotations", labels.ELASTIC_JOB) == "true" for tree in (ancestor, child)
-    )
+    elastic = options.elastic and any(each.annotations.get(labels.ELASTIC_JOB) == "true" for each in (ancestor, child))
     return not states.is_evicted(newest) if elastic else states.is_admitted(newest)

@@ -1,7 +1,6 @@
-"""Exactly one Workload for a job: which one it is, or what has to happen first.
+"""Which Workload is the one of a job, or what has to happen before there is exactly one.
 
-What is done in a pass that does not get further always wakes the job again, since it changes the job or a Workload of
-its; so nothing here waits.
+Every action of a pass that ends here changes the job or a Workload of it, and so triggers the next pass.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from pykueue.api.kueue import Workload
 from pykueue.jobs import podsets, slices, workload_sync, workloads
 from pykueue.jobs.actions import Actions, ChangeWorkload, EmitJobEvent, PatchWorkload
 from pykueue.jobs.facts import JobFacts
-from pykueue.jobs.interface import GenericJob, Stop, StopReason
+from pykueue.jobs.interface import GenericJob, Matched, Stop, StopReason
 from pykueue.jobs.options import IntegrationOptions
-from pykueue.jobs.workload_sync import Matched
 from pykueue.lifecycle import finishing, states
 from pykueue.lifecycle.workload_changes import DeleteWorkload, RemoveFinalizer
 
@@ -30,12 +28,12 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
     """The Workload of a job, or what has to be done before there is one."""
     name = workloads.prebuilt_name(job, options)
     if name:
-        return _prebuilt(job, name, facts, options, now)
+        return _prebuilt(job, facts, options, now)
     if workloads.is_elastic(job, options):
-        # Slices of an earlier job of the same name are none of its own.
-        strangers = [each for each in facts.workloads if not workloads.is_owned(job, each, options)]
-        if strangers:
-            return tuple(action for each in strangers for action in discard(job, each))
+        # Slices of an earlier job of the same name belong to that job.
+        foreign = [each for each in facts.workloads if not workloads.is_owned(job, each, options)]
+        if foreign:
+            return tuple(action for each in foreign for action in discard(job, each))
         sliced = slices.find(job, facts, options, now)
         if sliced is not None:
             return sliced
@@ -43,7 +41,7 @@ def find(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nan
 
 
 def discard(job: GenericJob, workload: Workload) -> Actions:
-    """Delete a Workload that stands for nothing any more."""
+    """Delete a Workload that does not match the job."""
     note = f"Deleted not matching Workload: {states.key(workload)}"
     return (
         ChangeWorkload(workload, (RemoveFinalizer(), DeleteWorkload())),
@@ -51,16 +49,14 @@ def discard(job: GenericJob, workload: Workload) -> Actions:
     )
 
 
-# --- A Workload made beforehand ---------------------------------------------------------------------------------------
+# --- A prebuilt Workload ----------------------------------------------------------------------------------------------
 
 
-def _prebuilt(
-    job: GenericJob, name: str, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds
-) -> Matched | Actions:
+def _prebuilt(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:
     found = facts.named
     owner = None if found is None else workloads.controller(found)
     if found is None or (owner is not None and owner.uid != job.uid):
-        return unmade(job, name, now)
+        return missing_prebuilt(job, now)
     if owner is None:
         return (PatchWorkload(found, _adoption(job, found)),)
     if workloads.is_equivalent(job, found, options):
@@ -68,28 +64,28 @@ def _prebuilt(
     return out_of_sync(job, found, now)
 
 
-def unmade(job: GenericJob, name: str, now: Nanoseconds) -> Actions:
-    """A job for which somebody else makes the Workload, and has not yet, or not for it."""
+def missing_prebuilt(job: GenericJob, now: Nanoseconds) -> Actions:
+    """The prebuilt Workload of the job does not exist, or belongs to another job: the job is stopped."""
     return _stopped(job, "missing workload", None, now)
 
 
 def out_of_sync(job: GenericJob, found: Workload, now: Nanoseconds) -> Matched | Actions:
-    """A Workload made beforehand that does not say what its job says. It is not ours to delete, and never starts it."""
+    """The prebuilt Workload does not match its job: it is finished, not deleted, and the job is not started."""
     end = conditions.find(found.status.conditions, WorkloadCondition.FINISHED)
     if states.is_finished(found) and end is not None and end.reason != FinishedReason.OUT_OF_SYNC:
         return Matched(found)
-    why = "The prebuilt workload is out of sync with its user job"
-    over = finishing.finish(found, FinishedReason.OUT_OF_SYNC, why, now)
+    message = "The prebuilt workload is out of sync with its user job"
+    over = finishing.finish(found, FinishedReason.OUT_OF_SYNC, message, now)
     if not over and job.outcome() is not None:
         return Matched(None)
-    return (*_stopped(job, why, found, now), *((ChangeWorkload(found, over),) if over else ()))
+    return (*_stopped(job, message, found, now), *((ChangeWorkload(found, over),) if over else ()))
 
 
 def _adoption(job: GenericJob, workload: Workload) -> Tree:
     owners = [codec.to_tree(owner) for owner in workload.metadata.owner_references]
-    metadata: Tree = {"ownerReferences": [*owners, workloads.owner_reference(job, job.tree)]}
-    marks = workloads.uid_label(job.uid)
-    return {"metadata": metadata | ({"labels": marks} if marks else {})}
+    metadata: Tree = {"ownerReferences": [*owners, workloads.owner_reference(job, job)]}
+    labels = workloads.uid_label(job.uid)
+    return {"metadata": metadata | ({"labels": labels} if labels else {})}
 
 
 def _stopped(job: GenericJob, message: str, restore: Workload | None, now: Nanoseconds) -> Actions:
@@ -99,7 +95,7 @@ def _stopped(job: GenericJob, message: str, restore: Workload | None, now: Nanos
     return job.stop(Stop(StopReason.NO_MATCHING_WORKLOAD, message, now, infos))
 
 
-# --- A Workload of ours -----------------------------------------------------------------------------------------------
+# --- A Workload that the reconciler creates ---------------------------------------------------------------------------
 
 
 def _ordinary(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:
@@ -120,27 +116,27 @@ def _ordinary(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now
 def unmatched(
     job: GenericJob, found: tuple[Workload, ...], facts: JobFacts, options: IntegrationOptions, now: Nanoseconds
 ) -> Matched | Actions:
-    """A job of whose Workloads none says what it says."""
+    """None of the Workloads of the job matches it."""
     discarded = [discard(job, workload) for workload in found]
     everything = tuple(action for actions in discarded for action in actions)
     if job.outcome() is not None:
         return everything or Matched(None)
     if not job.is_suspended():
-        # Its pods can be put back only if there is no doubt about what they were like.
+        # Its pod templates can be restored only if exactly one Workload has them.
         restore = found[0] if len(found) == 1 else None
         return (*_stopped(job, _UNMATCHED if restore is not None else _MISSING, restore, now), *everything)
     if not found:
         return Matched(None)
     first = found[0]
-    is_ours = job.is_group or workloads.is_owned(job, first, options)
-    if states.is_reserved(first) or not is_ours:
+    is_owned = job.is_group or workloads.is_owned(job, first, options)
+    if states.is_reserved(first) or not is_owned:
         return everything
     others = tuple(action for actions in discarded[1:] for action in actions)
     return (*_rewritten(job, first, facts, options), *others)
 
 
 def _rewritten(job: GenericJob, workload: Workload, facts: JobFacts, options: IntegrationOptions) -> Actions:
-    """A Workload that waits is brought up to date in place; whether it is active stays."""
+    """A pending Workload is updated in place; `active` is kept."""
     pod_sets = job.pod_sets(options)
     rank = workloads.priority(job, pod_sets, facts)
     if isinstance(rank, workloads.MissingClass):

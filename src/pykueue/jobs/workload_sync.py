@@ -1,8 +1,6 @@
-"""A job that has its Workload: the answer, and what is kept the same on both."""
+"""What is kept equal on a job and its Workload."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
@@ -15,21 +13,12 @@ from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle import states
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """The Workload of the job; None where one has to be made."""
-
-    workload: Workload | None
-    # The job as far as it counts for the Workload, where that is not all of it.
-    job: GenericJob | None = None
-
-
 def missing_class(job: GenericJob, missing: workloads.MissingClass) -> Actions:
-    """Of a missing class of pods nobody is told, as with Kueue: that it is missing can be seen."""
-    why = f'{missing.kind} "{missing.name}" not found'
+    """Retry until the class exists. A missing PriorityClass emits no Event, as in Kueue."""
+    message = f'{missing.kind} "{missing.name}" not found'
     if missing.kind is PriorityClassKind.PRIORITY_CLASS:
-        return (RetryWithBackoff(why),)
-    return (EmitJobEvent(job.tree, f"{missing.kind}NotFound", why, warning=True), RetryWithBackoff(why))
+        return (RetryWithBackoff(message),)
+    return (EmitJobEvent(job.tree, f"{missing.kind}NotFound", message, warning=True), RetryWithBackoff(message))
 
 
 def updated(job: GenericJob, workload: Workload) -> EmitJobEvent:
@@ -39,7 +28,7 @@ def updated(job: GenericJob, workload: Workload) -> EmitJobEvent:
 
 
 def synced(job: GenericJob, workload: Workload, facts: JobFacts, options: IntegrationOptions) -> Actions:
-    """What a job may change while its Workload stays: who holds it back, and its class."""
+    """What may change on a job while its Workload stays: the admission gates and the priority class."""
     patch: Tree = {}
     copied = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
     if options.lifecycle.admission_gated_by and job.gated_by != copied:
@@ -55,12 +44,12 @@ def synced(job: GenericJob, workload: Workload, facts: JobFacts, options: Integr
 def _new_class(
     job: GenericJob, workload: Workload, facts: JobFacts
 ) -> workloads.Priority | workloads.MissingClass | None:
-    """The class that the job's label names now, if the Workload may take it over."""
+    """The class that the job's label names now, if the Workload may change to it."""
     asked, reference = job.labels.get(labels.PRIORITY_CLASS, ""), workload.spec.priority_class_ref
     if not asked or states.is_finished(workload):
         return None
     if reference is None:
-        # While quota is held, a Workload can neither gain nor lose its class.
+        # While quota is reserved, a Workload can neither gain nor lose its class.
         return None if states.is_reserved(workload) else workloads.priority(job, (), facts)
     if reference.kind != PriorityClassKind.WORKLOAD_PRIORITY_CLASS or reference.name == asked:
         return None

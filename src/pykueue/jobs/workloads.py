@@ -1,4 +1,4 @@
-"""The Workload of a job: how it is made, what its priority is, and whether it still says what the job says."""
+"""The Workload of a job: how it is built, its priority, and whether it still matches the job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubemachinery import codec, meta, unstructured
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, names, registry
 from pykueue.api.validation import job_metadata
@@ -23,18 +24,18 @@ _INT32_MAX: Final = 2**31 - 1
 _SECONDS: Final = re.compile(r"[+]?[0-9]{1,10}")
 
 
-# --- What a job says --------------------------------------------------------------------------------------------------
+# --- What a job asks for ----------------------------------------------------------------------------------------------
 
 
 def maximum_execution_time(job: GenericJob) -> int | None:
-    """The limit that the job asks for; one that cannot be read counts as none."""
+    """The limit of the job in seconds; None if the label is absent or not a number above 0."""
     written = job.labels.get(labels.MAX_EXEC_TIME_SECONDS, "")
     seconds = int(written) if _SECONDS.fullmatch(written) else 0
     return seconds if 0 < seconds <= _INT32_MAX else None
 
 
 def prebuilt_name(job: GenericJob, options: IntegrationOptions) -> str:
-    """The Workload that somebody made for the job beforehand."""
+    """The name of the prebuilt Workload of the job."""
     return job_metadata.prebuilt_name(job.tree, options.validation) if job.row.takes_prebuilt else ""
 
 
@@ -48,13 +49,13 @@ def is_elastic(job: GenericJob, options: IntegrationOptions) -> bool:
 @dataclass(frozen=True, slots=True)
 class Priority:
     value: int
-    # The class that it comes from, as `spec.priorityClassRef`.
+    # The class that defines it, as `spec.priorityClassRef`.
     source: Tree | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MissingClass:
-    """The job names a class that does not exist (yet)."""
+    """The job names a priority class that does not exist."""
 
     name: str
     kind: kueue.PriorityClassKind
@@ -64,7 +65,7 @@ class MissingClass:
 
 
 def priority(job: GenericJob, pod_sets: tuple[Tree, ...], facts: JobFacts) -> Priority | MissingClass:
-    """The class named for the Workload, else the one of the pods, else the cluster's default, else 0."""
+    """The WorkloadPriorityClass of the job, else the PriorityClass of its pods, else the global default, else 0."""
     asked = job.labels.get(labels.PRIORITY_CLASS, "")
     if asked:
         return _workload_class(asked, facts.workload_priority_classes)
@@ -93,7 +94,7 @@ def _pod_class(name: str, found: kube.PriorityClass) -> Priority:
 
 
 def _default_class(classes: Mapping[str, kube.PriorityClass]) -> Priority:
-    # Of several defaults the lowest counts, as with pods.
+    # Of several global defaults the lowest counts, as for pods.
     defaults = [(found.value, name) for name, found in classes.items() if found.global_default]
     if not defaults:
         return Priority(0)
@@ -112,24 +113,23 @@ def build(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority, options: 
     """A new Workload."""
     elastic = is_elastic(job, options)
     row = job.row.kind
-    generation = unstructured.integer(unstructured.get(job.tree, "metadata", "generation")) or 0
-    extra = job.name_extra() or (str(generation) if elastic else "")
+    extra = job.name_extra() or (str(job.generation) if elastic else "")
     derived = names.workload_name(row.kind, row.group, job.name, job.uid, extra=extra, short=options.short_names)
     metadata: Tree = {
         "name": job.workload_name() or derived,
         "namespace": job.namespace,
         "finalizers": [labels.RESOURCE_IN_USE_FINALIZER],
-        "ownerReferences": [owner_reference(job, tree) for tree in job.objects],
+        "ownerReferences": [owner_reference(job, each) for each in job.objects],
     }
-    marks = copied_labels(job, options) | ({} if job.is_group else uid_label(job.uid))
-    if marks:
-        metadata["labels"] = marks
-    notes = copied_annotations(job, options)
+    copied = copied_labels(job, options) | ({} if job.is_group else uid_label(job.uid))
+    if copied:
+        metadata["labels"] = copied
+    annotations = copied_annotations(job, options)
     if elastic:
-        # The first of its slices; a later one is told whose place it takes (`slices`).
-        notes[labels.WORKLOAD_SLICE_NAME] = metadata["name"]
-    if notes:
-        metadata["annotations"] = notes
+        # The first of its slices; a later one has the name of the slice that it replaces (`slices`).
+        annotations[labels.WORKLOAD_SLICE_NAME] = metadata["name"]
+    if annotations:
+        metadata["annotations"] = annotations
     return {
         "apiVersion": KIND.api_version,
         "kind": KIND.kind,
@@ -151,36 +151,34 @@ def spec(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
 
 
 def copied_labels(job: GenericJob, options: IntegrationOptions) -> dict[str, str]:
-    """The labels that the operator wants on Workloads too. Of a group, the pods agree on them."""
+    """The labels of `labelKeysToCopy`. The pods of a group have the same values."""
     found: dict[str, str] = {}
-    for tree in reversed(job.objects):
-        marks = unstructured.texts(unstructured.get(tree, "metadata", "labels"))
-        found |= {key: marks[key] for key in options.label_keys_to_copy if key in marks}
+    for each in reversed(job.objects):
+        found |= {key: each.labels[key] for key in options.label_keys_to_copy if key in each.labels}
     return found
 
 
 def uid_label(uid: str) -> dict[str, str]:
-    """How Workloads of a job are found again; an odd UID that does not fit into a label is left out."""
+    """The label by which the Workloads of a job are found; none for a UID that is not a valid label value."""
     return {} if not uid or meta.check_label_value(uid) else {labels.JOB_UID: uid}
 
 
 def copied_annotations(job: GenericJob, options: IntegrationOptions) -> dict[str, str]:
-    notes = {key: value for key, value in job.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
+    copied = {key: value for key, value in job.annotations.items() if key.startswith(labels.PROVISIONING_PREFIX)}
     if options.lifecycle.admission_gated_by and job.gated_by is not None:
-        notes[labels.ADMISSION_GATED_BY] = job.gated_by
+        copied[labels.ADMISSION_GATED_BY] = job.gated_by
     if is_elastic(job, options):
-        notes[labels.ELASTIC_JOB] = "true"
-    return notes | dict(job.workload_annotations())
+        copied[labels.ELASTIC_JOB] = "true"
+    return copied | dict(job.workload_annotations())
 
 
-def owner_reference(job: GenericJob, tree: Tree) -> Tree:
+def owner_reference(job: GenericJob, owner: ObjectView) -> Tree:
     """A job controls its Workload; the pods of a group own theirs together, and none of them controls it."""
-    metadata = unstructured.mapping(unstructured.get(tree, "metadata"))
     reference: Tree = {
         "apiVersion": job.row.kind.api_version,
         "kind": job.row.kind.kind,
-        "name": unstructured.text(metadata.get("name")),
-        "uid": unstructured.text(metadata.get("uid")),
+        "name": owner.name,
+        "uid": owner.uid,
     }
     return reference if job.is_group else reference | {"controller": True, "blockOwnerDeletion": True}
 
@@ -189,17 +187,17 @@ def owner_reference(job: GenericJob, tree: Tree) -> Tree:
 
 
 def is_equivalent(job: GenericJob, workload: kueue.Workload, options: IntegrationOptions) -> bool:
-    """Whether a Workload asks for what its job asks for.
+    """Whether a Workload requests what its job requests.
 
-    A job that runs with fewer pods than it asked for is as large as it was granted to be; a suspended one may be
-    either, since it may be about to start or just have been stopped.
+    A partially admitted job that runs has the granted pod counts; a suspended one may have either, since it may be
+    about to start or have just been stopped.
     """
     if maximum_execution_time(job) != workload.spec.maximum_execution_time_seconds:
         return False
     try:
         built = [codec.from_tree(pod_set, kueue.PodSet) for pod_set in job.pod_sets(options)]
     except codec.DecodeError:
-        return False  # pods that cannot be read are not those that the Workload was made for
+        return False  # pod sets that cannot be decoded are not those of the Workload
     stored = workload.spec.pod_sets
     asked = [pod_set.count for pod_set in stored]
     tolerations = not states.is_admitted(workload)
@@ -227,7 +225,7 @@ def controller(workload: kueue.Workload) -> meta.OwnerReference | None:
 
 
 def is_owned(job: GenericJob, workload: kueue.Workload, options: IntegrationOptions) -> bool:
-    """Whether the job is the controller of the Workload: by name, and by UID where orphans are told apart."""
+    """Whether the job controls the Workload: by name, and by UID with the gate FinishOrphanedWorkloads."""
     owner = controller(workload)
     return owner is not None and owner.name == job.name and (not options.finish_orphaned or owner.uid == job.uid)
 

@@ -15,6 +15,7 @@ from kubemachinery import codec, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer
 from kubemachinery.kinds import Kind
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, registry
 from pykueue.jobs import admission, selection
@@ -85,13 +86,12 @@ async def _about_job(
     # While an object is created, only the request knows where.
     tree = unstructured.put(request.object, ("metadata", "namespace"), request.namespace)
     found = JobAdmissionFacts(
-        namespace=unstructured.texts(unstructured.get(namespace, "metadata", "labels")),
-        default_queue=queue is not None
-        and unstructured.get(queue, "spec", "stopPolicy") in (None, kueue.StopPolicy.NONE),
+        namespace=ObjectView(namespace or {}).labels,
+        default_queue=queue is not None and ObjectView(queue).spec.get("stopPolicy") in (None, kueue.StopPolicy.NONE),
         default_priority_class=await sources.find(PRIORITY_CLASS, DEFAULT, "") is not None,
     )
-    if request.phase is Phase.MUTATE and admission.asks_for_owners(row, tree, found, choices.kinds, choices.jobs):
-        walked = await selection.ancestry(tree, choices.kinds, choices.jobs, sources.owner)
+    if request.phase is Phase.MUTATE and admission.needs_owners(row, tree, found, choices.kinds, choices.jobs):
+        walked = await selection.ancestry(ObjectView(tree), choices.kinds, choices.jobs, sources.owner)
         found = replace(found, ancestry=walked)
     return found
 

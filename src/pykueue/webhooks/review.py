@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue import features
 from pykueue.api import defaults, effects, kueue, validation
@@ -228,7 +229,7 @@ def _validate_job(request: AdmissionRequest, facts: AdmissionFacts, choices: Web
 
 def job_kind(tree: Tree, choices: WebhookOptions) -> JobIntegration | None:
     """The kind of a job, where the operator wants jobs of that kind looked at."""
-    row = choices.kinds.of(tree)
+    row = choices.kinds.of(ObjectView(tree))
     return row if row is not None and row.framework in choices.jobs.frameworks else None
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from jobs.stage import KINDS, NOW, OPTIONS, batch_job, pod
 from kubemachinery import codec, patches, unstructured
+from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.validation import validate
@@ -48,7 +49,7 @@ def infos(job: GenericJob, **more: Any) -> tuple[PodSetInfo, ...]:
 
 def test_every_row_has_an_example(row: JobIntegration) -> None:
     tree = EXAMPLES[row.framework]()
-    assert KINDS.of(tree) is row
+    assert KINDS.of(ObjectView(tree)) is row
 
 
 def test_a_new_job_is_held_and_stays_as_it_is_when_asked_again(job: GenericJob) -> None:
