@@ -104,9 +104,9 @@ class Embedded:
         hooks = AdmissionChain((*parts.plugins(self._find), *parts.hooks), self._in_version, self._webhooks)
         workers = Workers(threads)
         self.rest = Rest(self.objects, self.registry, hooks, clock, rng, workers)
-        hands = LoopbackClient(self.registry, self.rest)
-        self._collector = GarbageCollector(self.objects, self.registry, hands, clock, parts.orphan_seconds)
-        self.old_news = EventExpiry(self.objects, hands, clock)
+        client = LoopbackClient(self.registry, self.rest)
+        self._collector = GarbageCollector(self.objects, self.registry, client, clock, parts.orphan_seconds)
+        self.old_news = EventExpiry(self.objects, client, clock)
         self.server = ApiServer(
             objects=self.objects,
             registry=self.registry,
@@ -184,7 +184,7 @@ class Embedded:
                     both = {**(old["metadata"].get(part) or {}), **(wanted["metadata"].get(part) or {})}
                     old["metadata"][part] = both
 
-            await self.rest.change(self._context(tree), change)
+            await self.rest.modify(self._context(tree), change)
 
     def _context(self, tree: Tree) -> WriteContext:
         resource = self.registry.of_kind(tree["apiVersion"], tree["kind"])

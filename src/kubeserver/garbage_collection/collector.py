@@ -38,11 +38,11 @@ class GarbageCollector:
     """Follows every change, and takes away what has lost its ground."""
 
     def __init__(
-        self, objects: Objects, registry: Registry, hands: LoopbackClient, clock: Clock, orphan_seconds: float = 0.0
+        self, objects: Objects, registry: Registry, client: LoopbackClient, clock: Clock, orphan_seconds: float = 0.0
     ) -> None:
         self._objects = objects
         self._registry = registry
-        self._hands = hands
+        self._client = client
         self._clock = clock
         self._orphan_seconds = orphan_seconds
         self._alone_since: dict[str, float] = {}
@@ -195,7 +195,7 @@ class GarbageCollector:
         policy = "Foreground" if waiting and self._owners.dependents(node.uid) else "Background"
         if node.orphan:
             policy = "Orphan"
-        await self._hands.delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
+        await self._client.delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
 
     def _may_stay(self, key: StoreKey, node: OwnedObject, seconds: float) -> bool:
         """Whether an object that has lost owners is left alone a little longer. It is looked at again then."""
@@ -235,7 +235,7 @@ class GarbageCollector:
             "lastTimestamp": now,
             "count": 1,
         }
-        await self._hands.create(event_expiry.RESOURCE, key.namespace, event)
+        await self._client.create(event_expiry.RESOURCE, key.namespace, event)
 
     async def _drop_owners(self, key: StoreKey, uids: set[str]) -> None:
         def change(tree: Tree) -> None:
@@ -243,13 +243,13 @@ class GarbageCollector:
             tree["metadata"]["ownerReferences"] = owners
 
         if uids:
-            await self._hands.change(key, change)
+            await self._client.modify(key, change)
 
     async def _drop_finalizer(self, key: StoreKey, finalizer: str) -> None:
         def change(tree: Tree) -> None:
             tree["metadata"]["finalizers"] = [f for f in tree["metadata"].get("finalizers") or () if f != finalizer]
 
-        await self._hands.change(key, change)
+        await self._client.modify(key, change)
 
     # --- Namespaces and CRDs ------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class GarbageCollector:
             spec = tree.setdefault("spec", {})
             spec["finalizers"] = [one for one in spec.get("finalizers") or () if one != "kubernetes"]
 
-        await self._hands.change(key, change, subresource="finalize")
+        await self._client.modify(key, change, subresource="finalize")
 
     async def _empty_crd(self, name: str) -> None:
         key = crd_registration.key(name)
@@ -287,4 +287,4 @@ class GarbageCollector:
 
     async def _delete_all(self, content: Iterable[ObjectEntry]) -> None:
         """Begin the deletion of everything that has not begun to go. What has finalizers stays until they agree."""
-        await self._hands.delete_all(entry.key for entry in content if not self._owners[entry.key].leaving)
+        await self._client.delete_all(entry.key for entry in content if not self._owners[entry.key].leaving)

@@ -25,9 +25,9 @@ COUNT_MAX: Final = 20_000
 class EventExpiry:
     """Looks for Events that have had their time."""
 
-    def __init__(self, objects: Objects, hands: LoopbackClient, clock: Clock) -> None:
+    def __init__(self, objects: Objects, client: LoopbackClient, clock: Clock) -> None:
         self._objects = objects
-        self._hands = hands
+        self._client = client
         self._clock = clock
 
     async def run(self) -> None:
@@ -43,7 +43,7 @@ class EventExpiry:
         dated = sorted((_last_seen(entry), entry.key) for entry in self._objects.collection(RESOURCE))
         limit = self._clock.now() - AGE_MAX
         excess = max(0, len(dated) - COUNT_MAX)
-        await self._hands.delete_all(key for index, (seen, key) in enumerate(dated) if seen < limit or index < excess)
+        await self._client.delete_all(key for index, (seen, key) in enumerate(dated) if seen < limit or index < excess)
 
 
 def _last_seen(entry: ObjectEntry) -> int:

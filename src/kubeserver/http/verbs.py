@@ -183,7 +183,7 @@ class Verbs:
         authentication.check(info.user, "create", resource.group, resource.plural, address.name)
         context = info.write_context()
         sent = await self._read(context, await info.body(), info.object)
-        await self._rest.change(context, lambda tree: action.alter(tree, sent))
+        await self._rest.modify(context, lambda tree: action.alter(tree, sent))
         return Response(status=201, body=bodies.encode(status.success()))
 
     async def _scale(self, info: RequestInfo, verb: str, form: Representation) -> Response:

@@ -1,4 +1,4 @@
-"""The server's own writes: through the verbs, as a client's wishes go, so that finalizers hold for them, too."""
+"""Writes of the server's own controllers, through the same verbs as those of clients, so that finalizers hold."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kubeserver.registry.write_context import WriteContext
 from kubeserver.storage.sqlite import StoreKey
 from kubeserver.write.rest import Rest
 
-# So many at once, so that their writes share commits.
+# The number of concurrent deletions; concurrent writes share a commit.
 TOGETHER: Final = 64
 _MANAGER: Final = "embedded-collector"
 
 
 class LoopbackClient:
-    """Writes as the server itself."""
+    """A client of this server inside its process, with the identity of the server."""
 
     def __init__(self, registry: Registry, rest: Rest) -> None:
         self._registry = registry
@@ -29,17 +29,17 @@ class LoopbackClient:
     async def create(self, resource: str, namespace: str, tree: Tree) -> None:
         await self._rest.create(self._context(StoreKey(resource, namespace, "")), tree)
 
-    async def change(self, key: StoreKey, change: Callable[[Tree], None], subresource: str = "") -> None:
-        await self._rest.change(self._context(key, subresource), change)
+    async def modify(self, key: StoreKey, alter: Callable[[Tree], None], subresource: str = "") -> None:
+        await self._rest.modify(self._context(key, subresource), alter)
 
     async def delete(self, key: StoreKey, options: Tree) -> None:
         await self._rest.delete(self._context(key), options)
 
     async def delete_all(self, keys: Iterable[StoreKey]) -> None:
-        """Begin the deletion of all of these. What is gone already is no mistake."""
-        going = list(keys)
-        for start in range(0, len(going), TOGETHER):
-            await asyncio.gather(*(self._delete_quietly(key) for key in going[start : start + TOGETHER]))
+        """Begin the deletion of all of these. An object that does not exist any more is skipped."""
+        pending = list(keys)
+        for start in range(0, len(pending), TOGETHER):
+            await asyncio.gather(*(self._delete_quietly(key) for key in pending[start : start + TOGETHER]))
 
     async def _delete_quietly(self, key: StoreKey) -> None:
         try:

@@ -1,11 +1,12 @@
-"""The verbs, the same for any kind.
+"""The verbs that write, the same for every kind.
 
-A write reads the newest object, makes its successor, and queues it, all in one turn of the event loop: nobody can come
-in between, and no lock is needed. Only where a webhook has to be asked does the loop turn meanwhile; then the object is
-looked at again, and if it has moved the write starts over (or conflicts, where the client named a revision).
+A write reads the newest object, makes its successor and queues it, all in one turn of the event loop: no other write
+comes in between, and no lock is needed. Only while a webhook is called, or long work runs in a thread, do other tasks
+run; afterwards the newest object is read again, and if it has changed the write starts over (or fails with a conflict,
+where the client sent a resourceVersion).
 
-The stations of every write, in order: read → what is unknown → prune → default → ownership → mutating hooks → what only
-the server may say → validation → validating hooks → nothing changed? → stored.
+The steps of every write, in order: decode -> unknown fields -> prune -> default -> managedFields -> mutating admission
+-> fields that only the server sets -> validation -> validating admission -> stored, unless nothing changed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, assert_never
 
 from kubemachinery import meta, status
 from kubemachinery.clock import Clock
@@ -39,14 +41,46 @@ from kubeserver.write.deletion import DeleteOptions
 T = TypeVar("T")
 
 NAME_ATTEMPTS: Final = 8
-# How often a write starts over because others were faster while a webhook was asked.
+# How often a write starts over because the object changed while a webhook was called.
 RACE_ATTEMPTS: Final = 20
-# A deletion of these is answered with what was deleted; of all others, with a Status.
+# The response to their deletion is the deleted object; for all other kinds it is a Status.
 _SHOWN_WHEN_DELETED: Final = frozenset({"pods", "serviceaccounts", "podtemplates"})
 
 
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """How the newest object becomes the next one: `make(old)` returns the new tree.
+
+    `in_place`: it changes the tree that it is given and returns it. `sets_managed_fields`: the new tree carries its
+    managedFields (apply); otherwise they are computed from the difference.
+    """
+
+    make: Callable[[Tree], Tree]
+    in_place: bool = False
+    sets_managed_fields: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBase:
+    """The stored object as a tree, and whether an update may build on that very tree (`is_shared`) or gets a copy.
+
+    On a shared base the new tree holds the parts that the update leaves alone, and later steps skip parts that are
+    identical. That is sound only where nothing changes trees in place: a step that did would change `old` along with
+    the new tree, and the write would look like no change, or ownership would be lost.
+    """
+
+    old: Tree
+    is_shared: bool
+
+    def check(self, new: Tree) -> Tree:
+        """Return the new tree. Later steps change the object and its metadata in place, so they must not be shared."""
+        assert new is not self.old, "an update must not return the stored object itself"
+        assert new["metadata"] is not self.old["metadata"], "an update must not share the stored metadata"
+        return new
+
+
 class Rest:
-    """The verbs over one set of objects."""
+    """The write verbs over one store."""
 
     def __init__(
         self,
@@ -62,7 +96,8 @@ class Rest:
         self._registry = registry
         self._admission = hooks
         self._clock = clock
-        self._chance = rng
+        # Makes UIDs and generated names; a simulation seeds it, so that a run can be repeated.
+        self._rng = rng
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -73,7 +108,7 @@ class Rest:
         return entry
 
     def tree(self, resource: Resource, entry: ObjectEntry) -> Tree:
-        """A fresh tree of an entry, in the version of `resource`. The caller may change it."""
+        """Return a new tree of an entry, in the version of `resource`. The caller may change it."""
         return representations.Presenter(self._registry, self._clock, resource, Representation()).tree(entry)
 
     # --- Create -------------------------------------------------------------------------------------------------------
@@ -90,15 +125,15 @@ class Rest:
         return await self._create(context, await self._work(context, received))
 
     async def _work(self, context: WriteContext, function: Callable[[], T], live: ObjectEntry | None = None) -> T:
-        """The result of work on an object that no other task has; long work is done in a thread.
+        """Return the result of work on a tree that no other task holds; long work runs in a thread.
 
-        Other writes may come in between, so the caller compares `live` with the newest object afterwards.
+        Other writes may happen meanwhile, so the caller compares `live` with the newest object afterwards.
         """
         is_long = context.is_long or context.resource.costly or (live is not None and len(live.body) > LONG_BYTES)
         return await self._workers.run(context.user.name, function, is_long=is_long)
 
     async def _create(self, context: WriteContext, tree: Tree) -> WriteResult:
-        """From a tree with its owners to a stored object."""
+        """Store a new object from a tree with its managedFields."""
         resource, rules = context.resource, context.resource.rules
         if tree["metadata"].get("resourceVersion"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
@@ -107,30 +142,32 @@ class Rest:
         tree = await self._admission.mutated(context, chain.CREATE, tree, None)
         details = tree["metadata"]
         metadata.begin(details, self._uid(), self._now(), generation=resource.generation)
-        await self._name(context, details)
+        context.name = self._name(context, details)
+        if context.name:
+            details["name"] = context.name
+        await self._refuse_taken(context)
         if resource.has_status and resource.custom:
             tree.pop("status", None)
         rules.on_create(tree)
         await self._work(context, lambda: prepare.validate(context, tree, None))
         await self._admission.validated(context, chain.CREATE, tree, None)
         if self._objects.next_revision != before:
-            # Somebody was faster while a webhook was asked: look once more.
+            # Other writes happened while a webhook was called: check again.
             self._check_namespace(context)
             await self._refuse_taken(context)
         return await self._store(context, WriteOperation.ADDED, tree, code=201)
 
-    async def _name(self, context: WriteContext, details: Tree) -> None:
-        """The name that was given, or one that is free."""
+    def _name(self, context: WriteContext, details: Tree) -> str:
+        """Return the name in the metadata, or a free one that begins with its generateName."""
         resource, base = context.resource, details.get("generateName") or ""
         if details.get("name") or not base:
-            context.name = details.get("name", "")
-            await self._refuse_taken(context)
-            return
+            return str(details.get("name", ""))
+        name = ""
         for _ in range(NAME_ATTEMPTS):
-            context.name = details["name"] = metadata.generate_name(base, self._chance)
-            if self._objects.latest(context.key) is None:
-                return
-        raise status.generated_name_taken(resource.group, resource.plural, context.name)
+            name = metadata.generate_name(base, self._rng)
+            if self._objects.latest(context.key._replace(name=name)) is None:
+                return name
+        raise status.generated_name_taken(resource.group, resource.plural, name)
 
     async def _refuse_taken(self, context: WriteContext) -> None:
         if self._objects.latest(context.key) is not None:
@@ -138,11 +175,11 @@ class Rest:
             raise status.already_exists(context.resource.group, context.resource.plural, context.name)
 
     def _now(self) -> str:
-        """The time as objects have it. Cut to the second here, so that the text is made once a second."""
+        """Return the time as objects carry it, cut to the second, so that the text is made once a second."""
         return meta.format_time(self._clock.now() // meta.SECOND * meta.SECOND)
 
     def _uid(self) -> str:
-        return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
 
     def _check_namespace(self, context: WriteContext) -> None:
         if context.resource.namespaced:
@@ -154,51 +191,45 @@ class Rest:
         if self._objects.latest(context.key) is None:
             if context.resource.create_on_update and not context.subresource:
                 return await self.create(context, sent)
-            # What is wrong with the body is told before that there is nothing to put it in the place of.
+            # An invalid body is reported before the missing object, as kube-apiserver does.
             _replacement(context, sent)
             raise context.not_found()
 
-        def change(old: Tree) -> Tree:
+        def replacement(old: Tree) -> Tree:
             tree = _replacement(context, comparison.sharing(sent, old), old)
             if not tree["metadata"].get("resourceVersion") and not context.resource.unconditional_update:
                 why = "must be specified for an update"
                 raise context.invalid([FieldError("metadata.resourceVersion", ErrorType.INVALID, why, 0)])
             return tree
 
-        return await self._update(context, change)
+        return await self._update(context, _Update(replacement))
 
-    async def _update(
-        self, context: WriteContext, change: Callable[[Tree], Tree], *, owned: bool = False, in_place: bool = False
-    ) -> WriteResult:
-        """Replace an object by what `change` makes of it.
-
-        `owned`: the change says who owns what (apply). `in_place`: it changes the tree that it is given.
-        """
-        resource = context.resource
+    async def _update(self, context: WriteContext, update: _Update) -> WriteResult:
+        """Replace the newest object by its successor, starting over while other writes come first."""
         for _ in range(RACE_ATTEMPTS):
             live = self._objects.latest(context.key)
             if live is None:
                 raise context.not_found()
-            old = self.tree(resource, live)
-            # A successor shares with its origin what it leaves alone, and what is shared need not be looked at again.
-            # That holds where nobody changes the successor in place: hooks may.
-            by_hooks = self._admission.may_change(resource, chain.UPDATE, context.subresource)
-            shared = self._is_settled(context) and not in_place and not by_hooks
-            new = await self._changed(context, change, live, old, shared=shared)
+            base = self._base(context, update, live)
+            new = base.check(await self._work(context, partial(self._made, context, update, live, base), live))
             await self._check_preconditions(context, live, new["metadata"])
-            new = await self._work(context, partial(self._separated, context, new, old, owned=owned), live)
-            outcome = await self._replace(context, live, new, old)
-            if outcome is not None:
-                return outcome
+            prepared = partial(self._prepare_for_update, context, new, base.old, update)
+            new = await self._work(context, prepared, live)
+            result = await self._replace(context, live, new, base.old)
+            if result is not None:
+                return result
         raise context.modified()
 
-    async def _changed(
-        self, context: WriteContext, change: Callable[[Tree], Tree], live: ObjectEntry, old: Tree, *, shared: bool
-    ) -> Tree:
-        return await self._work(context, lambda: change(old if shared else self.tree(context.resource, live)), live)
+    def _base(self, context: WriteContext, update: _Update, live: ObjectEntry) -> UpdateBase:
+        by_hooks = self._admission.may_change(context.resource, chain.UPDATE, context.subresource)
+        is_shared = self._is_settled(context) and not update.in_place and not by_hooks
+        return UpdateBase(self.tree(context.resource, live), is_shared)
+
+    def _made(self, context: WriteContext, update: _Update, live: ObjectEntry, base: UpdateBase) -> Tree:
+        return update.make(base.old if base.is_shared else self.tree(context.resource, live))
 
     def _is_settled(self, context: WriteContext) -> bool:
-        """Whether the newest object was written under the schema of today, and has passed all that is asked now.
+        """Whether the newest object was written under the current schema, so that it is valid and defaulted.
 
         Never of a built-in kind: their rules change with the program, and change objects in place.
         """
@@ -214,10 +245,10 @@ class Rest:
             await self._objects.settled(context.key)
             raise context.modified()
 
-    def _separated(self, context: WriteContext, new: Tree, old: Tree, *, owned: bool) -> Tree:
-        """What this door lets through, with the owners of all fields."""
+    def _prepare_for_update(self, context: WriteContext, new: Tree, old: Tree, update: _Update) -> Tree:
+        """Restrict the update to the fields that this resource or subresource may write, and track managedFields."""
         resource, rules = context.resource, context.resource.rules
-        if owned:
+        if update.sets_managed_fields:
             owners = new["metadata"].get("managedFields") or []
         else:
             owners = apply.track_update(
@@ -251,7 +282,7 @@ class Rest:
         return new
 
     async def _replace(self, context: WriteContext, live: ObjectEntry, new: Tree, old: Tree) -> WriteResult | None:
-        """Store the successor of `live`; None where somebody else stored one meanwhile."""
+        """Store the successor of `live`; return None where another write came first."""
         resource = context.resource
         new = await self._admission.mutated(context, chain.UPDATE, new, old)
         if resource.generation:
@@ -265,31 +296,31 @@ class Rest:
         if deletion.is_over(new):
             await self._remove(context, live, new)
             return WriteResult(tree=new)
-        return await self._succeed(context, live, new, old)
+        return await self._store_if_changed(context, live, new, old)
 
-    async def change(self, context: WriteContext, alter: Callable[[Tree], None]) -> WriteResult:
+    async def modify(self, context: WriteContext, alter: Callable[[Tree], None]) -> WriteResult:
         """Change the newest object in place; for the server's own controllers."""
 
-        def change(old: Tree) -> Tree:
+        def altered(old: Tree) -> Tree:
             alter(old)
             metadata.prune(old["metadata"])
             return old
 
-        return await self._update(context, change, in_place=True)
+        return await self._update(context, _Update(altered, in_place=True))
 
-    async def rescale(self, context: WriteContext, change: Callable[[Tree], Any]) -> WriteResult:
-        """Write the Scale that `change` makes of the one that the newest object shows."""
+    async def rescale(self, context: WriteContext, make_scale: Callable[[Tree], Any]) -> WriteResult:
+        """Write the Scale that `make_scale` returns for the Scale of the newest object."""
         where = context.resource.scaling
         assert where is not None, "the resource has no scale"
 
         def rescaled(old: Tree) -> Tree:
-            wanted = scale.read(change(scale.shown(where, old)))
+            wanted = scale.read(make_scale(scale.shown(where, old)))
             prepare.place(context, metadata.read(wanted))
             if not context.resource.custom:
                 scale.refuse_negative(wanted, context.name)
             return scale.rescaled(where, old, wanted)
 
-        return await self._update(context, rescaled)
+        return await self._update(context, _Update(rescaled))
 
     async def patch_scale(self, context: WriteContext, kind: str, patch: Any) -> WriteResult:
         shown_as = scale.kind(context.resource)
@@ -302,35 +333,36 @@ class Rest:
     async def patch(self, context: WriteContext, kind: str, patch: Any) -> WriteResult:
         """Apply a JSON patch, a merge patch or a strategic merge patch to the newest object."""
 
-        def change(old: Tree) -> Tree:
+        def patched(old: Tree) -> Tree:
             new = patching.patched(context, kind, old, patch)
             if not isinstance(new, dict):
                 raise status.bad_request("the patch leaves no object behind")
             return prepare.received(context, new, old)
 
-        return await self._update(context, change)
+        return await self._update(context, _Update(patched))
 
     async def apply(self, context: WriteContext, configuration: Tree) -> WriteResult:
-        """Server-side apply: create, or merge what this manager wants into what there is."""
+        """Server-side apply: create the object, or merge the configuration of this field manager into it."""
         prepare.check_kind(context.resource, configuration, must_say=True)
         details = metadata.read(configuration)
         prepare.place(context, details)
         await self._work(context, lambda: prepare.check_unknown(context, configuration))
         now = self._now()
         if self._objects.latest(context.key) is not None:
-            return await self._update(context, lambda old: self._merged(context, configuration, old, now), owned=True)
+            merge = partial(self._merged, context, configuration, now)
+            return await self._update(context, _Update(merge, sets_managed_fields=True))
         if context.subresource:
             raise context.not_found()
         if details.get("resourceVersion") or details.get("uid"):
             raise context.conflict(
                 "uid mismatch: the provided object specified a uid or a revision, and no existing object was found"
             )
-        tree = await self._work(context, lambda: self._merged(context, configuration, None, now))
+        tree = await self._work(context, lambda: self._merged(context, configuration, now, None))
         prepare.place(context, tree["metadata"])
         return await self._create(context, tree)
 
-    def _merged(self, context: WriteContext, configuration: Tree, old: Tree | None, now: str) -> Tree:
-        """What becomes of an object, or of none, when a configuration is applied to it."""
+    def _merged(self, context: WriteContext, configuration: Tree, now: str, old: Tree | None) -> Tree:
+        """Return the object, or a new one, after a configuration is applied to it."""
         resource, rules = context.resource, context.resource.rules
         outcome = apply.apply(
             old,
@@ -349,11 +381,12 @@ class Rest:
             case apply.Applied(tree):
                 tree = dict(tree)
                 metadata.read(tree)
-                # Apply takes no field that the schema does not have, so there is nothing to prune.
+                # Apply accepts no field that the schema does not have, so there is nothing to prune.
                 tree = rules.default(tree if resource.custom else rules.prune(tree), old)
                 metadata.prune(tree["metadata"])
                 return tree
-        raise AssertionError(outcome)
+            case _:
+                assert_never(outcome)
 
     # --- Delete -------------------------------------------------------------------------------------------------------
 
@@ -379,14 +412,14 @@ class Rest:
         resource = context.resource
         deletion.begin(context, wanted, new, self._clock.now())
         if deletion.is_over(new):
-            # Of a kind that winds up, even an end without delay is marked; others go as they were.
+            # A kind with a grace period shows deletionTimestamp even where it is zero; others are deleted as they are.
             last = new if resource.grace_seconds is not None else old
             gone = await self._remove(context, live, last)
             return WriteResult(tree=last) if resource.group_resource in _SHOWN_WHEN_DELETED else gone
-        return await self._succeed(context, live, new, old)
+        return await self._store_if_changed(context, live, new, old)
 
     async def _remove(self, context: WriteContext, live: ObjectEntry, last: Tree) -> WriteResult:
-        """Take the object away; its last state goes to the watchers under the deletion's own revision."""
+        """Delete the object from the store; watches get its last state at the revision of the deletion."""
         resource = context.resource
         details = {"name": context.name, "group": resource.group, "kind": resource.plural, "uid": live.uid}
         outcome = WriteResult(tree=status.success({key: value for key, value in details.items() if value}))
@@ -397,18 +430,18 @@ class Rest:
 
     # --- Storing ------------------------------------------------------------------------------------------------------
 
-    async def _succeed(self, context: WriteContext, live: ObjectEntry, new: Tree, old: Tree) -> WriteResult:
-        """Store the successor of `live`, unless it says the same."""
+    async def _store_if_changed(self, context: WriteContext, live: ObjectEntry, new: Tree, old: Tree) -> WriteResult:
+        """Store the successor of `live`, unless it is equal."""
         if comparison.same(new, old):
             await self._objects.settled(context.key)
             return WriteResult(entry=live)
         return await self._store(context, WriteOperation.MODIFIED, new)
 
     async def _store(self, context: WriteContext, op: WriteOperation, tree: Tree, *, code: int = 200) -> WriteResult:
-        """Give the object its revision and have it kept."""
+        """Give the object its revision and write it to the store."""
         resource = context.resource
         if context.dry_run:
-            # What is not stored has no revision; what would have been changed still has its own.
+            # A dry run gets no revision; an existing object keeps its own.
             tree["metadata"].pop("resourceVersion", None)
             if (live := self._objects.latest(context.key)) is not None:
                 tree["metadata"]["resourceVersion"] = str(live.revision)
@@ -422,13 +455,13 @@ class Rest:
         body = representations.encode(stored, tree)
         bodies.check_size(body)
         entry, kept = self._objects.write(op, context.key, uid, body, ephemeral=resource.ephemeral)
-        # Shielded: the future is shared with others, and the write goes on whether or not this client waits.
+        # Shielded: other tasks wait on this future too, and the write goes on when this client disconnects.
         await asyncio.shield(kept)
         return WriteResult(code=code, entry=entry)
 
 
 def _replacement(context: WriteContext, sent: Tree, old: Tree | None = None) -> Tree:
-    """The object that is to take the place of another."""
+    """Return the object of a PUT body."""
     tree = prepare.received(context, sent, old)
     revision = tree["metadata"].get("resourceVersion") or ""
     if revision and not revision.isdecimal():
