@@ -1,20 +1,21 @@
-"""A Kubernetes-compatible API server on SQLite, in one process. It has not heard of queueing.
+"""A Kubernetes-compatible API server on SQLite, in one process. README.md has its usage and limits.
 
-The way of a request, from the door to the ground:
+The path of a request, by package and module:
 
-    server       who asks, and what the path leads to: health, a page, or a resource
-    asking       a request about a resource, read: its verb, its options, its body
-    verbs        the verb is permitted and carried out, and its outcome shown
-    rest         the verbs themselves, the same for every kind; on their way
-                   receiving    from what was sent to an object of the right kind, or a refusal
-                   patching     what a patch makes of an object; `apply` who owns which field
-                   admission    whoever may change or refuse it, in this process or behind `webhooks`
-                   deleting     how an object goes
-    objects      the present and the recent past of every object; `watch` tells what changed since
-    store        revisions in a file
+    http.server            authentication, load shedding; health, discovery, or a resource
+    http.request_info      the verb, the options and the body of a request for a resource
+    http.verbs             authorization of the verb, its execution, and the response
+    write.rest             the verbs that write, the same for every kind; on the way
+                             write.prepare        from the body to an object of the right kind, or an error
+                             registry.patching    patches; `apply` for server-side apply and managedFields
+                             admission            in-process hooks and webhooks that change or refuse the object
+                             write.deletion       grace periods, finalizers, propagation
+    storage.objects        the current and the recent state of every object; `storage.watch` streams the changes
+    storage.sqlite         the journal on disk
 
-and back: `forms` for the shape of an answer, `answers` for its last steps, `status` for every refusal.
+and back: `registry.representations` for objects, metadata and Tables, `http.responses` for the last steps. Every error
+is a `kubemachinery.status.StatusError`.
 
-What kinds there are is handed in: `strategy.Resource` values for those that are built in (`builtin`),
-CustomResourceDefinitions (`crds`) for all others; `registry` knows both. `limits` says what is not offered.
+The kinds are arguments: `registry.strategy.Resource` values for the built-in ones (`builtin`),
+CustomResourceDefinitions for all others (`registry.crd_registration`). `registry.unsupported` lists what is missing.
 """

@@ -46,14 +46,14 @@ class FindObjects(Protocol):
     def __call__(self, group_resource: str, namespace: str, name: str = "", /) -> Iterable[Tree]:
         """The objects of a resource, in a namespace or ("") in all, or the one that is called so.
 
-        They are shared, so nobody changes them.
+        They are shared: callers must not change them.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a server is made of. Nothing of it is known to this room; all of it is handed in."""
+    """What a server is made of: kinds, CRDs, admission hooks, conversions and first objects."""
 
     builtin: Sequence[Resource]
     hooks: Sequence[AdmissionHook] = ()
@@ -65,18 +65,18 @@ class Parts:
     crds: Sequence[Tree] = ()
     # Objects that are there from the beginning, such as the priority classes of the system.
     initial: Sequence[Tree] = ()
-    # Objects that a server begins with which has none yet; from then on they are whatever people make of them.
+    # Objects that a new server begins with; users may change and delete them afterwards.
     first: Sequence[Tree] = ()
     caps: RequestLimits = field(default_factory=RequestLimits)
     bounds: HistoryBounds = field(default_factory=HistoryBounds)
     webhooks: WebhookPolicy = field(default_factory=WebhookPolicy)
-    # How long what has lost its last owner stays, so that whoever watches both sees the owner go first. A reference to
+    # How long an object stays without its last owner, so that watches see the owner deleted first. A reference to
     # one of several owners outlasts it ten times longer.
     orphan_seconds: float = 0.0
 
 
 class Embedded:
-    """A server that can be asked. `start` makes it ready, `close` keeps what it has accepted."""
+    """The whole server without a socket. `start` makes it ready, `close` commits what it has accepted."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Embedded:
         return resource
 
     def _in_version(self, resource: Resource, tree: Tree, version: str) -> tuple[Resource, Tree]:
-        """An object in another version of its kind, for a hook that speaks only that one."""
+        """Return an object in another version of its kind, for a hook that takes only that one."""
         there = self.registry.find(resource.group, version, resource.plural) or resource
         if tree.get("apiVersion") == there.api_version:
             return there, tree
@@ -144,7 +144,7 @@ class Embedded:
         return (_decoded(entry.body) for entry in self.objects.collection(group_resource).between(namespace))
 
     async def start(self) -> None:
-        """Install what belongs to the server, then say that it is ready."""
+        """Create the server's own objects, then become ready."""
         is_new = self.objects.get(namespaces.key(namespaces.INITIAL[0])) is None
         for name in namespaces.INITIAL:
             await self._ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -146,7 +146,7 @@ class TestReviews:
             "user": {"username": "view", "groups": ["embedded:view", "system:authenticated"]},
         }
         stranger = self.ask(client, "TokenReview", {"token": "somebody's"})
-        assert stranger == {"user": {}, "error": "nobody is known by this token"}
+        assert stranger == {"user": {}, "error": "invalid bearer token"}
 
     @pytest.mark.parametrize(
         ("kind", "spec", "code"),

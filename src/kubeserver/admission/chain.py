@@ -1,8 +1,8 @@
-"""Who may change or refuse an object on its way in: functions of this process, and webhooks on this machine.
+"""Admission: hooks in this process and webhooks that change or refuse an object before it is stored.
 
-In-process hooks are plain functions handed in by whoever builds the server. Webhooks are what the two kinds of webhook
-configuration ask for: an AdmissionReview is posted, a JSON patch or a verdict comes back. Only loopback addresses are
-called unless the server was told otherwise, because a URL in an object must not make this process knock at other doors.
+In-process hooks are functions that the builder of the server passes in. Webhooks are those of the two webhook
+configuration kinds: an AdmissionReview is posted, a response with a JSON patch or a decision comes back. Only loopback
+addresses are called unless the server is configured otherwise: a URL in an object must not reach other machines.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class AdmissionAttributes:
     object: Tree | None = None
     old: Tree | None = None
     options: Tree = field(default_factory=dict)
-    # What the request itself spoke, where a hook is handed another version.
+    # The resource of the request, where a hook gets another version.
     request_resource: Resource | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """What a validating hook says: field errors, or a plain refusal, or nothing but warnings."""
+    """The result of a validating hook: field errors, or a refusal, or warnings alone."""
 
     errors: Sequence[FieldError] = ()
     denied: str = ""
@@ -55,7 +55,7 @@ ACCEPTED: Final = ValidationResult()
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionHook:
-    """A function of this process that takes part in admission, for one resource in the version it speaks.
+    """A function of this process that takes part in admission, for one resource in one version.
 
     `mutate` gives the object to go on with, or None to leave it; it may change the object that it is given. `validate`
     must not. Neither is ever called for what `operations` and `subresources` do not name.
@@ -88,7 +88,7 @@ class WebhookDispatcher(Protocol):
         ...
 
     def any_for(self, review: AdmissionAttributes) -> bool:
-        """Whether one of them has to be asked about this write."""
+        """Whether one of them has to be called for this write."""
         ...
 
     async def mutate(self, review: AdmissionAttributes) -> tuple[Tree, list[str]]: ...
@@ -117,7 +117,7 @@ class AdmissionChain:
                 self._validating.setdefault((hook.group, hook.plural), []).append(hook)
 
     async def mutated(self, context: WriteContext, operation: str, new: Tree, old: Tree | None) -> Tree:
-        """The object after everybody who may change it; what only the server says is not theirs to change."""
+        """Return the object after all mutating hooks; metadata that only the server sets is restored."""
         if self._is_idle(context.resource):
             return new
         review = _review(context, operation, new, old)
@@ -137,7 +137,7 @@ class AdmissionChain:
         return changed
 
     async def validated(self, context: WriteContext, operation: str, new: Tree | None, old: Tree | None) -> None:
-        """Raises where anybody refuses the write. Whoever is asked outside of this process is asked last."""
+        """Raise where a validating hook refuses the write. Webhooks are called last."""
         if self._is_idle(context.resource):
             return
         review = _review(context, operation, new, old)
@@ -146,14 +146,14 @@ class AdmissionChain:
             context.warnings.extend(await self._webhooks.validate(review))
 
     def _is_idle(self, resource: Resource) -> bool:
-        """Whether nobody can have anything to say about this resource, as is most often so."""
+        """Whether no hook concerns this resource, the most frequent case."""
         which = (resource.group, resource.plural)
         if which in self._mutating or which in self._validating:
             return False
         return self._webhooks is None or not self._webhooks.any_at_all
 
     def may_change(self, resource: Resource, operation: str, subresource: str) -> bool:
-        """Whether anybody could change the object of such a write."""
+        """Whether a hook may change the object of such a write."""
         if self._webhooks is not None and self._webhooks.any_at_all:
             return True
         hooks = self._mutating.get((resource.group, resource.plural), ())
@@ -165,7 +165,7 @@ class AdmissionChain:
         for hook in self._mutating.get((review.resource.group, review.resource.plural), ()):
             if not hook.concerns(review) or hook.mutate is None:
                 continue
-            result = hook.mutate(self._spoken(hook, review))
+            result = hook.mutate(self._converted(hook, review))
             if result is not None:
                 _, changed = self._in_version(review.resource, result, review.resource.version)
                 review = replace(review, object=changed)
@@ -176,22 +176,22 @@ class AdmissionChain:
         for hook in self._validating.get((review.resource.group, review.resource.plural), ()):
             if not hook.concerns(review) or hook.validate is None:
                 continue
-            verdict = hook.validate(self._spoken(hook, review))
-            warnings += verdict.warnings
-            if verdict.errors:
-                raise _refused(hook.name, status.invalid(hook.group, review.resource.kind, review.name, verdict.errors))
-            if verdict.denied:
-                raise _refused(hook.name, status.StatusError(403, "Forbidden", verdict.denied))
+            result = hook.validate(self._converted(hook, review))
+            warnings += result.warnings
+            if result.errors:
+                raise _refused(hook.name, status.invalid(hook.group, review.resource.kind, review.name, result.errors))
+            if result.denied:
+                raise _refused(hook.name, status.StatusError(403, "Forbidden", result.denied))
 
-    def _spoken(self, hook: AdmissionHook, review: AdmissionAttributes) -> AdmissionAttributes:
+    def _converted(self, hook: AdmissionHook, review: AdmissionAttributes) -> AdmissionAttributes:
         if review.resource.version == hook.version:
             return review
-        spoken, new, old = review.resource, review.object, review.old
+        resource, new, old = review.resource, review.object, review.old
         if new is not None:
-            spoken, new = self._in_version(review.resource, new, hook.version)
+            resource, new = self._in_version(review.resource, new, hook.version)
         if old is not None:
-            spoken, old = self._in_version(review.resource, old, hook.version)
-        return replace(review, resource=spoken, object=new, old=old, request_resource=review.resource)
+            resource, old = self._in_version(review.resource, old, hook.version)
+        return replace(review, resource=resource, object=new, old=old, request_resource=review.resource)
 
 
 def _review(context: WriteContext, operation: str, new: Tree | None, old: Tree | None) -> AdmissionAttributes:
@@ -211,7 +211,7 @@ def _review(context: WriteContext, operation: str, new: Tree | None, old: Tree |
 
 
 def _refused(name: str, error: status.StatusError) -> status.StatusError:
-    """Clients know a refusal by a webhook from its first words, whoever runs it."""
+    """Return the refusal of a hook. Clients recognize it by its first words, in the process or not."""
     error.message = f'admission webhook "{name}" denied the request: {error.message}'
     return error
 

@@ -1,4 +1,4 @@
-"""The call-out to admission webhooks: an AdmissionReview goes out, a patch or a verdict comes back.
+"""The call-out to admission webhooks: an AdmissionReview goes out, a patch or a decision comes back.
 
 A webhook is called over HTTPS with the authority that its configuration names, on a loopback address unless the policy
 allows more, without redirects, for at most its timeout.
@@ -38,7 +38,7 @@ ANSWER_BYTES: Final = 3 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WebhookPolicy:
-    """Whom webhooks may be."""
+    """Which addresses webhooks may have."""
 
     loopback_only: bool = True
 
@@ -110,16 +110,16 @@ class WebhookCaller:
     def _asked(self, webhook: Webhook, review: AdmissionAttributes) -> Resource | None:
         """In which version a webhook wants to see this write; None where it does not."""
         if review.resource.group == GROUP:
-            # Nobody can lock themselves out: webhooks do not decide about webhooks.
+            # Webhooks do not decide about webhook configurations: a broken one must remain deletable.
             return None
-        spoken = self._spoken(webhook, review)
-        if spoken is None:
+        in_version = self._converted(webhook, review)
+        if in_version is None:
             return None
         if not self._namespace_matches(webhook, review) or not webhook.selects(review):
             return None
-        return spoken
+        return in_version
 
-    def _spoken(self, webhook: Webhook, review: AdmissionAttributes) -> Resource | None:
+    def _converted(self, webhook: Webhook, review: AdmissionAttributes) -> Resource | None:
         versions = [review.resource]
         if webhook.equivalent:
             versions += [r for r in self._registry.served_versions(review.resource) if r is not review.resource]
@@ -158,15 +158,15 @@ class WebhookCaller:
     async def _mutate_by(
         self, webhook: Webhook, review: AdmissionAttributes, warnings: list[str]
     ) -> AdmissionAttributes:
-        spoken = self._asked(webhook, review)
-        if spoken is None or review.object is None:
+        in_version = self._asked(webhook, review)
+        if in_version is None or review.object is None:
             return review
-        answer = await self._ask(webhook, review, spoken, warnings)
+        answer = await self._ask(webhook, review, in_version, warnings)
         if answer is None or not answer.get("patch"):
             return review
         try:
             operations = msgspec.json.decode(base64.b64decode(answer["patch"], validate=True))
-            there = self._convert(review.object, spoken)
+            there = self._convert(review.object, in_version)
             changed = patches.apply(there, operations)
             if not isinstance(changed, dict):
                 raise ValueError("the patch leaves no object behind")
@@ -179,9 +179,11 @@ class WebhookCaller:
     async def validate(self, review: AdmissionAttributes) -> list[str]:
         """All validating webhooks at once; the first refusal in their order counts."""
         warnings: list[str] = []
-        due = [(webhook, spoken) for webhook in self._known[VALIDATING] if (spoken := self._asked(webhook, review))]
+        due = [
+            (webhook, in_version) for webhook in self._known[VALIDATING] if (in_version := self._asked(webhook, review))
+        ]
         answers = await asyncio.gather(
-            *(self._ask(webhook, review, spoken, warnings) for webhook, spoken in due), return_exceptions=True
+            *(self._ask(webhook, review, in_version, warnings) for webhook, in_version in due), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -194,7 +196,7 @@ class WebhookCaller:
         return self._registry.convert(resource)(tree, resource.api_version)
 
     async def _ask(
-        self, webhook: Webhook, review: AdmissionAttributes, spoken: Resource, warnings: list[str]
+        self, webhook: Webhook, review: AdmissionAttributes, in_version: Resource, warnings: list[str]
     ) -> dict[str, Any] | None:
         """The answer of a webhook that allows the write; None where it was not asked or its failure is ignored."""
         try:
@@ -204,30 +206,30 @@ class WebhookCaller:
                 raise status.bad_request(
                     f'admission webhook "{webhook.name}" does not support dry run: it has side effects'
                 )
-            request = self._request(review, spoken)
+            request = self._request(review, in_version)
             answer = await self._post(webhook, request)
         except (SendError, TimeoutError, _BadAnswer, WebhookConfigurationError) as error:
             if webhook.ignores_failure:
                 return None
-            told = "context deadline exceeded" if isinstance(error, TimeoutError) else str(error)
-            raise _failed(webhook, told) from None
+            message = "context deadline exceeded" if isinstance(error, TimeoutError) else str(error)
+            raise _failed(webhook, message) from None
         warnings.extend(text for text in answer.get("warnings") or () if isinstance(text, str))
         if answer.get("allowed") is True:
             return answer
         raise _refusal(webhook, answer.get("status"))
 
-    def _request(self, review: AdmissionAttributes, spoken: Resource) -> Tree:
+    def _request(self, review: AdmissionAttributes, in_version: Resource) -> Tree:
         asked = review.resource
         request: Tree = {
             "uid": str(uuid.uuid4()),
-            "kind": webhook_matching.kind_of(spoken),
-            "resource": webhook_matching.resource_of(spoken),
+            "kind": webhook_matching.kind_of(in_version),
+            "resource": webhook_matching.resource_of(in_version),
             "requestKind": webhook_matching.kind_of(asked),
             "requestResource": webhook_matching.resource_of(asked),
             "operation": review.operation,
             "userInfo": {"username": review.user, "groups": list(review.groups)},
-            "object": self._convert(review.object, spoken) if review.object else None,
-            "oldObject": self._convert(review.old, spoken) if review.old else None,
+            "object": self._convert(review.object, in_version) if review.object else None,
+            "oldObject": self._convert(review.old, in_version) if review.old else None,
             "dryRun": review.dry_run,
             "options": review.options or None,
         }
@@ -291,14 +293,14 @@ def _failed(webhook: Webhook, why: str) -> status.StatusError:
     return status.internal(f'failed calling webhook "{webhook.name}": {why}')
 
 
-def _refusal(webhook: Webhook, told: Any) -> status.StatusError:
-    if not isinstance(told, dict):
-        told = {}
-    code, details = told.get("code"), told.get("details")
+def _refusal(webhook: Webhook, given: Any) -> status.StatusError:
+    if not isinstance(given, dict):
+        given = {}
+    code, details = given.get("code"), given.get("details")
     if not isinstance(code, int) or not 400 <= code < 600:
         code = 403
-    message = str(told.get("message") or told.get("reason") or "without explanation")
-    reason = str(told.get("reason") or "Forbidden")
+    message = str(given.get("message") or given.get("reason") or "without explanation")
+    reason = str(given.get("reason") or "Forbidden")
     return refused_by(webhook.name, code, reason, message, details if isinstance(details, dict) else None)
 
 

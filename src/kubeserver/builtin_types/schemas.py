@@ -55,7 +55,7 @@ _Refer: TypeAlias = Callable[[str], Schema]
 
 @cache
 def inlined(name: str) -> Schema:
-    """The structural schema of a message, with every other message written out. Nobody changes it."""
+    """The structural schema of a message, with every other message written out. Callers must not change it."""
     return _inlined(name, ())
 
 
@@ -69,7 +69,7 @@ def _inlined(name: str, above: tuple[str, ...]) -> Schema:
 
 @cache
 def components(name: str) -> dict[str, Schema]:
-    """The schema of a message and of all that it refers to, by their public names. Nobody changes them."""
+    """The schema of a message and of all that it refers to, by their public names. Callers must not change them."""
     named = {public: _PLAIN[plain] for plain, public in _NAMED.items()}
     return {**named, **{public_name(other): _component(other) for other in _referenced(name)}}
 

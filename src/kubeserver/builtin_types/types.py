@@ -5,13 +5,13 @@ The number is the field's number in protobuf (0: not there). A type is a plain o
 the name of a message, with its package where that is another one; before it stand `*` (may be absent though its zero
 means something), `[]` (a list) and `{}` (a map from strings). The flags:
 
-- `always`: written even if it is empty. `required`: must be there, says the OpenAPI document.
+- `always`: written even if it is empty. `required`: required by the OpenAPI document.
 - `list=set` or `list=KEYS`: how the list merges; without it, it is one value. `map=atomic`: the map is one value.
 - `merge` or `merge=KEY`, `retainKeys`: what a strategic merge patch does.
 - `default=JSON`, `enum=A|B`.
 
 A name that begins with `+` is a message whose fields belong to this one in JSON, though not on the wire. The entry `=`
-says `atomic` where every value of the message is one value.
+is `atomic` where every value of the message is one value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FieldType(NamedTuple):
 
 
 class MessageField(NamedTuple):
-    """One field of a message, as its line says it."""
+    """One field of a message, parsed from its line."""
 
     name: str
     number: int

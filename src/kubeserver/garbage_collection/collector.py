@@ -26,7 +26,7 @@ from kubeserver.write.loopback_client import TOGETHER, LoopbackClient
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
-# A reference to an owner that is gone harms nobody while there are other owners: it may stay so many times longer.
+# A reference to a deleted owner is harmless while there are other owners: it may stay so many times longer.
 _OTHERS_LEFT: Final = 10
 
 
@@ -170,12 +170,12 @@ class GarbageCollector:
             found = self._owners.with_uid(owner.uid)
             if found is None:
                 if self._registry.of_kind(owner.api_version, owner.kind) is None:
-                    # Nobody here knows such owners, so nobody can say that this one is gone.
+                    # This server does not serve the kind of the owner, so it cannot find that the owner is absent.
                     kept.append(owner.uid)
                 else:
                     gone.add(owner.uid)
             elif found.namespace and found.namespace != key.namespace:
-                # An owner in another namespace is no owner. It is not missing either: somebody made a mistake.
+                # An owner in another namespace is no owner, and not an absent one either: the reference is a mistake.
                 kept.append(owner.uid)
                 await self._tell_of_stranger(key, node, owner, found.namespace)
             elif self._owners[found].foreground and owner.block_owner_deletion:
@@ -186,7 +186,7 @@ class GarbageCollector:
         if not gone:
             return
         if kept:
-            # Those that are gone, and those that wait for this object although it has others to stay for.
+            # References to deleted owners, and to owners that wait for this object although it has other owners.
             if waiting or not self._may_stay(key, node, _OTHERS_LEFT * self._orphan_seconds):
                 await self._drop_owners(key, gone)
             return

@@ -1,4 +1,4 @@
-"""Who owns whom, by uid: an object that was made anew under the same name is another object."""
+"""The owner graph, by UID: an object that was created again under the same name is another object."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OwnedObject:
 
 
 def _node(entry: ObjectEntry) -> OwnedObject:
-    # Most objects have neither owners nor finalizers; their bytes say so faster than a decoder.
+    # Most objects have neither owners nor finalizers; a search of their bytes is faster than a decoder.
     if b'"ownerReferences"' not in entry.body and b'"deletionTimestamp"' not in entry.body:
         return OwnedObject(entry.uid)
     details = _decode(entry.body).metadata
@@ -88,7 +88,7 @@ class OwnerGraph:
         return node
 
     def forget(self, key: StoreKey) -> OwnedObject | None:
-        """What was known of an object that is gone."""
+        """Remove a deleted object and return its node."""
         node = self._nodes.pop(key, None)
         if node is not None:
             self._by_uid.pop(node.uid, None)

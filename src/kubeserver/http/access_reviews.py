@@ -16,7 +16,7 @@ _GROUP = "authorization.k8s.io"
 def review(
     authenticator: Authenticator, user: RequestUser, kind: str, tree: Tree, served: Mapping[str, Iterable[str]]
 ) -> Tree:
-    """The question with its answer; `kind` says which question it is.
+    """Return a review with its status; `kind` is that of the review.
 
     `served` are the resources of every group, subresources among them (`pods/status`).
     """
@@ -42,10 +42,10 @@ def review(
 
 
 def _refuse(errors: Iterable[FieldError]) -> None:
-    """Told of no kind at all, as kube-apiserver does."""
-    told = list(errors)
-    if told:
-        raise status.invalid(_GROUP, "", "", told)
+    """Raise 422 without a kind, as kube-apiserver does."""
+    found = list(errors)
+    if found:
+        raise status.invalid(_GROUP, "", "", found)
 
 
 def _attribute_errors(spec: Tree) -> Iterator[FieldError]:
@@ -69,7 +69,7 @@ def _holder(authenticator: Authenticator, spec: Tree) -> Tree:
         raise status.bad_request("a token to look at is missing")
     known = authenticator.holder(token)
     if known is None:
-        return {"user": {}, "error": "nobody is known by this token"}
+        return {"user": {}, "error": "invalid bearer token"}
     return {"authenticated": True, "user": _info(known)}
 
 
@@ -81,14 +81,14 @@ def _may(user: RequestUser, spec: Tree) -> Tree:
     else:
         other = spec.get("nonResourceAttributes")
         verb, path = (str(other.get(key) or "") for key in ("verb", "path")) if isinstance(other, dict) else ("", "")
-        may_look = authentication.is_open(path) if user.is_nobody else True
-        allowed = verb == "get" and may_look if user.is_viewer or user.is_nobody else True
+        may_look = authentication.is_open(path) if user.is_anonymous else True
+        allowed = verb == "get" and may_look if user.is_viewer or user.is_anonymous else True
     return {"allowed": allowed, "reason": _reason(user)}
 
 
 def _reason(user: RequestUser) -> str:
-    if user.is_nobody:
-        return "embedded: nobody is let in without credentials"
+    if user.is_anonymous:
+        return "embedded: anonymous requests are not permitted"
     if user.is_viewer:
         return "embedded: the role view may get, list and watch all but Secrets"
     return "embedded: authorization off"
@@ -104,7 +104,7 @@ def _rules(user: RequestUser, served: Mapping[str, Iterable[str]]) -> Tree:
         paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
         return {"resourceRules": [everything], "nonResourceRules": [paths], "incomplete": False}
     verbs = sorted(authentication.READING)
-    # There is no way to say "all but Secrets" in these rules, so what may be read is named.
+    # These rules cannot express "all but Secrets", so what may be read is listed.
     rules = [
         {"verbs": verbs, "apiGroups": [group], "resources": readable}
         for group, names in sorted(served.items())

@@ -1,4 +1,4 @@
-"""Whether the server is well, and which it is: what everybody may ask."""
+"""Health checks and the version, served without authentication."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubeserver.storage.objects import Objects
 # The minor version whose behaviour is followed: kubectl warns when it is more than one away from its own.
 KUBERNETES_MINOR: Final = 36
 
-# What is looked at. A store that refuses writes can still be read, so it is no reason to start the server anew.
+# The checks of each probe. A store that refuses writes can still be read, so it is no reason to restart the server.
 PROBES: Final[Mapping[str, tuple[str, ...]]] = {
     "livez": ("ping",),
     "healthz": ("ping",),
@@ -28,14 +28,14 @@ PROBES: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server says of itself."""
+    """The version of the program, and where backups are written."""
 
     program_version: str
     backups: Path | None = None
 
 
 class HealthEndpoints:
-    """Ready from the moment that its owner says so, as long as the store works."""
+    """The probes. The server is ready once `ready` is set, while the store accepts writes."""
 
     def __init__(self, objects: Objects, about: ServerInfo) -> None:
         self._objects = objects

@@ -31,7 +31,7 @@ _BYTES: Final = 2
 
 
 class ProtobufError(ValueError):
-    """A body that cannot be read; the message says where and why."""
+    """A body that cannot be decoded; the message has the place and the reason."""
 
 
 def decode(body: bytes) -> Tree:

@@ -1,4 +1,4 @@
-"""One request about a resource, read: who asks, which verb it is, under which options, and what its body holds."""
+"""One request for a resource, decoded: the user, the verb, the options and the body."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MANAGER_LENGTH: Final = 128
 
 
 def is_watch(request: Request) -> bool:
-    """Whether a request will stay; asked before anybody knows what it is about."""
+    """Whether a request is a watch; called before its resource is known."""
     return request.method == "GET" and query.flag(request, "watch")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request, with what its path leads to. What is odd about it and can still be answered goes to `warnings`."""
+    """A request with its user, path and resource. `warnings` go into the Warning headers of the response."""
 
     user: RequestUser
     request: Request
@@ -53,17 +53,17 @@ class RequestInfo:
 
     @property
     def form(self) -> Representation:
-        """In which form the answer is wanted."""
+        """The representation that the client asks for."""
         return negotiation.negotiate(self.request.headers.get("accept", ""))
 
     @property
     def media_type(self) -> str:
-        """What the body is written in."""
+        """The media type of the body."""
         return bodies.media_type(self.request.headers.get("content-type", ""))
 
     @property
     def include(self) -> str:
-        """What a row of a Table is to have of its object."""
+        """What each row of a Table carries of its object."""
         value = self.request.first("includeObject") or "Metadata"
         if value not in ("None", "Metadata", "Object"):
             why = "must be None, Metadata or Object"
@@ -76,7 +76,7 @@ class RequestInfo:
     # --- Options ------------------------------------------------------------------------------------------------------
 
     def write_context(self) -> WriteContext:
-        """The write that is asked for."""
+        """Return the context of the write that the request asks for."""
         request, address = self.request, self.address
         manager = request.first("fieldManager")
         if len(manager.encode()) > _MANAGER_LENGTH:
@@ -106,7 +106,7 @@ class RequestInfo:
         )
 
     def delete_options(self, context: WriteContext, body: bytes) -> Tree:
-        """How something is to be deleted, by the body and by the query, which goes first."""
+        """Return the DeleteOptions of the body and of the query; the query has precedence."""
         request, options = self.request, {}
         if body.strip():
             given = _from_protobuf(body) if self.media_type == bodies.PROTOBUF else bodies.parse_yaml(body)
@@ -126,7 +126,7 @@ class RequestInfo:
     # --- Bodies -------------------------------------------------------------------------------------------------------
 
     def object(self, context: WriteContext, body: bytes) -> Tree:
-        """The object in a body, whatever it is written in. No type at all means JSON."""
+        """Decode the object in a body. No Content-Type means JSON."""
         tree: Any
         match self.media_type:
             case "" | bodies.JSON:
@@ -144,7 +144,7 @@ class RequestInfo:
         return tree
 
     def configuration(self, context: WriteContext, body: bytes) -> Tree:
-        """What is to be applied."""
+        """Decode the configuration of a server-side apply."""
         if not self.request.first("fieldManager"):
             raise _bad_option("PatchOptions", "fieldManager", ErrorType.REQUIRED, "is required for apply patch")
         configuration = bodies.parse_yaml(body)
@@ -155,7 +155,7 @@ class RequestInfo:
         return configuration
 
     def patch(self, body: bytes) -> Any:
-        """A patch of any other sort."""
+        """Decode any other patch."""
         if self.request.first("force"):
             why = "may not be specified for non-apply patch"
             raise _bad_option("PatchOptions", "force", ErrorType.FORBIDDEN, why)
@@ -163,7 +163,7 @@ class RequestInfo:
 
 
 def _agent(request: Request) -> str:
-    """Who owns the fields of a writer that does not say: the first word of its user agent."""
+    """Return the field manager of a write that names none: the first word of its user agent."""
     name = request.headers.get("user-agent", "").partition("/")[0][:_MANAGER_LENGTH]
     return name if name and name.isprintable() else "unknown"
 

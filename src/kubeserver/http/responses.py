@@ -1,4 +1,4 @@
-"""Answers on their way out: documents and objects in the form that was asked for, and every failure as a Status."""
+"""Responses: documents and objects in the representation that was asked for, and every failure as a Status."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ def json(tree: Any) -> Response:
 
 async def formed(body: bytes, form: Representation, code: int = 200) -> Response:
     if form.yaml:
-        # Off the loop: it takes a hundred times as long as JSON.
+        # In a thread: it takes a hundred times as long as JSON.
         body = await asyncio.to_thread(bodies.to_yaml, body)
     return Response(status=code, body=body, content_type=form.content_type)
 
 
 def only_get(request: Request, what: str = "") -> None:
-    """Refuse everything else where kube-apiserver does: of resources and of discovery, not even HEAD is known."""
+    """Refuse every method but GET, also HEAD, where kube-apiserver does: for resources and discovery."""
     if request.method != "GET":
         raise status.method_not_allowed(request.method, what or request.path[:200])
 
 
 def only_reading(request: Request, what: str = "") -> None:
-    """Refuse to change what can only be looked at."""
+    """Refuse methods that write where a path is read-only."""
     if request.method != "HEAD":
         only_get(request, what)
 
 
 def failure(request: Request, error: Exception) -> Response:
-    """Every failure as a Status. What nobody foresaw is logged, and is the only 500 there is."""
+    """Return every failure as a Status. An unexpected exception is logged, and is the only source of code 500."""
     headers: dict[str, str] = {}
     match error:
         case status.StatusError():
-            told = error
+            failed = error
         case BodyTooLarge():
             # The rest of the body is not read, so the connection cannot be used again.
-            told, headers = status.too_large(bodies.BODY_BYTES), {"Connection": "close"}
+            failed, headers = status.too_large(bodies.BODY_BYTES), {"Connection": "close"}
         case BodyTooSlow():
-            told = status.StatusError(408, "Timeout", "the body of the request did not arrive in time")
+            failed = status.StatusError(408, "Timeout", "the body of the request did not arrive in time")
             headers = {"Connection": "close"}
         case ConnectionError():
-            told = status.bad_request("the connection broke before the request was complete")
+            failed = status.bad_request("the connection broke before the request was complete")
         case _:
             log.error("%s %s failed", request.method, request.path[:200], exc_info=error)
-            told = status.internal("the request met an error in the server; its log has the details")
-    return Response(status=told.code, body=told.encode(), headers={**told.headers, **headers})
+            failed = status.internal("the request met an error in the server; its log has the details")
+    return Response(status=failed.code, body=failed.encode(), headers={**failed.headers, **headers})
 
 
 def warning_header(warnings: list[str]) -> str:
@@ -77,12 +77,12 @@ def warning_header(warnings: list[str]) -> str:
 
 
 async def compressed(request: Request, response: Response) -> Response:
-    """A large answer, packed for whoever can unpack it."""
+    """Compress a large response for a client that accepts gzip."""
     if response.stream is not None or len(response.body) < GZIP_BYTES:
         return response
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return response
-    # Off the loop: a megabyte takes long enough to be felt by everybody else.
+    # In a thread: a megabyte takes long enough to delay other requests.
     response.body = await asyncio.to_thread(gzip.compress, response.body, 1)
     response.headers["Content-Encoding"] = "gzip"
     return response

@@ -1,7 +1,7 @@
 """From a request to an answer: who asks, for what, in which form; then the verb; then the answer or a Status.
 
-`ApiServer.handle` is a `serving.Handler`. A caller in the same process uses `handle_as`, which skips the door (there is
-nobody to authenticate) and the queue at the door (the process's own controllers must not be shed).
+`ApiServer.handle` is a `serving.Handler`. A caller in the same process uses `handle_as`, which skips
+authentication and load shedding (requests of the process's own controllers must not be shed).
 """
 
 from __future__ import annotations
@@ -70,21 +70,21 @@ class ApiServer:
         return self._guests.with_more(guests)
 
     def showing(self, pages: Mapping[str, Handler]) -> AbstractContextManager[None]:
-        """Answer more paths while inside: what is no resource, for whoever is let in."""
+        """Serve more paths that are no resources while inside, to authenticated users."""
         return self._shown.with_more(pages)
 
     def answering(self, subresource_handlers: Mapping[str, SubresourceHandler]) -> AbstractContextManager[None]:
-        """Serve more parts of objects while inside, such as `pods/log`: whoever knows them comes and goes."""
+        """Serve more subresources while inside, such as `pods/log`."""
         return self._verbs.subresource_handlers.with_more(subresource_handlers)
 
-    # --- The door -----------------------------------------------------------------------------------------------------
+    # --- Requests -----------------------------------------------------------------------------------------------------
 
     async def handle(self, request: Request) -> Response:
-        """Answer somebody from outside."""
+        """Handle a request from a socket."""
         return await self._answered(request, self._admit)
 
     async def handle_as(self, user: RequestUser, request: Request) -> Response:
-        """Answer somebody of this process."""
+        """Handle a request of this process, without authentication."""
 
         async def answer(request: Request, warnings: list[str]) -> Response:
             return await self._route(user, request, warnings)

@@ -221,7 +221,7 @@ class Verbs:
         presenter: Presenter,
         form: Representation,
     ) -> Response:
-        """Delete what is selected, one by one. Not atomic: what is gone meanwhile is gone."""
+        """Delete the selected objects one by one. Not atomic: objects that are deleted meanwhile are skipped."""
         chosen = listing.ListOptions.read(info.request, context.resource)
         entries, details = await listing.select(self._objects, context.resource, context.namespace, chosen, presenter)
 
@@ -245,12 +245,12 @@ class Verbs:
         return await responses.formed(await presenter.many(entries, details), form)
 
     def _reviewed(self, context: WriteContext, tree: Tree) -> Tree:
-        said = prepare.received(context, tree)
+        sent = prepare.received(context, tree)
         served: dict[str, list[str]] = {}
         for one in self._registry.all():
             parts = (*one.subresources, *one.views)
             served.setdefault(one.group, []).extend((one.plural, *(f"{one.plural}/{part}" for part in parts)))
-        return access_reviews.review(self._tokens, context.user, context.resource.kind, said, served)
+        return access_reviews.review(self._tokens, context.user, context.resource.kind, sent, served)
 
     @staticmethod
     async def _shown(outcome: WriteResult, presenter: Presenter, form: Representation) -> Response:

@@ -1,7 +1,7 @@
-"""Who is asking, and what they may: a token or a client certificate, and two roles.
+"""Authentication by token or client certificate, and authorization by two roles.
 
-There is no anonymous access beyond health and version. An authenticated user is an administrator unless the identity
-says `view`; RBAC objects can be stored, but nobody asks them here (`limits` says so).
+There is no anonymous access beyond health and version. An authenticated user is an administrator unless it is in
+the group of viewers; RBAC objects are stored and not enforced (`registry.unsupported`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNAUTHENTICATED: Final = "system:unauthenticated"
 ANONYMOUS: Final = "system:anonymous"
 
 READING: Final = frozenset({"get", "list", "watch"})
-# Reading these would give a viewer somebody else's rights.
+# A viewer that could read these would gain the permissions of other users.
 _SECRET: Final = frozenset({("", "secrets")})
 _REVIEWS: Final = frozenset({"selfsubjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews"})
 _OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/version"})
@@ -31,7 +31,7 @@ _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class RequestUser:
-    """Somebody, with the groups that decide what they may do."""
+    """An authenticated user; the groups decide what is permitted."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -41,43 +41,43 @@ class RequestUser:
         return VIEWERS in self.groups and ADMINISTRATORS not in self.groups
 
     @property
-    def is_nobody(self) -> bool:
-        """Such a user never comes through the door, but it can be asked about."""
+    def is_anonymous(self) -> bool:
+        """Whether this is the anonymous user. Authentication never returns it, but access reviews may name it."""
         return self.name == ANONYMOUS or UNAUTHENTICATED in self.groups
 
 
 ADMIN: Final = RequestUser("admin", (ADMINISTRATORS, AUTHENTICATED))
 VIEWER: Final = RequestUser("view", (VIEWERS, AUTHENTICATED))
-# The server's own hands: the collector, the namespace controller.
+# The server's own controllers: garbage collector, namespace controller.
 SYSTEM: Final = RequestUser("system:embedded", (ADMINISTRATORS, AUTHENTICATED))
 
 
 class Authenticator:
-    """The identities that this server knows, and the names under which it may be addressed."""
+    """The users with tokens, and the host names by which the server may be addressed."""
 
     def __init__(self, tokens: Mapping[str, RequestUser], hosts: Iterable[str] = ()) -> None:
-        # Only digests are kept: a token cannot leak from a memory dump or a log line that never had it.
+        # Only digests are kept, so that a memory dump or a log line cannot leak a token.
         self._tokens = [(_digest(token), user) for token, user in tokens.items()]
         self._hosts = _LOOPBACK_NAMES | {host.lower() for host in hosts}
 
     def check_host(self, request: Request) -> None:
-        """A page on the web can make a browser send requests here, but not with our name in the Host header."""
+        """Refuse other Host headers: a web page can make a browser send requests here, but not with the right one."""
         host = request.headers.get("host", "")
         name = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] or host
         if name.lower() not in self._hosts:
             raise status.StatusError(403, "Forbidden", f"this server is not called {name[:100]!r}")
 
     def holder(self, token: str) -> RequestUser | None:
-        """Whose token this is."""
+        """Return the user of a token; None for an invalid one."""
         given, found = _digest(token), None
         for digest, user in self._tokens:
-            # All are compared, in constant time each: how long it takes says nothing.
+            # All digests are compared, each in constant time, so that the duration reveals nothing.
             if hmac.compare_digest(digest, given):
                 found = user
         return found
 
     def authenticate(self, request: Request) -> RequestUser:
-        """Who is asking; raises 401 where nobody can tell, and 403 for somebody who wants to be somebody else."""
+        """Return the user of a request; raise 401 without valid credentials, and 403 for impersonation."""
         if any(name.startswith("impersonate-") for name in request.headers):
             raise status.StatusError(403, "Forbidden", "impersonation is not supported by this server")
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -93,13 +93,13 @@ class Authenticator:
 
 
 def is_open(path: str) -> bool:
-    """Whether a path is for everybody."""
+    """Whether a path is served without authentication."""
     return (path.rstrip("/") or "/") in _OPEN_PATHS
 
 
 def allows(user: RequestUser, verb: str, group: str, plural: str) -> bool:
     """Whether a user may do this; `*` asks for all verbs, groups or resources at once."""
-    if user.is_nobody:
+    if user.is_anonymous:
         return False
     if not user.is_viewer:
         return True

@@ -1,7 +1,7 @@
-"""What clients send: JSON and YAML turned into trees, with bounds on everything that could hurt.
+"""Request bodies: JSON and YAML decoded into trees, with bounds on size, depth and length.
 
-Depth is capped before anything recursive sees the text; YAML aliases are refused, as a kilobyte of them unfolds into
-gigabytes; numbers that no JSON of ours could carry are refused here and not when the object is stored.
+Depth is limited before a recursive parser reads the text; YAML aliases are refused, because a kilobyte of them expands
+to gigabytes; numbers that JSON cannot carry are refused here and not when the object is stored.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _doubled(value: Any, path: str) -> Iterable[str]:
 
 
 def _check_events(body: bytes) -> None:
-    """How deep and how long a YAML text is, and that nothing in it unfolds: told step by step, before it is loaded.
+    """Check the depth and length of a YAML text and refuse aliases, event by event, before it is loaded.
 
     Loading recurses in C, where too deep ends the process and not the request.
     """
@@ -142,8 +142,8 @@ def parse_yaml(body: bytes) -> Any:
         _check_events(body)
         value = yaml.load(body, Loader=kubectl_yaml.Loader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        told = " ".join(str(error).split())
-        raise status.bad_request(f"the body is not valid YAML: {told}") from None
+        message = " ".join(str(error).split())
+        raise status.bad_request(f"the body is not valid YAML: {message}") from None
     return _as_json(value, 0)
 
 
@@ -170,7 +170,7 @@ def _key(key: Any) -> str:
     return text
 
 
-# --- Out again --------------------------------------------------------------------------------------------------------
+# --- Encoding ---------------------------------------------------------------------------------------------------------
 
 
 def encode(tree: Any) -> bytes:

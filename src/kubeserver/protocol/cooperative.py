@@ -1,7 +1,7 @@
-"""Long work beside the event loop, or in slices on it: no request holds the loop for longer than a moment.
+"""Long work in threads, or in slices on the event loop: no request blocks the loop for more than some milliseconds.
 
-Every request has a budget on the event loop: what a small body can cause there takes some ten milliseconds. Lists are
-made in slices (`slices`). What grows with a large body or a foreign schema (parsing, pruning, validation, CEL,
+The work that a small body causes on the event loop takes some ten milliseconds. Lists are encoded in slices
+(`yield_to_loop`). What grows with a large body or a foreign schema (parsing, pruning, validation, CEL,
 patterns, patches, ownership of fields) runs in `Workers`.
 """
 
@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Final, TypeVar
 
-# How long one may go on while others wait, and how many steps are taken between two looks at the clock.
+# How long one task runs before it yields, and how many items it handles between two reads of the clock.
 TURN_SECONDS: Final = 0.005
 SLICE: Final = 50
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 async def yield_to_loop(items: Sequence[T]) -> AsyncIterator[Sequence[T]]:
-    """The parts of a list, one after the other; in between, others get their turn where it is due."""
+    """Yield a list in slices; between them, let other tasks run once this one has used its time."""
     loop = asyncio.get_running_loop()
     since = loop.time()
     start, size = 0, SLICE
@@ -65,7 +65,7 @@ class Workers:
                 try:
                     return await asyncio.shield(work)
                 except asyncio.CancelledError:
-                    # The client is gone; the thread cannot be stopped, and keeps its place until it is done.
+                    # The client disconnected; the thread cannot be stopped, and holds its slot until it is done.
                     await asyncio.wait([work])
                     raise
         finally:

@@ -1,4 +1,4 @@
-"""Rows that others bring and take away again, while the server runs."""
+"""Rows of a table that exist for the duration of a context, while the server runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class ScopedRows(Generic[T]):
-    """By name; empty until somebody lends something."""
+    """Rows by name; a caller adds some for the duration of a context."""
 
     def __init__(self) -> None:
         self.rows: Mapping[str, T] = {}
 
     @contextmanager
     def with_more(self, rows: Mapping[str, T]) -> Iterator[None]:
-        """Have these rows, too, while inside."""
+        """Add these rows while inside."""
         before, self.rows = self.rows, {**self.rows, **rows}
         try:
             yield

@@ -1,4 +1,4 @@
-"""The credentials of a server and of its clients, and the kubeconfig that lets somebody in.
+"""The credentials of a server and of its clients, and their kubeconfigs.
 
 Everything is made at the first start and kept in the data directory (mode 0600). Certificates are good for less than a
 year; a start within a month of the end makes new ones from the same authority.
@@ -112,7 +112,7 @@ def _write(path: Path, identity: KeyPair) -> None:
 
 
 def kubeconfig(url: str, ca: bytes, identity: KeyPair, token: str, name: str = "embedded") -> bytes:
-    """How kubectl and everybody else finds the server: with a token, and a certificate for those who drop tokens."""
+    """Return a kubeconfig with a token, and with a certificate for clients that drop tokens."""
 
     def data(pem: bytes) -> str:
         return base64.b64encode(pem).decode()

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions: checked, accepted, and served from the moment they are stored.
 
 The CRD kind is one of the built-in resources; this module gives it its rules. A CRD gets its status in the write that
-stores it, and the registry learns of it in the same turn in which watchers do: whoever reads `Established` finds the
+stores it, and the registry is updated in the same turn as watches: a client that reads `Established` finds the
 paths and the discovery there.
 """
 
@@ -156,7 +156,7 @@ class CustomResources:
             self._withdraw(name)
             return
         leaving = bool(tree["metadata"].get("deletionTimestamp"))
-        # What decides how a CRD is served. A change of its labels must not end everybody's watches.
+        # The parts that decide how a CRD is served. A change of its labels must not end all watches.
         essence = msgspec.json.encode([tree["spec"], leaving])
         if self._served.get(name) == essence:
             return

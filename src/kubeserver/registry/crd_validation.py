@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition must say before it can be served."""
+"""Validation of CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIXED: Final = ("group", "scope", "names.plural", "names.kind")
 
 
 def check(new: Tree, old: Tree | None, converted: Collection[str], *, reads_schemas: bool) -> Iterator[FieldError]:
-    """What is wrong with a definition. `converted` are the groups whose versions this process converts itself."""
+    """Yield the errors of a definition. `converted` are the groups whose versions this process converts itself."""
     spec = new.get("spec")
     if not isinstance(spec, dict):
         yield FieldError("spec", ErrorType.REQUIRED, "")

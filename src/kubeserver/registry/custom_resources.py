@@ -16,7 +16,7 @@ from kubeserver.registry.strategy import ALL_VERBS, Resource, ResourceRules, Sca
 
 
 def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign: bool = True) -> Resource:
-    """`revision` is that of the CRD; `leaving` says that it is being deleted, and nothing new is taken; `foreign`, that
+    """`revision` is that of the CRD; `leaving`: it is under deletion, and creations are refused; `foreign`:
     the program does not bring it itself."""
     names = spec["names"]
     schema: Tree = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
@@ -26,8 +26,8 @@ def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign
     scaling = scale.scaling(declared[scale.NAME]) if declared.get(scale.NAME) is not None else None
     deprecated = ""
     if version.get("deprecated"):
-        told = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
-        deprecated = version.get("deprecationWarning") or told
+        message = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
+        deprecated = version.get("deprecationWarning") or message
 
     @cache
     def shape() -> Shape:
@@ -90,7 +90,7 @@ def _finalizers_without_domain(new: Tree, old: Tree | None) -> Iterator[str]:
     known = {*metadata.KNOWN_FINALIZERS, *((old or {}).get("metadata", {}).get("finalizers") or ())}
     for name in new["metadata"].get("finalizers") or ():
         if name not in known and "/" not in name:
-            yield f'metadata.finalizers: "{name}" has no domain before a slash, and somebody else may choose the same'
+            yield f'metadata.finalizers: "{name}" has no domain before a slash, and other controllers may choose it too'
 
 
 @lru_cache(maxsize=32)

@@ -14,10 +14,10 @@ from kubeserver.registry.strategy import Resource, Tree
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
-# The finalizers without a domain that everybody knows.
+# The finalizers without a domain that Kubernetes defines.
 KNOWN_FINALIZERS: Final = frozenset({FOREGROUND, ORPHAN, "kubernetes", "customresourcecleanup.apiextensions.k8s.io"})
 
-# Only the server says these. A client's idea of them is dropped, except where it is compared.
+# Only the server sets these. The client's values are dropped, except where they are compared.
 _SERVER_OWNED: Final = (
     "uid",
     "creationTimestamp",
@@ -48,8 +48,8 @@ def read(tree: Tree) -> Tree:
             if name in cleaned:
                 meta.parse_time(cleaned[name])
     except msgspec.ValidationError as error:
-        told = str(error).replace("`$.", "`metadata.")
-        raise status.bad_request(f"the metadata cannot be read: {told}") from None
+        message = str(error).replace("`$.", "`metadata.")
+        raise status.bad_request(f"the metadata cannot be read: {message}") from None
     except meta.TimeError as error:
         raise status.bad_request(f"the metadata cannot be read: {error}") from None
     tree["metadata"] = cleaned
@@ -68,7 +68,7 @@ def prune(metadata: Tree) -> None:
 
 
 def begin(metadata: Tree, uid: str, now: str, *, generation: bool) -> None:
-    """What the server says of a new object."""
+    """Set the metadata that the server alone sets on a new object."""
     for key in _SERVER_OWNED:
         metadata.pop(key, None)
     metadata["uid"] = uid

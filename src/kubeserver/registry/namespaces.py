@@ -1,4 +1,4 @@
-"""Namespaces: the one kind whose life touches that of all others."""
+"""Namespaces: the lifecycle that objects of all other kinds depend on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubeserver.storage.entries import ObjectEntry
 from kubeserver.storage.sqlite import StoreKey
 
 RESOURCE: Final = "namespaces"
-# Nobody can delete these.
+# These cannot be deleted.
 _PROTECTED: Final = ("default", "kube-system", "kube-public")
 INITIAL: Final = (*_PROTECTED, "kube-node-lease")
 
@@ -49,7 +49,7 @@ def check_open(namespace: ObjectEntry | None, context: WriteContext) -> None:
 
 
 def begin_deletion(where: StoreKey, tree: Tree) -> None:
-    """A namespace that goes says so in its phase; its content goes before it does."""
+    """Set the phase of a namespace under deletion to Terminating; its content is deleted first."""
     if where.resource == RESOURCE:
         tree["status"] = {**(tree.get("status") or {}), "phase": "Terminating"}
 

@@ -1,4 +1,4 @@
-"""OpenAPI v3: what every kind looks like, for `kubectl explain`, `kubectl apply` and whoever generates code.
+"""OpenAPI v3 documents of all kinds, for `kubectl explain`, `kubectl apply` and code generators.
 
 Documents are made when they are first asked for and kept until a CRD changes. Their address carries a hash of their
 content, because kubectl keeps them on disk under that address.
@@ -19,7 +19,7 @@ from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree
 
 # kubectl asks OpenAPI v2, in protobuf and nothing else, about kinds that v3 does not have, and takes a refusal for a
-# failure to validate. A document without kinds lets it go on, and say that the kind is not there.
+# failure to validate. A document without kinds lets it go on and report that the kind does not exist.
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_WITHOUT_KINDS: Final = b"\n\x032.0" + b"\x12\x0a" + b"\n\x05empty" + b"\x12\x010" + b"B\x00"
 
@@ -112,8 +112,8 @@ def _list_schema(resource: Resource) -> Tree:
 # --- Paths ------------------------------------------------------------------------------------------------------------
 
 
-_DRY_RUN: Final = _query("dryRun", "string", "All: do everything but store the outcome.")
-_MANAGER: Final = _query("fieldManager", "string", "Under which name the changed fields are owned.")
+_DRY_RUN: Final = _query("dryRun", "string", "All: process the request without storing the result.")
+_MANAGER: Final = _query("fieldManager", "string", "The name under which the changed fields are owned.")
 # kubectl looks for this parameter in the patch of a kind: with it, the server is trusted to validate.
 _VALIDATION: Final = _query(
     "fieldValidation", "string", "What to do about unknown and repeated fields: Ignore, Warn or Strict."
@@ -127,9 +127,9 @@ _LIST_QUERY: Final = [
     _query("resourceVersion", "string", "Not older than this revision."),
     _query("resourceVersionMatch", "string", "How the revision is meant: Exact or NotOlderThan."),
     _query("sendInitialEvents", "boolean", "Begin a watch with what there is."),
-    _query("allowWatchBookmarks", "boolean", "Tell from time to time how far the watch has come."),
+    _query("allowWatchBookmarks", "boolean", "Send bookmarks with the revision that the watch has reached."),
     _query("timeoutSeconds", "integer", "End a watch after so long."),
-    _query("watch", "boolean", "Tell what changes, instead of what there is."),
+    _query("watch", "boolean", "Stream changes instead of listing objects."),
 ]
 _WRITE_QUERY: Final = [_DRY_RUN, _MANAGER, _VALIDATION]
 

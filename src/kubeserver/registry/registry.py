@@ -1,4 +1,4 @@
-"""Which resources are served at this moment: the built-in ones, those that CRDs brought, and extensions."""
+"""The resources that are served: built-in, defined by CRDs, and extensions."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Registry:
         return resource.convert or self._conversions.get(resource.group_resource, swap_version)
 
     def target(self, resource: Resource, subresource: str) -> apply.ApplyTarget:
-        """Whose fields a write through this door owns."""
+        """Return the ownership rules of writes through this resource or subresource."""
         key = (resource, subresource)
         found = self._targets.get(key)
         if found is None:
@@ -129,7 +129,7 @@ class Registry:
 
     @contextmanager
     def extended(self, resources: Sequence[Resource]) -> Iterator[None]:
-        """Serve resources that are not stored while inside: whoever can answer for them comes and goes."""
+        """Serve resources that are not stored while inside."""
         for resource in resources:
             if not resource.virtual:
                 raise ValueError(f"{resource.group_resource} is stored, so it is no extension")

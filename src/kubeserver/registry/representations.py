@@ -1,4 +1,4 @@
-"""In which form a client wants its answer, and objects in that form: whole, metadata only, or as a Table.
+"""Objects in the representation that a client asks for: whole, metadata only, or as a Table.
 
 Objects are kept as the JSON of their stored version. Asked for in that version, they are answered with these bytes;
 only other versions, Tables and metadata are decoded, and what they become is kept with the entry for the next client.
@@ -75,7 +75,7 @@ class Presenter:
             case "partial":
                 about = {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata}
                 if not entries:
-                    # As kube-apiserver has it. Whoever cannot read that should find out here.
+                    # null, as kube-apiserver does. A client that cannot read it should fail here too.
                     return bodies.encode({**about, "items": None}) + b"\n"
                 return await _listed(about, b"items", entries, lambda entry: bodies.encode(self._partial(entry)))
             case "table":
@@ -83,7 +83,7 @@ class Presenter:
                 return await _listed(about, b"rows", entries, lambda entry: bodies.encode(self._row(entry, now)))
         about = {"kind": resource.listed_as, "apiVersion": resource.api_version, "metadata": metadata}
         if resource.custom:
-            # It says even that nothing follows, as kube-apiserver has it.
+            # An empty `continue` is present, as in kube-apiserver.
             about["metadata"] = {"continue": "", **metadata}
             return await _listed(about, b"items", entries, self.whole)
         # The items of a built-in list do not repeat what kind they are.
@@ -147,7 +147,7 @@ def to_version(registry: Registry, resource: Resource, tree: Tree) -> Tree:
     """An object in a served version, with the defaults that its schema has today.
 
     One that is read in another version than it is stored in has the defaults of the stored one: what the conversion
-    leaves out stays out, whatever the schema of the version asked for says.
+    leaves out stays out, whatever the schema of the requested version has.
     """
     written, stored = tree.get("apiVersion"), registry.stored_as(resource.group_resource)
     is_read = resource.custom and stored is not None and written == stored.api_version != resource.api_version

@@ -1,7 +1,7 @@
 """The scale subresource: how many replicas an object of any kind is to have and has, shown as a Scale.
 
-A CRD says where in its objects these numbers are. Whoever writes a Scale writes one field of the object behind it, and
-owns that field. The kind Scale itself (`autoscaling/v1`) is only ever seen through this door: no group of that name is
+A CRD names the paths of these numbers in its objects. A write of a Scale writes one field of the object behind it
+and owns that field. The kind Scale itself (`autoscaling/v1`) has no other endpoint: no group of that name is
 served.
 """
 
@@ -55,7 +55,7 @@ TYPED: Final = replace(KIND, strategic=lambda tree, patch: strategic_merge.merge
 _SHOWN_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _REPLICAS_MAX: Final = 2**31 - 1
 
-# Where each number may be: (key in the CRD, whether it must be said, below which parts of an object).
+# Where each number may be: (key in the CRD, whether it is required, below which parts of an object).
 _PATHS: Final = (
     ("specReplicasPath", True, (".spec",)),
     ("statusReplicasPath", True, (".status",)),
@@ -69,7 +69,7 @@ def scaling(row: Tree) -> ScalePaths:
 
 
 def refuse_unsaid(where: ScalePaths, tree: Tree) -> None:
-    """An object that does not say how many replicas it wants can be scaled, but not be looked at."""
+    """Return the desired replicas; an object without them can be scaled, but its Scale cannot be read."""
     if not _is_count(_at(tree, where.wanted)):
         raise status.internal(f'the spec replicas field "{_spelt(where.wanted)}" does not exist')
 
@@ -122,7 +122,7 @@ def configuration(resource: Resource, where: ScalePaths, scale: Tree) -> Tree:
 
 
 def check_numbers(where: ScalePaths, tree: Tree) -> Iterator[FieldError]:
-    """What is wrong with the numbers of an object, through whichever door they came."""
+    """Yield the errors of the replica numbers of an object, whichever endpoint wrote them."""
     for path in (where.wanted, where.present):
         number = _at(tree, path)
         if _is_count(number) and number < 0:
@@ -133,14 +133,16 @@ def read(scale: Any) -> Tree:
     """A Scale that a client sent; raises 400 for something else."""
     if not isinstance(scale, dict):
         raise status.bad_request("the body is not an object")
-    said = (scale.get("apiVersion") or KIND.api_version, scale.get("kind") or KIND.kind)
-    if said != (KIND.api_version, KIND.kind):
-        raise status.bad_request(f"the body is a {said[0]} {said[1]}, where {KIND.api_version} {KIND.kind} is expected")
+    given = (scale.get("apiVersion") or KIND.api_version, scale.get("kind") or KIND.kind)
+    if given != (KIND.api_version, KIND.kind):
+        raise status.bad_request(
+            f"the body is a {given[0]} {given[1]}, where {KIND.api_version} {KIND.kind} is expected"
+        )
     return scale
 
 
 def replicas(scale: Tree) -> int:
-    """How many a Scale wants; none where it does not say."""
+    """Return the replicas that a Scale asks for; None where they are absent."""
     spec = scale.get("spec")
     wanted = spec.get("replicas", 0) if isinstance(spec, dict) else 0
     if not _is_count(wanted) or abs(wanted) > _REPLICAS_MAX:

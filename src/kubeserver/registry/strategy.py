@@ -1,4 +1,4 @@
-"""What differs between kinds, as values: where a kind is served, and what happens to its objects on their way in.
+"""What differs between kinds, as values: where a kind is served, and how its objects are defaulted and validated.
 
 The verbs in `rest` are the same for every kind. A built-in kind and one that a CRD brought are both a `Resource`: its
 address, its schema and its `Rules`. Rules are plain functions over JSON trees; they change only the tree that they are
@@ -57,11 +57,11 @@ class SetDefaults(Protocol):
 class ResourceRules:
     """What a kind does with an object, in the order in which `rest` calls it.
 
-    `malformed(tree)` says why the tree cannot be read as this kind at all (400), or "". `unknown(tree)` names the
+    `malformed(tree)` returns why the tree cannot be decoded as this kind at all (400), or "". `unknown(tree)` names the
     fields that the schema does not know (`spec.zzz`); `prune(tree)` gives the tree without them, `default(tree)` the
     tree with what is absent filled in; both may change the tree or make another. What a tree shares with `old`, the
     object that it succeeds, may be passed over by `unknown` and `default`. `on_create(tree)`,
-    `on_update(new, old)` and `on_status(new, old)` put the fields back that a client may not set through that door
+    `on_update(new, old)` and `on_status(new, old)` restore the fields that a client may not set there
     (`rest` itself already keeps spec and status apart where the resource has a status). `validate(new, old,
     subresource)` answers with field errors; `old` is None on create. `warn(new, old)` gives sentences for the
     Warning header of a write that is valid.
@@ -133,7 +133,7 @@ class Resource:
     scaling: ScalePaths | None = None
     # What a write through /status leaves as it was, and so does not own.
     status_keeps: tuple[tuple[str, ...], ...] = (("metadata",), ("spec",))
-    # Schemas are large and mostly not asked for: they are made on demand, and whoever makes them keeps them.
+    # Schemas are large and mostly not asked for: they are made on demand, and cached by their maker.
     schema: Callable[[], Mapping[str, Any]] = dict
     # Where its parts have names of their own in OpenAPI documents: the kind's, and the schemas of all of them by name.
     public_name: str = ""
@@ -143,7 +143,7 @@ class Resource:
     strategic: Callable[[Tree, Tree], Tree] | None = None
     rules: ResourceRules = field(default_factory=ResourceRules)
     columns: tuple[TableColumn, ...] | None = None
-    # The cells below `columns`, where paths alone cannot say them: (tree, now) -> values.
+    # The cells below `columns`, where paths alone cannot express them: (tree, now) -> values.
     cells: Callable[[Tree, int], Sequence[Any]] | None = None
     selectable: Mapping[str, str] = field(default_factory=dict)
     custom: bool = False

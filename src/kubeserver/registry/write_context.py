@@ -1,4 +1,4 @@
-"""One write: what is asked for, what it comes to, and the words for what can go wrong with its object."""
+"""One write: its context, its result, and the Status errors for its object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubeserver.storage.sqlite import StoreKey
 
 @dataclass(slots=True, kw_only=True)
 class WriteContext:
-    """One request to change something: to what, by whom, and under which options."""
+    """One write: its resource, object, user and options, and the warnings that it collects."""
 
     resource: Resource
     user: RequestUser
@@ -27,12 +27,12 @@ class WriteContext:
     validation: str = "Warn"
     force: bool = False
     options: Tree = field(default_factory=dict)
-    # The body is a patch, and what is wrong with the object that it makes is told of the patch.
+    # The body is a patch: errors of the object that it makes are reported for the field `patch`.
     patches: bool = False
-    # What is odd about the text of the body, such as keys that are there twice: afterwards nobody can tell.
+    # Findings in the text of the body, such as duplicate keys, which the decoded tree does not show.
     oddities: Sequence[str] = ()
     warnings: list[str] = field(default_factory=list)
-    # Its body is so large, or asks for so much, that the work on it does not belong on the event loop.
+    # The body is so large, or causes so much work, that the work runs in a thread.
     is_long: bool = False
 
     @property
@@ -54,7 +54,7 @@ class WriteContext:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write came to: the stored entry, or (dry run, deletion) the tree to show."""
+    """The result of a write: the stored entry, or (dry run, deletion) the tree to respond with."""
 
     code: int = 200
     entry: ObjectEntry | None = None

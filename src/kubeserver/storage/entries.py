@@ -1,4 +1,4 @@
-"""Objects at revisions: one of them, how it came to be, and all of a resource in order."""
+"""Objects at revisions: one object, one change, and all objects of a resource in order."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class ObjectEntry:
 
 
 class StoreChange:
-    """One step of the past: what happened, the object after it, and the object before it.
+    """One change in the history: the operation, the object after it, and the object before it.
 
-    `previous` is None for a creation, and `forgotten` says that there was one but it was compacted away.
+    `previous` is None for a creation, and `forgotten` where there was one that compaction has deleted.
     """
 
     __slots__ = ("at", "entry", "forgotten", "op", "previous")
@@ -59,7 +59,7 @@ class StoreChange:
 
 
 class ObjectCollection:
-    """All objects of one resource: by key, in order, and how they came to be."""
+    """All objects of one resource: by key, in order, with their history."""
 
     __slots__ = ("entries", "history", "keys", "listeners")
 

@@ -1,9 +1,9 @@
 """The present and the recent past of every object, in memory, as encoded bytes.
 
-Two layers. *Committed* is what everybody reads: it is on the disk. *Pending* is what writers build upon: accepted,
+Two layers. *Committed* is what clients read: it is on the disk. *Pending* is what writers build upon: accepted,
 numbered, on its way to the disk. A write takes the newest layer, is given the next revision and queued; one batch at a
 time goes to the journal, and whatever arrived meanwhile is the next batch. When a batch is kept, its changes become
-committed, then the watchers are told in order of revision, then the writers get their answer.
+committed, then watches get the events in order of revision, then writers get their response.
 
 Everything here runs on the event loop's thread, so between reading an object and queuing its successor nothing can
 come in between. The journal's calls run on one thread of their own.
@@ -50,19 +50,19 @@ class HistoryBounds:
 
 
 class _Batch:
-    """Writes that are kept, or not, together; and the one future that says which."""
+    """Writes that are committed together, or not at all; and the future with the outcome."""
 
     __slots__ = ("kept", "records")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.records: list[tuple[JournalRecord, ObjectEntry]] = []
         self.kept: asyncio.Future[None] = loop.create_future()
-        # A writer may have gone away; its answer is then nobody's business, and no warning either.
+        # A writer may have disconnected; then its outcome is dropped, without a warning.
         self.kept.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
 class Objects:
-    """The door to all objects. See the module's words on committed and pending."""
+    """All objects. The module's docstring defines committed and pending."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Objects:
         self._closed = False
         self._recovery: asyncio.Task[None] | None = None
         self._reached: list[tuple[int, asyncio.Future[None]]] = []
-        # Told of every change, after the watchers of its resource.
+        # Called for every change, after the watches of its resource.
         self.listeners: list[Callable[[StoreChange], None]] = []
         self.commits = 0
         self.writes = 0
@@ -305,7 +305,7 @@ class Objects:
         self.writes += len(batch.records)
         for record, entry in batch.records:
             self._publish(record, entry)
-            # A later write of the same key may be pending still; by its revision it is told apart from this one.
+            # A later write of the same key may still be pending; its revision is another one.
             if self._pending.get(record.key, (0, None))[0] == record.revision:
                 del self._pending[record.key]
         if not batch.kept.done():
@@ -328,7 +328,7 @@ class Objects:
             try:
                 listener(change)
             except Exception:
-                # The write is kept and its writers wait for their answer: one poison object stops nobody else.
+                # The write is committed and its writers wait for a response: one poison object must not stop others.
                 log.exception("a listener failed on %s at revision %d", "/".join(record.key), record.revision)
 
     def _remember(self, change: StoreChange) -> None:
@@ -344,7 +344,7 @@ class Objects:
     # --- Failing, and coming back -------------------------------------------------------------------------------------
 
     def _fail(self, batch: _Batch, error: Exception) -> None:
-        """A commit failed. What was pending is given up; nobody was told that it was kept, and nobody saw it."""
+        """A commit failed: drop what was pending. It was never acknowledged, and no client has read it."""
         log.error("a commit failed, writes are refused until the store works again: %s", error)
         self._failure = str(error) or type(error).__name__
         lost = [batch] if self._open is None else [batch, self._open]
@@ -373,7 +373,7 @@ class Objects:
             for record in records:
                 entry = ObjectEntry(record.key, record.uid, record.revision, record.created_revision, record.body)
                 self._publish(record, entry)
-            # Numbers of writes that were lost are not used again: somebody may have seen them in an error.
+            # Revisions of lost writes are not used again: a client may have read them in an error.
             self._assigned = max(self._assigned, self.revision)
             self._tell_reached()
             self._failure = ""
@@ -404,7 +404,7 @@ class Objects:
         target = min(self.compaction_target() if revision is None else revision, self.revision)
         if target <= self.compacted:
             return
-        # First nobody may start from there any more; then it goes.
+        # First refuse watches that start there; then delete it.
         self.compacted = target
         while self._log and self._log[0].revision <= target:
             change = self._log.popleft()

@@ -289,7 +289,7 @@ class SqliteJournal:
         revision = max(counted, seen, records[-1].revision if records else 0)
         compacted = max(_meta(connection, name, "compacted") for name in _FILES)
         if unreadable := [record.revision for record in records if not _is_object(record.body)]:
-            # A watch cannot pass a change that cannot be read: clients begin anew behind it.
+            # A watch cannot pass a change that cannot be decoded: clients list again after it.
             compacted = max(compacted, *unreadable)
             log.error("the history up to revision %d is dropped: a change in it is no JSON object", compacted)
         rows = self._readable(rows, {(one.key, one.revision): one.body for one in records if _is_object(one.body)})
@@ -453,7 +453,7 @@ class SqliteJournal:
         with suppress(sqlite3.Error):
             self._connection.close()
         self._connection = self._open("")
-        # Proof that writing works again, before anybody is told so.
+        # Check that writing works before the store is reported as healthy.
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.execute("UPDATE main.meta SET value = value WHERE key = 'revision'")
         self._connection.execute("INSERT OR REPLACE INTO main.meta VALUES ('probe', zeroblob(65536))")
@@ -490,7 +490,7 @@ def _make_shrinkable(path: Path) -> None:
             return
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        # A disk that is full or cannot be written: whoever writes next has the sentence for it.
+        # The disk is full or cannot be written: the next write gets the error.
         with suppress(sqlite3.OperationalError):
             connection.execute("VACUUM")
 
@@ -574,7 +574,7 @@ def _mounts() -> Iterable[str]:
 
 
 def _filesystem(directory: Path, mounts: Iterable[str]) -> str:
-    """The kind of file system below a directory, from lines of `/proc/mounts`; "" where nobody can tell."""
+    """The kind of file system below a directory, from lines of `/proc/mounts`; "" where it is unknown."""
     best, kind = "", ""
     place = f"{directory.resolve()}/"
     for line in mounts:

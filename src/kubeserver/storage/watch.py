@@ -1,8 +1,8 @@
 """From a revision onward: every change that matches, in order, exactly once; with bookmarks in between.
 
-A watch holds no buffer. It remembers the revision up to which it has told its client, and reads on in the history that
-`objects` keeps anyway; a commit only wakes it. So a slow reader costs nobody memory and never holds up a writer. One
-that takes nothing for ten seconds is cut off; one that falls behind the history is told 410 and lists anew.
+A watch holds no buffer. It keeps the revision up to which its client has seen events, and reads on in the history that
+`objects` keeps anyway; a commit only wakes it. So a slow reader costs no memory and never blocks a writer. One
+that takes nothing for ten seconds is cut off; one that falls behind the history gets 410 and lists again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Match = Callable[[ObjectEntry], bool]
 class Watch:
     """What a client asked to watch.
 
-    `after` is the revision from which changes are told; None means: first the present, then changes. `end_initial` asks
+    `after` is the revision after which events begin; None: first the current objects, then events. `end_initial` asks
     for the bookmark that ends the present. `present` encodes an entry in the form that the client asked for, and
     `bookmark(revision, ends_initial)` the object of a bookmark.
     """
@@ -58,7 +58,7 @@ class Watch:
 
 
 class WatchStopped(Exception):
-    """The watched kind is gone or has changed, or the server ends."""
+    """The watched kind was deleted or has changed, or the server stops."""
 
 
 class WatchStream:
@@ -136,7 +136,7 @@ class WatchStream:
 
     async def _tell_present(self, write: Write) -> None:
         watch = self._watch
-        # The keys are taken in one go; what changes while they are written is told afterwards.
+        # The keys are read at once; changes while they are written follow as events.
         self._told = self._objects.revision
         entries = list(self._objects.collection(watch.resource).between(watch.namespace))
         await self._write_all(

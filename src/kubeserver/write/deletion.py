@@ -1,4 +1,4 @@
-"""What a deletion asks for, and how it begins: an object goes at once, or is marked and waits for whoever it has to."""
+"""DeleteOptions, and the begin of a deletion: at once, or with a deletionTimestamp that waits for finalizers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """From what a client sent to an object as this server will have it: of the right kind, in the right place, pruned and
-with defaults; or a refusal that says what is wrong with it."""
+with defaults; or an error that names what is wrong with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def received(context: WriteContext, sent: Any, old: Tree | None = None) -> Tree:
 
 
 def check_kind(resource: Resource, tree: Tree, *, must_say: bool = False) -> None:
-    """A custom object, and a configuration to apply, must say what they are; for others the path says it."""
+    """Check apiVersion and kind. Custom objects and applied configurations must have them; others take the path's."""
     kind, version = tree.get("kind"), tree.get("apiVersion")
     if (resource.custom or must_say) and not kind:
         raise status.bad_request("Object 'Kind' is missing in the body")
@@ -57,16 +57,16 @@ def check_unknown(context: WriteContext, tree: Tree, old: Tree | None = None) ->
     found += context.oddities
     found = list(dict.fromkeys(found))
     if found and context.validation == "Strict":
-        told = f"strict decoding error: {', '.join(found)}"
+        message = f"strict decoding error: {', '.join(found)}"
         if context.patches:
-            raise status.invalid("", "", "", [FieldError("patch", ErrorType.INVALID, told)])
-        raise status.bad_request(f"{_title(context.resource)}: {told}")
+            raise status.invalid("", "", "", [FieldError("patch", ErrorType.INVALID, message)])
+        raise status.bad_request(f"{_title(context.resource)}: {message}")
     context.warnings.extend(found)
     return bool(found)
 
 
 def place(context: WriteContext, details: Tree) -> None:
-    """The metadata and the path must agree on where the object goes; what they do not say, the path says."""
+    """Check that name and namespace agree with the path, and fill in what is absent."""
     given = details.get("namespace") or ""
     if context.resource.namespaced:
         if given and given != context.namespace:
@@ -77,7 +77,7 @@ def place(context: WriteContext, details: Tree) -> None:
             raise status.bad_request("an object of this kind needs a namespace in its path")
         details["namespace"] = context.namespace
     else:
-        # Charts and generators write one everywhere; of an object of the whole cluster it says nothing.
+        # Charts and generators write a namespace into cluster-scoped objects too; it is dropped.
         details.pop("namespace", None)
     if context.name:
         if details.get("name", context.name) != context.name:
