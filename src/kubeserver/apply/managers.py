@@ -1,4 +1,4 @@
-"""Who owns what: the entries of `metadata.managedFields`, read, kept in order and written back."""
+"""The entries of `metadata.managedFields`: decoded, sorted, folded and encoded."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kubeserver.apply.paths import PathSet
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 
-# Beyond this many writers that do not apply, the oldest are folded into one entry.
+# Beyond this many managers with operation Update, the oldest are merged into one entry, as kube-apiserver does.
 UPDATERS_MAX: Final = 10
 _FOLDED: Final = "ancient-changes"
 
-# An applier is one whatever version it speaks; a writer at two versions is two.
+# The key of an entry. An applier has one entry whatever version it applies in; an updater has one per version.
 Identity: TypeAlias = tuple[str, str, str, str]  # manager, operation, version ("" for Apply), subresource
 Managers: TypeAlias = dict[Identity, "FieldManagerEntry"]
 
 
 @dataclass(frozen=True, slots=True)
 class FieldManagerEntry:
-    """What one manager owns, in the version in which it said so."""
+    """The fields of one manager, named in the version in which it wrote them."""
 
     manager: str
     operation: str
@@ -41,7 +41,7 @@ class FieldManagerEntry:
         return self if fields is self.fields else replace(self, fields=fields)
 
     def spelt(self) -> str:
-        """The manager as a conflict names it."""
+        """Return the manager as a conflict message names it."""
         out = f'"{self.manager}"'
         if self.subresource:
             out += f' with subresource "{self.subresource}"'
@@ -51,7 +51,7 @@ class FieldManagerEntry:
 
 
 def read(entries: object, *, trusted: bool) -> Managers | None:
-    """The managers of an object; None where the entries make no sense. What we wrote ourselves is taken on trust."""
+    """Decode the managers of an object; None where an entry is invalid. Stored entries are `trusted`, not checked."""
     managers: Managers = {}
     if entries is None:
         return managers
@@ -90,7 +90,7 @@ def _read_entry(raw: Any, *, trusted: bool) -> FieldManagerEntry | None:
 
 
 def write(managers: Managers) -> list[dict[str, Any]]:
-    """The entries as the object carries them: appliers first, then by time, then by name."""
+    """Encode the entries in the order of kube-apiserver: by operation (Apply first), then time, then manager."""
     return [_written(entry) for entry in sorted(managers.values(), key=_order)]
 
 
@@ -115,7 +115,7 @@ def _written(entry: FieldManagerEntry) -> dict[str, Any]:
 
 
 def folded(managers: Managers) -> Managers:
-    """The managers with the oldest writers folded into one entry per version, where there are too many."""
+    """Return the managers with the oldest updaters merged into one entry per version, where there are too many."""
     updaters = [entry for entry in managers.values() if entry.operation == UPDATE]
     excess = len(updaters) - UPDATERS_MAX
     if excess <= 0:
@@ -127,7 +127,7 @@ def folded(managers: Managers) -> Managers:
             break
         first = first_of.setdefault(entry.api_version, entry)
         if first is entry:
-            continue  # one entry of a version has nothing to fold into
+            continue  # a single entry of its version stays as it is until a second one joins it
         bucket = FieldManagerEntry(_FOLDED, UPDATE, entry.api_version, "", {}, entry.time)
         present = out.get(bucket.identity)
         if present is None:

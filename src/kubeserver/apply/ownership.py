@@ -1,4 +1,4 @@
-"""The two writes as ownership sees them: an apply, and everything else."""
+"""Ownership after the two kinds of writes: server-side apply, and every other write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubeserver.apply.values import FieldChanges
 
 Tree = dict[str, Any]
 
-# Nobody owns what names the object, or what the server alone writes.
+# Never owned: what identifies the object, and what the server alone writes.
 _NEVER_OWNED: Final = paths.from_fields(
     ("apiVersion",),
     ("kind",),
@@ -39,7 +39,7 @@ _NEVER_OWNED: Final = paths.from_fields(
 )
 _STATUS: Final = paths.from_fields(("status",))
 
-# Whoever owned the fields of an object that nobody tracked before its first apply.
+# The manager of the fields of an object without managedFields at its first apply.
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
 # kubectl keeps here what it applied from the client's side; its server-side apply inherits those fields.
@@ -54,10 +54,10 @@ def _paths(fields: tuple[tuple[str, ...], ...]) -> PathSet:
 
 @dataclass(frozen=True, slots=True)
 class ApplyTarget:
-    """One endpoint: the version it speaks, the shapes of all versions served, and what is never owned through it.
+    """One endpoint: its version, the shapes of all served versions, and what is never owned through it.
 
-    `convert(tree, api_version)` gives the object in another served version; without it only apiVersion is exchanged.
-    `subresource` is "" or "status"; `has_status` says that `/status` exists, so that the main endpoint does not own
+    `convert(tree, api_version)` returns the object in another served version; without it only apiVersion is exchanged.
+    `subresource` is "" or "status"; `has_status`: `/status` exists, so that the main endpoint does not own
     `status`; `status_keeps` has the paths that a write through `/status` does not own. `ignored` replaces what follows
     from these.
     """
@@ -81,7 +81,7 @@ class ApplyTarget:
 
     @property
     def never_owned(self) -> PathSet:
-        """What a write through this endpoint does not change, and so does not own."""
+        """The paths that a write through this endpoint does not change, and so does not own."""
         if self.ignored is not None:
             return self.ignored
         if self.subresource == "status":
@@ -89,7 +89,7 @@ class ApplyTarget:
         return _STATUS if self.has_status else {}
 
     def at(self, tree: Tree, api_version: str) -> Tree:
-        """The object in another version."""
+        """Return the object in another version."""
         if tree.get("apiVersion", self.api_version) == api_version:
             return tree
         if self.convert is None:
@@ -107,7 +107,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, order=True)
 class FieldConflict:
-    """One field that somebody else owns: who (as kubectl prints it) and where (`.spec.replicas`)."""
+    """One field that another manager owns: the manager as messages show it, and the path (`.spec.replicas`)."""
 
     manager: str
     path: str
@@ -115,7 +115,7 @@ class FieldConflict:
 
 @dataclass(frozen=True, slots=True)
 class ApplyConflicts:
-    """Apply without force met fields of others. `message` and `causes` are those of the 409 Status."""
+    """An apply without force would change fields of others. `message` and `causes` are those of the 409 Status."""
 
     conflicts: tuple[FieldConflict, ...]
 
@@ -164,9 +164,8 @@ def apply(
 ) -> Applied | ApplyConflicts | ApplyRefused:
     """Merge `configuration` into `live` (None creates) as `manager`; neither argument is changed.
 
-    `now` is an RFC 3339 time with seconds; `settled` says that `live` was written under the schema of today. The caller
-    then defaults, prepares (status, generation), validates and stores. The tree shares what did not change with the
-    arguments.
+    `now` is an RFC 3339 time with seconds; `settled`: `live` was written under the current schema. The caller then
+    defaults, prepares (status, generation), validates and stores. The tree shares unchanged parts with the arguments.
     """
     metadata = configuration.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
@@ -205,6 +204,16 @@ def _applied(
     *,
     force: bool,
 ) -> tuple[Tree, Managers, bool] | ApplyConflicts:
+    """Merge, prune, and hand over ownership; return the object, its managers, and whether the object changed.
+
+    1. merge        the configuration over the live object
+    2. own          this manager's entry becomes exactly what it applies now
+    3. prune        what it applied last time, does not apply now, and no other manager owns
+    4. hand over    fields whose value this changes are taken from their other owners, or are conflicts
+
+    The order matters: pruning needs the new entry, so that fields applied again stay; conflicts are found on the pruned
+    object, so that a value which pruning restores is no conflict.
+    """
     owners = dict(known)
     merged: Tree = values.merge(live, configuration, target.shape)
     last = owners.get(entry.identity)
@@ -220,7 +229,7 @@ def _applied(
     if mine is not None:
         fields = paths.difference(mine.fields, _NEVER_OWNED)
         if last is not None and fields == last.fields and mine.api_version == last.api_version:
-            fields = last.fields
+            fields = last.fields  # the identical set, so that an apply without changes compares as equal at once
         owners[entry.identity] = replace(mine, fields=fields, time=now if changed else mine.time)
         if not fields:
             del owners[entry.identity]
@@ -230,7 +239,12 @@ def _applied(
 def _pruned(
     merged: Tree, owners: Managers, mine: FieldManagerEntry, last: FieldManagerEntry | None, target: ApplyTarget
 ) -> Tree:
-    """Take out what this manager applied last time, applies no longer, and nobody else owns."""
+    """Remove what this manager applied last time, applies no longer, and no other manager owns.
+
+    The result cannot be computed as one path difference: managers name their fields in different versions, removing a
+    list item also removes what other managers own in it, and an emptied map disappears. So the candidate `kept` (the
+    merged object without everything claimed last time) is corrected twice, as kube-apiserver's prune step does.
+    """
     if last is None or not last.fields:
         return merged
     if last.api_version == mine.api_version and paths.is_within(last.fields, mine.fields):
@@ -240,7 +254,7 @@ def _pruned(
     whole = target.at(merged, version)
     claimed = values.with_named_fields(last.fields, shape)
     kept: Tree = values.without(whole, claimed, shape) or {}
-    # First give back what somebody owns (the new configuration included), version by version, this one first.
+    # First restore what any manager owns (the new configuration included), version by version, the claimed one first.
     owned_at: dict[str, PathSet] = {version: {}}
     for entry in owners.values():
         owned_at[entry.api_version] = paths.union(owned_at.get(entry.api_version, {}), entry.fields)
@@ -254,7 +268,7 @@ def _pruned(
             values.with_named_fields(owned, at_shape),
         )
         kept = values.without(everything, paths.difference(present, stays), at_shape) or {}
-    # Then give back what nobody owns: only what this manager applied may go.
+    # Then restore what no manager owns: only paths that this manager claimed may be removed.
     kept = target.at(kept, version)
     present = values.with_named_fields(values.owned(whole, shape), shape)
     stays = values.with_named_fields(values.owned(kept, shape), shape)
@@ -271,7 +285,7 @@ def _inherit_client_side(
     target: ApplyTarget,
     now: str,
 ) -> tuple[Tree, Managers, bool] | ApplyConflicts:
-    """Let kubectl take over from its client-side self: what it wrote then and nobody changed since is no conflict."""
+    """Take over from client-side apply: what kubectl applied then and no write changed since is no conflict."""
     inherited = set(paths.spelt(_last_applied_fields(live, target)))
     others = tuple(conflict for conflict in conflicts.conflicts if conflict.path not in inherited)
     if others:
@@ -295,7 +309,7 @@ def _last_applied_fields(live: Tree, target: ApplyTarget) -> PathSet:
 
 
 def _with_last_applied(tree: Tree, configuration: Tree) -> Tree:
-    """Keep the client-side annotation true where there is one, so that people can go back."""
+    """Update the client-side annotation where there is one, so that users can return to client-side apply."""
     if not _annotations(tree).get(_LAST_APPLIED):
         return tree
     metadata = dict(configuration.get("metadata") or {})
@@ -324,7 +338,7 @@ def track_update(
     before = target.empty if live is None else live
     known, stored = _known_at_update(before, new, target)
     if not known and live is not None:
-        return []  # nobody tracked this object until now; the first apply will begin
+        return []  # without managedFields so far; the first apply begins tracking
     if not (settled and stored):
         known = _reconciled(known, target)
     owners = _updated(
@@ -339,7 +353,7 @@ def track_update(
 
 
 def _known_at_update(before: Tree, new: Tree, target: ApplyTarget) -> tuple[Managers, bool]:
-    """The managers to begin with, and whether they are those that the object had."""
+    """Return the managers to begin with, and whether they are the stored ones."""
     stored = (before.get("metadata") or {}).get("managedFields")
     sent = (new.get("metadata") or {}).get("managedFields")
     if not target.subresource and sent is not stored and sent != stored:
@@ -354,7 +368,7 @@ def _known_at_update(before: Tree, new: Tree, target: ApplyTarget) -> tuple[Mana
 def _updated(
     live: Tree, new: Tree, known: Managers, entry: FieldManagerEntry, target: ApplyTarget, now: str
 ) -> Managers:
-    # The writer stands apart from its own earlier writes, so that only a change gives it a new time.
+    # No entry is exempt, not even the writer's own earlier one: only a field that changes gets a new time.
     passed = _passed_on(live, new, known, None, target, force=True)
     assert not isinstance(passed, ApplyConflicts)
     owners, changes = passed
@@ -376,7 +390,7 @@ def _entry_of(manager: str, operation: str, target: ApplyTarget) -> FieldManager
 
 
 def _reconciled(known: Managers, target: ApplyTarget) -> Managers:
-    """The managers whose version is still served, owning what the schema of today lets them own."""
+    """Return the managers with a version that is still served, their sets adapted to the current schema."""
     return {
         identity: entry.owning(values.reconciled(entry.fields, target.shapes[entry.api_version]))
         for identity, entry in known.items()
@@ -387,7 +401,12 @@ def _reconciled(known: Managers, target: ApplyTarget) -> Managers:
 def _passed_on(
     live: Tree, new: Tree, owners: Managers, mine: Identity | None, target: ApplyTarget, *, force: bool
 ) -> tuple[Managers, FieldChanges] | ApplyConflicts:
-    """What changed, and the managers without what they lost by it; or the conflicts, unless forced."""
+    """Return the managers without the fields that this write takes from them, and the changes; or the conflicts.
+
+    Each manager's set is compared in the version in which it is named, so `live` and `new` are converted once per
+    version. A modified or added field that a manager owns is lost to it (a conflict unless forced); a removed field
+    leaves its set silently. `mine` is exempt: an applier's own set was made from its configuration.
+    """
     changes_at: dict[str, FieldChanges] = {}
 
     def changes(version: str) -> FieldChanges:

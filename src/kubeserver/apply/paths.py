@@ -1,4 +1,4 @@
-"""Sets of field paths, kept in the very form in which managedFields carries them.
+"""Sets of field paths, in the form in which managedFields carries them (FieldsV1).
 
 A set is a tree of dicts whose keys are path elements: `f:NAME` a field, `k:{"name":"x"}` the list item with these keys,
 `v:"x"` a set's own value, `i:0` a position. A path is in the set if its node is empty or holds `.`:
@@ -6,8 +6,8 @@ A set is a tree of dicts whose keys are path elements: `f:NAME` a field, `k:{"na
     {"f:spec": {"f:replicas": {}, "f:template": {".": {}, "f:name": {}}}}
 
 holds `.spec.replicas`, `.spec.template` and `.spec.template.name`, but not `.spec`. So nothing is ever encoded or
-decoded, equality is `==`, and a set read from an object is ready for use. Sets are never changed once handed out, and
-what this room makes has its keys in order: what is stored does not depend on how it came about.
+decoded, equality is `==`, and a set read from an object is ready for use. Sets are immutable once returned, and
+their keys are sorted: the stored bytes do not depend on the order of writes.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def is_member(node: PathSet) -> bool:
-    """Is the path that leads to this node itself in the set?"""
+    """Whether the path of this node itself is in the set."""
     return not node or SELF in node
 
 
 def node_of(member: bool, children: PathSet) -> PathSet | None:
-    """The node with these children (and without `.`), or None where there is nothing to hold."""
+    """Return the node with these children (and without `.`), or None for an empty non-member."""
     if not children:
         return MEMBER if member else None
     return {**_INSIDE, **children} if member else children
 
 
 def union(left: PathSet, right: PathSet) -> PathSet:
-    """What is in either set."""
+    """Return the paths that are in either set."""
     if not left or left is right:
         return right
     if not right:
@@ -64,7 +64,7 @@ def _union_node(left: PathSet, right: PathSet) -> PathSet:
 
 
 def intersection(left: PathSet, right: PathSet) -> PathSet:
-    """What is in both sets."""
+    """Return the paths that are in both sets."""
     out: PathSet = {}
     for element, ours in left.items():
         theirs = right.get(element)
@@ -77,7 +77,7 @@ def intersection(left: PathSet, right: PathSet) -> PathSet:
 
 
 def difference(left: PathSet, right: PathSet) -> PathSet:
-    """What is in `left` and not, at exactly that path, in `right`."""
+    """Return the paths of `left` that are not, at exactly that path, in `right`."""
     if not right:
         return left
     out: PathSet = {}
@@ -95,7 +95,7 @@ def difference(left: PathSet, right: PathSet) -> PathSet:
 
 
 def without_below(left: PathSet, right: PathSet) -> PathSet:
-    """What is in `left` and neither at nor below a path of `right`."""
+    """Return the paths of `left` that are neither at nor below a path of `right`."""
     if not right:
         return left
     out: PathSet = {}
@@ -117,7 +117,7 @@ def _children(node: PathSet) -> PathSet:
 
 
 def is_within(left: PathSet, right: PathSet) -> bool:
-    """Is every path of `left` also in `right`?"""
+    """Whether every path of `left` is also in `right`."""
     for element, ours in left.items():
         if element == SELF:
             continue
@@ -148,7 +148,7 @@ def in_order(paths: PathSet) -> PathSet:
 # --- path elements ----------------------------------------------------------------------------------------------------
 
 
-# The public server's JSON can stand in a web page. Elements are compared as texts, so theirs and ours must be one.
+# kube-apiserver escapes these characters in JSON. Elements are compared as strings, so this server must do the same.
 _UNSAFE: Final = re.compile("[<>&\u2028\u2029]")
 
 
@@ -158,13 +158,13 @@ def _json(value: Any) -> str:
 
 
 def key_element(keys: Mapping[str, Any]) -> str:
-    """The element of a list item that is told from its siblings by these keys."""
+    """Return the path element of a list item with these keys."""
     return "k:" + _json(keys)
 
 
 @lru_cache(maxsize=4096)
 def name_element(key: str, name: str) -> str:
-    """The same for one key that is a text. Most lists are told apart by names, and most names come again."""
+    """Return the same for one string key, cached: most lists are keyed by name, and most names recur."""
     return key_element({key: name})
 
 
@@ -174,7 +174,7 @@ def value_element(value: Any) -> str:
 
 
 def is_element(text: str) -> bool:
-    """Is this text a path element in the one spelling that this module writes?"""
+    """Whether this string is a path element in the canonical form of this module."""
     sort, colon, rest = text[:1], text[1:2], text[2:]
     if colon != ":":
         return text == SELF
@@ -193,7 +193,7 @@ def is_element(text: str) -> bool:
 
 
 def is_path_set(tree: object, depth: int = 100) -> bool:
-    """Can this JSON value, which came from a client, be taken as a set of paths as it stands?"""
+    """Whether a JSON value from a client is a valid set of paths in canonical form."""
     if not isinstance(tree, dict) or depth == 0:
         return False
     return all(
@@ -202,11 +202,11 @@ def is_path_set(tree: object, depth: int = 100) -> bool:
     )
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def spelt(paths: PathSet, prefix: str = "") -> Iterator[str]:
-    """Every path in the set as people read it: `.spec.containers[name="main"].image`."""
+    """Yield every path in the set as messages show it: `.spec.containers[name="main"].image`."""
     for element in sorted(paths):
         if element == SELF:
             continue

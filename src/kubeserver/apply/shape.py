@@ -1,6 +1,6 @@
-"""How values of one schema are merged: which maps and lists are taken apart, and which are one value.
+"""How values of one schema merge: which maps and lists are granular, and which are atomic.
 
-A `Shape` answers, for each of the three things a JSON value can be, what to do with it. It is compiled from an OpenAPI
+A `Shape` holds the rules for each of the three forms of a JSON value: scalar, map, list. It is compiled from an OpenAPI
 v3 schema lazily, child by child: the CRD of a Workload has thousands of nodes and one apply looks at a few dozen.
 """
 
@@ -16,12 +16,12 @@ from kubeserver.builtin_types import schemas
 
 Schema = Mapping[str, Any]
 
-# Longer texts are no names, and not worth being kept.
+# Longer strings are no names, and are not cached.
 _NAME_LENGTH: Final = 63
 
 
-class DuplicateListKeys(Exception):
-    """A list item cannot be told from its siblings."""
+class MissingListKey(Exception):
+    """A list item has no key that distinguishes it from the other items."""
 
 
 class Shape:
@@ -41,14 +41,14 @@ class Shape:
         self.scalar = scalar
         self.map = map
         self.list = list
-        self.deduced = deduced  # nothing is declared here: what the value looks like decides
+        self.deduced = deduced  # no schema here: the form of the value decides
         self.zero = zero or {}  # of a kind: the object before anything is set
 
     @classmethod
     def of(cls, schema: Schema | None, zero: Mapping[str, Any] | None = None) -> Shape:
-        """The shape of one version of a kind, whose metadata is that of every kind.
+        """Return the shape of one version of a kind, with the metadata of every kind.
 
-        None is a kind without a schema, whose values speak for themselves. `zero` is what an object of the kind is
+        None is a kind without a schema: the form of each value decides. `zero` is what an object of the kind is
         before anything is set: nothing for a custom resource, the zero value of its type for a built-in kind.
         """
         if schema is None:
@@ -83,7 +83,7 @@ class MapShape:
             return found
         make = self._schemas.get(field)
         if make is None:
-            # The other keys share one shape, kept under a name that no field can have.
+            # All other keys share one shape, cached under the empty name, which no field has.
             if self.other is None:
                 return None
             shared = self._compiled.get("")
@@ -95,7 +95,7 @@ class MapShape:
 
 
 class ListShape:
-    """A list: one value (`atomic`), a set of scalars, or items told apart by `keys`."""
+    """A list: `atomic`, a set of scalars (no `keys`), or a map list whose items are identified by `keys`."""
 
     __slots__ = ("_item", "_make_item", "atomic", "defaults", "keys")
 
@@ -120,15 +120,15 @@ class ListShape:
         return self._item
 
     def element(self, item: Any) -> str:
-        """The path element of an item, or `Indistinct` with the reason why there is none."""
+        """Return the path element of an item; raise `MissingListKey` with the reason where there is none."""
         if not self.keys:
             if isinstance(item, (dict, list)):
-                raise DuplicateListKeys("an item of a set must be a plain value")
+                raise MissingListKey("an item of a set must be a plain value")
             if item is None:
-                raise DuplicateListKeys("an item of a set must not be null")
+                raise MissingListKey("an item of a set must not be null")
             return paths.value_element(item)
         if not isinstance(item, dict):
-            raise DuplicateListKeys("an item of a list with keys must be an object")
+            raise MissingListKey("an item of a list with keys must be an object")
         if len(self.keys) == 1 and type(name := item.get(self.keys[0])) is str and len(name) <= _NAME_LENGTH:
             return paths.name_element(self.keys[0], name)
         keys = {}
@@ -139,7 +139,7 @@ class ListShape:
             if value is not msgspec.UNSET:
                 keys[name] = value
         if not keys:
-            raise DuplicateListKeys(f"an item has none of the keys of its list: {', '.join(self.keys)}")
+            raise MissingListKey(f"an item has none of the keys of its list: {', '.join(self.keys)}")
         return paths.key_element(keys)
 
 
@@ -148,7 +148,7 @@ def _preserves(schema: Schema) -> bool:
 
 
 def _with_metadata(schema: Schema) -> Schema:
-    """What every object has, whether or not its schema says so."""
+    """Return the schema with the fields of every object: apiVersion, kind, metadata."""
     common = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
@@ -222,9 +222,9 @@ SCALAR: Final = Shape(scalar="any")
 NUMBER: Final = Shape(scalar="number")
 BOOLEAN: Final = Shape(scalar="boolean")
 STRING: Final = Shape(scalar="string")
-# Nothing is known: maps are taken apart, lists are one value.
+# Without a schema maps are granular and lists atomic, as in kube-apiserver.
 DEDUCED: Final = Shape(
     scalar="any", map=MapShape({}, _deduced, atomic=False), list=ListShape(_opaque, atomic=True), deduced=True
 )
-# One value whatever it is.
+# Atomic whatever the value is.
 OPAQUE: Final = Shape(scalar="any", map=MapShape({}, _opaque, atomic=True), list=ListShape(_opaque, atomic=True))

@@ -1,6 +1,6 @@
-"""Walking objects and their shape side by side: what is owned, what changed, what merging and removing leave.
+"""Recursions over a value and its shape: the paths it owns, differences, merging, removal.
 
-Four questions, one recursion each. None changes its arguments; what they return shares every untouched part with them.
+None of them changes its arguments; results share every part that did not change with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from kubemachinery import patches
 from kubeserver.apply import paths
 from kubeserver.apply.paths import MEMBER, SELF, PathSet
-from kubeserver.apply.shape import DuplicateListKeys, ListShape, MapShape, Shape
+from kubeserver.apply.shape import ListShape, MapShape, MissingListKey, Shape
 
 
 class _Absent:
@@ -26,7 +26,7 @@ ABSENT: Final = _Absent()
 
 _NONE: Final[PathSet] = {}
 
-# Most values are one of these, and of these there is little to ask; so they are told apart first.
+# Most values have one of these types and need no recursion, so they are tested first.
 _PLAIN: Final = frozenset({str, int, bool, float})
 
 
@@ -34,7 +34,7 @@ _PLAIN: Final = frozenset({str, int, bool, float})
 
 
 def _map_of(value: Any, shape: Shape) -> MapShape | None:
-    """The rules by which this value is taken apart as a map; None where it is one value."""
+    """Return the rules of a granular map; None where the value is atomic or no map."""
     rules = shape.map
     if rules is None or rules.atomic:
         return None
@@ -51,11 +51,11 @@ def _list_of(value: Any, shape: Shape) -> ListShape | None:
 
 
 def _elements(rules: ListShape, items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """The items that can be told apart, with their elements. Others were refused before, or belong to nobody."""
+    """Yield the items that have a path element. Items without one were refused before, or are in no manager's set."""
     for item in items:
         try:
             yield rules.element(item), item
-        except DuplicateListKeys:
+        except MissingListKey:
             continue
 
 
@@ -73,7 +73,7 @@ _TAKE_TEXT: Final = frozenset({"string", "any"})
 
 
 def problems(value: Any, shape: Shape, path: str = "") -> Iterable[str]:
-    """Why this value cannot be merged by this shape: undeclared fields, wrong types, repeated keys."""
+    """Yield why this value cannot be merged by this shape: undeclared fields, wrong types, repeated keys."""
     if value is None:
         return ()
     if isinstance(value, dict):
@@ -105,7 +105,7 @@ def _of_list(value: list[Any], shape: Shape, path: str) -> Iterator[str]:
         if not shape.list.atomic:
             try:
                 element = shape.list.element(item)
-            except DuplicateListKeys as reason:
+            except MissingListKey as reason:
                 yield f"{place}: {reason}"
                 return
             if element in seen:
@@ -137,7 +137,7 @@ def _expected(shape: Shape) -> str:
 
 
 def owned(value: Any, shape: Shape) -> PathSet:
-    """The paths that somebody who applies this value owns: its leaves, and every list item and map key it names."""
+    """Return the paths that applying this value owns: its leaves, and every list item and map key that it names."""
     map_rules = _map_of(value, shape)
     if map_rules is not None:
         out: PathSet = {}
@@ -168,12 +168,12 @@ def owned(value: Any, shape: Shape) -> PathSet:
 
 
 def _is_leaf(value: Any, shape: Shape) -> bool:
-    """Is this value owned as one, whatever it holds?"""
+    """Whether this value is owned as a whole, whatever it contains."""
     return _map_of(value, shape) is None and _list_of(value, shape) is None
 
 
 def _everything(value: Any, shape: Shape) -> PathSet:
-    """Every path at or below a value that came or went as a whole, as the node that leads to it."""
+    """Return the node of a value that was added or removed as a whole, with every path below it."""
     children: PathSet = {}
     map_rules = _map_of(value, shape)
     if map_rules is not None:
@@ -187,7 +187,7 @@ def _everything(value: Any, shape: Shape) -> PathSet:
         list_rules = _list_of(value, shape)
         if list_rules is not None and value:
             for element, item in _elements(list_rules, value):
-                # Items that share a key are one value.
+                # Items that share a key count as one value.
                 children[element] = MEMBER if element in children else _everything(item, list_rules.item)
             children = paths.in_order(children)
     return {SELF: MEMBER, **children} if children else MEMBER
@@ -215,7 +215,7 @@ _MODIFIED: Final = FieldChanges(_NONE, {SELF: MEMBER}, _NONE)
 
 
 def compare(old: Any, new: Any, shape: Shape) -> FieldChanges:
-    """What is different in `new`."""
+    """Return the difference between two objects."""
     found = _compare(old, new, shape)
     return FieldChanges(*({e: n for e, n in part.items() if e != SELF} if SELF in part else part for part in found))
 
@@ -224,14 +224,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def same(old: Any, new: Any) -> bool:
-    """Equality as JSON has it. Python takes True for 1, so its answer is asked for first but not trusted."""
+    """Whether two values are equal as JSON. In Python True == 1 == 1.0, so a positive answer is checked again."""
     if old is new:
         return True
     return bool(old == new) and (_encode(old) == _encode(new) or patches.same(old, new))
 
 
 def _compare(old: Any, new: Any, shape: Shape) -> FieldChanges:
-    """Both values are there. A set's `.` says that the value itself changed; the caller hangs it under its element."""
+    """Compare two present values. `.` in a set: the value itself changed; `_attach` puts it under its element."""
     if same(old, new):
         return NO_CHANGE
     old_map, new_map = _map_of(old, shape), _map_of(new, shape)
@@ -246,7 +246,7 @@ def _compare(old: Any, new: Any, shape: Shape) -> FieldChanges:
         return _compare_lists(old or (), new or (), new_list)
     if (old_map or old_list or new_map or new_list) is None:
         return _MODIFIED
-    # Another sort of value stands here now: what could be taken apart is gone or new, what could not has changed.
+    # The form of the value changed (say, from map to scalar): granular parts were removed or added, the value modified.
     removed = _below(_everything(old, shape)) if old_map or old_list else _NONE
     added = _below(_everything(new, shape)) if new_map or new_list else _NONE
     return FieldChanges(removed, _MODIFIED.modified, added)
@@ -271,7 +271,7 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], rules: MapShape) -> 
         if before is ABSENT:
             added[element] = _everything(value, shape)
         else:
-            _hang(element, _compare(before, value, shape), removed, modified, added)
+            _attach(element, _compare(before, value, shape), removed, modified, added)
     for field, value in old.items():
         if field not in new:
             shape = rules.child(field)
@@ -298,9 +298,9 @@ def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> 
             elif not news:
                 removed[element] = _everything(olds[0], rules.item)
             else:
-                _hang(element, _compare(olds[0], news[0], rules.item), removed, modified, added)
+                _attach(element, _compare(olds[0], news[0], rules.item), removed, modified, added)
         elif len(olds) > 1 and len(news) > 1:
-            # Items that share a key are one value: nobody can say which of them changed.
+            # Items that share a key count as one value: which of them changed is not decidable.
             if not same(olds, news):
                 modified[element] = MEMBER
         elif len(olds) > 1:
@@ -314,7 +314,7 @@ def _compare_lists(old: Sequence[Any], new: Sequence[Any], rules: ListShape) -> 
     return FieldChanges(*map(paths.in_order, (removed, modified, added)))
 
 
-def _hang(element: str, changes: FieldChanges, removed: PathSet, modified: PathSet, added: PathSet) -> None:
+def _attach(element: str, changes: FieldChanges, removed: PathSet, modified: PathSet, added: PathSet) -> None:
     for below, into in zip(changes, (removed, modified, added), strict=True):
         if below:
             into[element] = MEMBER if below.keys() == {SELF} else below
@@ -324,14 +324,14 @@ def _hang(element: str, changes: FieldChanges, removed: PathSet, modified: PathS
 
 
 def merge(live: Any, configuration: Any, shape: Shape) -> Any:
-    """The live value with the configuration laid over it: what the configuration names wins, the rest stays."""
+    """Return the live value with the configuration merged in: what the configuration names wins, the rest stays."""
     if live is ABSENT:
         return configuration
     map_rules = _map_of(configuration, shape)
     if map_rules is not None:
         below = live if isinstance(live, dict) else _NONE
         if configuration is None or not below:
-            # Null says nothing about a map that holds something.
+            # Applying null does not remove a map that has content.
             return configuration if not below else live
         out = dict(below)
         for field, value in configuration.items():
@@ -350,17 +350,20 @@ def merge(live: Any, configuration: Any, shape: Shape) -> Any:
 
 
 def _merge_lists(live: list[Any], configuration: list[Any], rules: ListShape) -> list[Any]:
-    """Merge items by key. Items of both lists take the configuration's order; the others keep their neighbours.
+    """Merge items by key. Items of both lists take the configuration's order; the others are copied as they come.
 
-    Two pointers walk the lists. A live item that the configuration also has waits until the configuration reaches it.
+    Two pointers walk the lists. A live item that the configuration has too is skipped until the configuration reaches
+    it; an item of the live list alone is copied when the walk reaches it. So live [a, x, b] and configuration [a, b]
+    give [a, x, b], and configuration [b, a] gives [x, b, a].
     """
     ours = list(_elements(rules, live))
     theirs = list(_elements(rules, configuration))
     repeated = _repeated(ours)
-    # An item that stands twice in the live list cannot be merged with: the configuration replaces it.
+    # A key that occurs twice in the live list cannot be merged with: the configuration replaces the items.
     live_by = {element: (None if element in repeated else item) for element, item in ours}
     theirs_by = dict(theirs)
     if not repeated and live_by.keys() == theirs_by.keys():
+        # Both lists have the same keys: the order of the configuration is the result.
         return [merge(live_by[element], item, rules.item) for element, item in theirs]
 
     shared = [element for element, _ in theirs if element in live_by]
@@ -385,9 +388,11 @@ def _merge_lists(live: list[Any], configuration: list[Any], rules: ListShape) ->
                     right += 1
                     continue
                 if element in theirs_by and shared and shared[-1] != element:
+                    # Not the next shared item: the configuration places it later.
                     left += 1
                     continue
             if element not in theirs_by:
+                # Only the live list has it.
                 out.append(item)
                 left += 1
                 continue
@@ -403,7 +408,7 @@ def _merge_lists(live: list[Any], configuration: list[Any], rules: ListShape) ->
 
 
 def without(value: Any, gone: PathSet, shape: Shape) -> Any:
-    """The value without the items at the paths of `gone`; a map or list that loses everything becomes null."""
+    """Return the value without the parts at the paths of `gone`; a map or list that becomes empty becomes null."""
     if isinstance(value, dict):
         rules = shape.map
         if rules is None or rules.atomic:
@@ -425,7 +430,7 @@ def without(value: Any, gone: PathSet, shape: Shape) -> Any:
         for item in value:
             try:
                 node = gone.get(list_rules.element(item))
-            except DuplicateListKeys:
+            except MissingListKey:
                 node = None
             if node is None:
                 items.append(item)
@@ -439,7 +444,7 @@ def without(value: Any, gone: PathSet, shape: Shape) -> Any:
 
 
 def with_named_fields(owned_paths: PathSet, shape: Shape | None) -> PathSet:
-    """The set together with every named field on the way to its paths: who owns `.a.b` answers for `.a` too."""
+    """Return the set with every named field on the way to its paths: an owner of `.a.b` also keeps `.a`."""
     out: PathSet = {}
     for element, node in owned_paths.items():
         if not node:
@@ -460,7 +465,7 @@ def with_named_fields(owned_paths: PathSet, shape: Shape | None) -> PathSet:
 
 
 def reconciled(owned_paths: PathSet, shape: Shape) -> PathSet:
-    """The set as the schema of today would write it: what has become one value is owned as one."""
+    """Return the set under the current schema: what has become atomic is owned as a whole."""
     if shape.deduced:
         return owned_paths
     changed: PathSet = {}
