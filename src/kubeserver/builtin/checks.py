@@ -75,7 +75,7 @@ def unique(names: Iterable[tuple[str, object]]) -> Errors:
         seen.add(value)
 
 
-# Of these, the checks of selectors speak for themselves.
+# The validation of selectors checks the operators of these.
 _CHECKED_ELSEWHERE: Final = frozenset({"core.v1.NodeSelectorRequirement", "meta.v1.LabelSelectorRequirement"})
 
 
@@ -154,7 +154,7 @@ def requirements(tree: Tree, path: str) -> Errors:
         whole = is_extended(resource) or resource.startswith(HUGE_PAGES)
         if limit is None:
             if whole:
-                yield required(f"{path}.limits", "this resource is not shared, so its limit must be said")
+                yield required(f"{path}.limits", "this resource cannot be overcommitted, so its limit is required")
         elif whole and quantity.parse(text) != quantity.parse(limit):
             yield invalid(f"{path}.requests", text, f"{resource} is not shared: the request must be the limit, {limit}")
         elif quantity.parse(text) > quantity.parse(limit):

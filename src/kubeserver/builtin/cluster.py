@@ -47,7 +47,7 @@ def validate_namespace(new: Tree, _old: Tree | None, _subresource: str) -> Error
 
 
 def on_create_node(node: Tree) -> None:
-    # Nobody knows yet whether the node is any good; whoever finds out takes this away.
+    # The node is not known to be ready; its controller removes this taint.
     taints = node["spec"].get("taints", [])
     if not any(taint.get("key") == _NOT_READY["key"] for taint in taints):
         node["spec"]["taints"] = [*taints, dict(_NOT_READY)]

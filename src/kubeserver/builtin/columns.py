@@ -154,7 +154,7 @@ def _count_beginning(spec: Tree, status: Tree, count: _Count) -> str:
 
 
 def _count_running(status: Tree, count: _Count, state: str) -> str:
-    """The word for a pod whose containers are what counts; of several that have one, it is the first's."""
+    """Return the reason of the first container that has one, for a pod whose init containers are done."""
     count.restarts, count.last = count.sidecar_restarts, count.sidecar_last
     running = False
     for container in reversed(status.get("containerStatuses", ())):
@@ -190,7 +190,7 @@ def _ended_word(terminated: Tree) -> str:
 
 
 def _init_word(container: Tree, *, sidecar: bool) -> str | None:
-    """None: this init container stands in nobody's way. Empty: it runs. Else what is the matter with it."""
+    """Return None for an init container that is done, "" for one that runs, else its reason."""
     state = container.get("state", {})
     terminated = state.get("terminated")
     if terminated is not None and terminated.get("exitCode", 0) == 0:

@@ -102,7 +102,7 @@ def validate_secret(new: Tree, old: Tree | None, _subresource: str) -> Errors:
 # --- LimitRange -------------------------------------------------------------------------------------------------------
 
 
-# What must not be more than what, and which of the two is told.
+# Which amount must not exceed which, and which of the two the error names.
 _IN_ORDER: Final = (
     ("min", "max", "min"),
     ("min", "defaultRequest", "defaultRequest"),

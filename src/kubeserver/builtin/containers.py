@@ -55,7 +55,7 @@ def validate_volumes(volumes: Any, path: str) -> Errors:
         place = f"{path}[{index}]"
         sources = [source for source in _VOLUME_SOURCES if source in volume]
         if not sources:
-            yield required(place, "says nothing about where its content comes from")
+            yield required(place, "must name the source of its content")
         for extra in sources[1:]:
             yield forbidden(f"{place}.{extra}", "a volume has one source, and another stands before this one")
         name = volume.get("name", "")
@@ -281,18 +281,18 @@ def _divisors(resource: str) -> frozenset[str]:
     return frozenset({"0", "1", "1m"}) if resource.endswith(".cpu") else _UNITS
 
 
-def _validate_field_path(field: str, path: str, told: tuple[str, ...]) -> Errors:
+def _validate_field_path(field: str, path: str, supported: tuple[str, ...]) -> Errors:
     if not field:
         yield required(path)
-    elif field in told or _FIELD_OF_MAP.fullmatch(field):
+    elif field in supported or _FIELD_OF_MAP.fullmatch(field):
         return
     elif field in _FIELDS_KNOWN or field in _FIELDS_FOR_VARIABLES:
-        yield not_supported(path, field, told)
+        yield not_supported(path, field, supported)
     else:
         yield invalid(path, field, "no such field can be asked for")
 
 
-# The fields of a pod that its own containers can be told, in files or variables, and those that only a selector knows.
+# The pod fields that the downward API offers in files or variables, and those of field selectors only.
 _FIELDS_FOR_FILES: Final = (
     "metadata.annotations",
     "metadata.labels",
@@ -337,7 +337,7 @@ _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 def _validate_handler(tree: Tree, path: str) -> Errors:
     handlers = [handler for handler in _HANDLERS if handler in tree]
     if not handlers:
-        yield required(path, "says nothing about what to do")
+        yield required(path, "must specify an action")
     for extra in handlers[1:]:
         yield forbidden(f"{path}.{extra}", "there is another handler before this one")
     for handler in handlers[:1]:

@@ -21,7 +21,7 @@ _RANGES: Final = {"int32": 2**31, "int64": 2**63}
 
 
 class DecodingError(ValueError):
-    """A value that the type cannot hold; the message says where and what was expected."""
+    """A value that the type cannot hold; the message has the path and the expected type."""
 
 
 def read(name: str, tree: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _read_message(kind: MessageType, tree: Any, path: str, depth: int) -> dict[s
             continue
         value = _read_field(field, given, f"{path}.{field.name}" if path else field.name, depth)
         if value in ([], {}) and (field.type.item is not None or field.type.value is not None):
-            value = None  # what is stored does not tell an empty list from none
+            value = None  # the stored form does not distinguish an empty list from an absent one
         if field.always or field.type.pointer or not _is_empty(field.type, value):
             out[field.name] = value
     return out

@@ -1,4 +1,4 @@
-"""What an absent field of a built-in kind means, by type: a table, and the few functions that a table cannot say.
+"""What an absent field of a built-in kind means, by type: a table, and functions for what a table cannot express.
 
 A default belongs to a type and not to a kind, so a pod template is completed alike wherever it stands. The trees have
 been read (`reading`), so every value is of the right type and empty optional ones are absent.
@@ -175,7 +175,7 @@ def _leads_to_default(name: str, above: frozenset[str]) -> bool:
     return False
 
 
-# --- what a table cannot say ------------------------------------------------------------------------------------------
+# --- defaults as functions --------------------------------------------------------------------------------------------
 
 # A name (with a registry, perhaps), a tag, a digest. What is none of these has no tag that could move.
 _IMAGE: Final = re.compile(

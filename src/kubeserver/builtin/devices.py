@@ -1,4 +1,4 @@
-"""Claims for devices: each request has a name of its own and says what it wants in one of two ways."""
+"""ResourceClaims: each request has a unique name and exactly one of its two forms."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def convert(tree: Tree, api_version: str) -> Tree:
 
 
 def validate(new: Tree, old: Tree | None, _subresource: str) -> Errors:
-    """The old face takes nearly anything; the new one must say who did what to whom, and does not change its mind."""
+    """Validate an Event: v1 accepts nearly anything; events.k8s.io/v1 requires its fields, and most are immutable."""
     if new.get("apiVersion") == CORE:
         yield from _validate_old_face(new)
         return

@@ -136,7 +136,7 @@ def _validate_indexed(spec: Tree) -> Errors:
     completions, parallelism = spec.get("completions"), spec.get("parallelism", 0)
     failed = spec.get("maxFailedIndexes")
     if completions is None:
-        yield required("spec.completions", "an Indexed job says how many indexes it has")
+        yield required("spec.completions", "an Indexed Job must have completions")
     if parallelism > _INDEXED_PARALLELISM_MAX:
         yield invalid("spec.parallelism", parallelism, f"at most {_INDEXED_PARALLELISM_MAX}")
     if failed is not None:

@@ -50,7 +50,7 @@ def _resource(
     warn: Callable[[Tree, Tree | None], Iterator[str]] | None = None,
     **row: Any,
 ) -> Resource:
-    """One row. `name` is the message in the table of fields, from which everything follows that is not said here."""
+    """One row. `name` is the message in the table of fields, from which everything else follows."""
     _, version, kind = name.split(".")
     rules: dict[str, Any] = {
         "unknown": lambda tree, old=None: list(decoding.unknown(name, tree)),
@@ -87,7 +87,7 @@ def _resource(
 
 
 def _finalizers(new: Tree, old: Tree | None) -> Iterator[FieldError]:
-    """Those of a built-in kind say whose they are, by a domain, unless everybody knows them."""
+    """Yield errors for finalizers without a domain, except those that Kubernetes defines."""
     before = (old or {}).get("metadata", {}).get("finalizers", ())
     for index, finalizer in enumerate(new["metadata"].get("finalizers", ())):
         if "/" not in finalizer and finalizer not in metadata.KNOWN_FINALIZERS and finalizer not in before:

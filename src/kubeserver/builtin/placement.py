@@ -35,7 +35,7 @@ def validate(spec: Tree, path: str) -> Errors:
         if spread.get("maxSkew", 0) <= 0:
             yield invalid(f"{at}.maxSkew", spread.get("maxSkew", 0), "is at least 1")
         if not spread.get("topologyKey"):
-            yield required(f"{at}.topologyKey", "says which domains to spread over")
+            yield required(f"{at}.topologyKey", "must name the topology domain to spread over")
         if not spread.get("whenUnsatisfiable"):
             yield not_supported(f"{at}.whenUnsatisfiable", "", ("DoNotSchedule", "ScheduleAnyway"))
         yield from selectors.check(spread.get("labelSelector"), f"{at}.labelSelector")
@@ -96,5 +96,5 @@ def _validate_pod_affinity(affinity: Tree, path: str) -> Errors:
 def _validate_pod_term(term: Tree, path: str) -> Errors:
     yield from selectors.check(term.get("labelSelector"), f"{path}.labelSelector")
     if not term.get("topologyKey"):
-        yield required(f"{path}.topologyKey", "says which domains to spread over")
+        yield required(f"{path}.topologyKey", "must name the topology domain to spread over")
     yield from named(meta.check_qualified_name, term.get("topologyKey", ""), f"{path}.topologyKey")

@@ -11,7 +11,7 @@ from kubeserver.builtin import checks, containers, placement
 from kubeserver.builtin.checks import Errors, Tree, forbidden, invalid, named, required
 
 _INT32_MAX: Final = 2**31 - 1
-# Pods stay bound to a node in trouble for this long, unless they say otherwise.
+# Pods stay bound to a node in trouble for this long, unless they have tolerations of their own.
 _TROUBLES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TROUBLE_SECONDS: Final = 300
 _UPDATABLE: Final = (
@@ -83,7 +83,7 @@ def on_status(new: Tree, old: Tree) -> None:
 
 
 def bind(pod: Tree, binding: Tree) -> None:
-    """Say where the pod runs, once and for all."""
+    """Bind the pod to a node; a binding never changes."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     target = binding.get("target")
     node = target.get("name") if isinstance(target, dict) else None
@@ -271,7 +271,7 @@ def _validate_deadline(new: Tree, old: Tree) -> Errors:
 
 
 def _validate_gated(rest: Tree, old: Tree) -> Errors:
-    """A pod that may not be scheduled yet may still be told where to run, as long as that only narrows its choice."""
+    """Allow changes of node selectors of a gated pod, as long as they only narrow the set of nodes."""
     before, after = old.get("nodeSelector", {}), rest.get("nodeSelector", {})
     if before != after:
         if any(after.get(key) != value for key, value in before.items()):

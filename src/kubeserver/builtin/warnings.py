@@ -1,6 +1,6 @@
-"""What is valid and yet not what its author can have meant: told in the Warning header of a write that is carried out.
+"""Warnings about valid fields that are probably mistakes, for the Warning header of a successful write.
 
-Each sentence begins with the place that it is about. A pod is told on when it is made; a template whenever it changes.
+Each sentence begins with the path that it is about. A pod is checked at creation; a template whenever it changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PARALLELISM_MANY: Final = 10_000
 
 
 def of_pod(new: Tree, old: Tree | None) -> Words:
-    # Pods change often and by the hands of programs, which read no warnings.
+    # Pods are updated often and by controllers, which read no warnings.
     return _of_template(new, "") if old is None else iter(())
 
 
@@ -119,7 +119,7 @@ def _of_template(template: Tree, path: str) -> Words:
     for at, volume in enumerate(spec.get("volumes") or ()):
         for field in _OLD_VOLUMES:
             if field in volume:
-                yield f"{path}spec.volumes[{at}].{field}: nobody mounts volumes of this sort any more"
+                yield f"{path}spec.volumes[{at}].{field}: volumes of this type are not supported any more"
         if any(not source for source in (volume.get("projected") or {}).get("sources") or ()):
             yield f'volume "{volume["name"]}": one of the sources that it projects is empty'
     yield from _twice(spec, f"{path}spec.hostAliases", "hostAliases", "ip")
@@ -222,7 +222,7 @@ def _ports(ports: list[tuple[str, Tree]]) -> Words:
     for place, port in ports:
         if name := port.get("name"):
             if name in names:
-                yield f'{place}: is called "{name}" like {names[name]}, which whoever asks by name will get'
+                yield f'{place}: is called "{name}" like {names[name]}, which clients find by that name'
             names.setdefault(name, place)
 
 
@@ -236,5 +236,5 @@ def _collision(one: Tree, other: Tree) -> str:
     if not port or not their_port:
         return "overlaps with"
     if port == their_port and bool(address) != bool(their_address):
-        return "cannot be told from"
+        return "is not distinguishable from"
     return ""

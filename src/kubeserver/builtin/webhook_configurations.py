@@ -1,4 +1,4 @@
-"""Webhook configurations: what may be asked of whom, and how long."""
+"""Webhook configurations: defaults and validation of rules, addresses and timeouts."""
 
 from __future__ import annotations
 

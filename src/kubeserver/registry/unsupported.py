@@ -1,4 +1,4 @@
-"""What this server does not offer, in one table: the answers, the document and the page are all made from it."""
+"""What this server does not support, in one table: responses, the document and the docs page are made from it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kubeserver.registry.strategy import Tree
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One thing that a cluster has and this server has not, how that shows, and why.
+    """One feature of a cluster that this server lacks, what a client sees of that, and the reason.
 
-    `subresources` (`pods/log`) answer 404 with `words`; `paths` answer 404 with `words`; `warns` names groups whose
-    objects are stored with `words` as a warning. A limit with none of these shows by absence.
+    `subresources` (`pods/log`) and `paths` return 404 with `words`; objects of the groups in `warns` are stored with
+    `words` as a warning. A limit with none of these is visible by absence from discovery.
     """
 
     name: str
@@ -27,14 +27,14 @@ class Limit:
 LIMITS: Final = (
     Limit(
         "pod-logs",
-        "pods/log answers 404 unless a runner keeps logs",
-        "there are no logs here: pods are simulated, or nobody runs them; only --runner process keeps logs",
+        "pods/log returns 404 unless a runner keeps logs",
+        "no logs are available: pods are simulated or not run; only --runner process keeps logs",
         subresources=("pods/log",),
     ),
     Limit(
         "exec",
-        "pods/exec, attach, portforward and proxy answer 404",
-        "this server cannot reach into pods: exec, attach, port-forward and proxy are not offered",
+        "pods/exec, attach, portforward and proxy return 404",
+        "exec, attach, port-forward and proxy are not supported by this server",
         subresources=(
             "pods/exec",
             "pods/attach",
@@ -47,25 +47,25 @@ LIMITS: Final = (
     ),
     Limit(
         "token-requests",
-        "serviceaccounts/token answers 404",
+        "serviceaccounts/token returns 404",
         "this server issues no tokens for service accounts; use the kubeconfig that it wrote",
         subresources=("serviceaccounts/token",),
     ),
     Limit(
         "openapi-v2",
-        "/openapi/v2 answers 404, and those who read only its protobuf are told of no kinds",
+        "/openapi/v2 returns 404; clients that accept only its protobuf get a document without kinds",
         "OpenAPI v2 is not served; the documents are at /openapi/v3",
         paths=("/openapi/v2", "/swagger.json"),
     ),
     Limit(
         "metrics-api",
         "metrics.k8s.io is absent from discovery",
-        "nobody measures pods here",
+        "the resource usage of pods is not measured",
     ),
     Limit(
         "stored-workloads",
         "Deployment, StatefulSet, ReplicaSet, DaemonSet and CronJob are stored; no pod or Job follows from them",
-        "these kinds are served for the suites and controllers of others; no controller of theirs runs here",
+        "these kinds are served for test suites and external controllers; the server runs no controllers for them",
     ),
     Limit(
         "service-addresses",
@@ -79,7 +79,7 @@ LIMITS: Final = (
     ),
     Limit(
         "protobuf-answers",
-        "answers are JSON or YAML; a client that accepts nothing else gets 406",
+        "responses are JSON or YAML; a client that accepts neither gets 406",
         "protobuf is read but not written, and CBOR is neither (415)",
     ),
     Limit("http2", "not offered in ALPN", "HTTP/1.1 only"),
@@ -114,17 +114,17 @@ LIMITS: Final = (
         "a CRD whose rules kube-apiserver would refuse as too expensive is accepted",
         "the cost of rules is not estimated at creation: it is bounded when they run, and beyond it an object gets 422",
     ),
-    Limit("aggregation", "APIService is absent from discovery", "no other API server stands behind this one"),
+    Limit("aggregation", "APIService is absent from discovery", "requests are not passed on to other API servers"),
     Limit(
         "flow-control",
         "flowcontrol.apiserver.k8s.io is absent from discovery",
         "there is one cap on requests in flight and one rate for each user; beyond them 429",
     ),
-    Limit("impersonation", "impersonation headers answer 403", "nobody can act as somebody else"),
+    Limit("impersonation", "requests with impersonation headers get 403", "impersonation is not supported"),
     Limit(
         "controllers",
         "without a runner, Jobs and Nodes are only stored",
-        "a runner runs pods on this machine (or pretends to); without one nobody does, only garbage is collected",
+        "a runner runs or simulates pods; without one, only garbage collection runs",
     ),
     Limit(
         "one-process",
@@ -139,7 +139,7 @@ _WARNINGS: Final = {group: one.words for one in LIMITS for group in one.warns}
 
 
 def words(name: str) -> str:
-    """What a limit says of itself."""
+    """Return the message of a limit."""
     return _BY_NAME[name].words
 
 
@@ -149,17 +149,17 @@ def document() -> Tree:
 
 
 def page() -> str:
-    """The same as a page for people."""
+    """The same as a docs page."""
     rows = "\n".join(f"| {one.name} | {one.shows} | {one.words} |" for one in LIMITS)
     return (
-        "# What the embedded server does not offer\n\n"
-        "A running server tells the same at `/.well-known/embedded-limits`.\n\n"
-        f"| what | how it shows | in its own words |\n|---|---|---|\n{rows}\n"
+        "# What the embedded server does not support\n\n"
+        "A running server returns the same list at `/.well-known/embedded-limits`.\n\n"
+        f"| feature | what a client sees | message |\n|---|---|---|\n{rows}\n"
     )
 
 
 def of_subresource(plural: str, subresource: str) -> str:
-    """Why a subresource is not served; "" where nobody has said so."""
+    """Return why a subresource is not served; "" where the table has no row for it."""
     wanted = (f"{plural}/{subresource}", f"*/{subresource}")
     return next((one.words for one in LIMITS if any(name in one.subresources for name in wanted)), "")
 
@@ -169,5 +169,5 @@ def of_path(path: str) -> str:
 
 
 def warning(group: str) -> str:
-    """What a write to a group is warned of."""
+    """Return the warning of a write to a group; "" without one."""
     return _WARNINGS.get(group, "")
