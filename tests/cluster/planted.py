@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from kubemachinery.client.leader_election import LeaderElector
 from pykueue import cli
-from pykueue.controllers import decision_applier
+from pykueue.controllers import reservation_writer
 
 
 def _a_lost_answer_frees() -> None:
     """What was not answered is taken for refused, and its quota is given to the next."""
-    decision_applier._may_have_been_applied = lambda error: False
+    reservation_writer._may_have_been_applied = lambda error: False
 
 
 def _a_lost_lease_is_not_noticed() -> None:

@@ -15,7 +15,7 @@ from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Trans
 from kubemachinery.clock import SystemClock
 from pykueue import settings
 from pykueue.app.options import manager_options
-from pykueue.controllers import decision_applier
+from pykueue.controllers import eviction_writer, reservation_writer
 from pykueue.controllers.assembly import Manager
 from pykueue.webhooks import table
 
@@ -84,7 +84,8 @@ async def test_an_eviction_that_somebody_beat_goes_out_again_before_the_watch_sh
 async def test_what_the_server_refuses_waits_a_while(
     env: Environment, word: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision_applier, "_REFUSED_PAUSE_SECONDS", 3600)
+    monkeypatch.setattr(eviction_writer, "_REFUSED_PAUSE_SECONDS", 3600)
+    monkeypatch.setattr(reservation_writer, "_REFUSED_PAUSE_SECONDS", 3600)
     stubborn = Stubborn(env.transport(), refused=word)
     await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
     await env.workload("low", priority=1)
@@ -120,4 +121,4 @@ async def test_a_reservation_that_our_webhook_denies_is_decided_once(
 
 
 def test_the_webhook_that_may_deny_a_reservation_has_the_name_it_is_registered_by() -> None:
-    assert any(f'"{each.name}"' in decision_applier._DENIED_BY_US for each in table.OWN)
+    assert any(f'"{each.name}"' in reservation_writer._DENIED_BY_OUR_WEBHOOK for each in table.OWN)

@@ -22,12 +22,12 @@ from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import SqliteJournal
 from pykueue.api import kube, kueue, nodes
 from pykueue.app import options
-from pykueue.controllers import decision_applier, scheduler, topology
+from pykueue.controllers import reservation_writer, scheduler, topology, world_feed
 from pykueue.controllers.checks.provisioning_requests import Asking
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.topology import NodeController
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.core import ordering, quota
 from pykueue.core import workload as core_workload
 from pykueue.core.preemption import search
@@ -60,8 +60,8 @@ class Bug:
 
 def _frees_on_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
     """And leaves it to the watch to bring the Workload back into its queue, where it would stand before others."""
-    patch.setattr(decision_applier, "_may_have_been_applied", lambda error: False)
-    patch.setattr(decision_applier.DecisionApplier, "put_current", lambda self, key: None)
+    patch.setattr(reservation_writer, "_may_have_been_applied", lambda error: False)
+    patch.setattr(world_feed.WorldFeed, "put_current", lambda self, key: None)
 
 
 def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:
@@ -75,13 +75,14 @@ def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_reservations_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    seen = scheduler.Scheduler._workload_seen
+    handle = scheduler.Scheduler.handle
 
     def forgetful(self: Any, change: Any) -> None:
-        if not (change.initial and change.new.status.admission is not None):
-            seen(self, change)
+        is_held = isinstance(change.new, kueue.Workload) and change.new.status.admission is not None
+        if not (change.initial and is_held):
+            handle(self, change)
 
-    patch.setattr(scheduler.Scheduler, "_workload_seen", forgetful)
+    patch.setattr(scheduler.Scheduler, "handle", forgetful)
 
 
 def _requeues_nothing_when_quota_is_released(patch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def _keeps_finalizers(patch: pytest.MonkeyPatch) -> None:
     async def kept(self: Any, before: Any, made: int) -> int:
         return made
 
-    patch.setattr(Writer, "_remove_finalizer", kept)
+    patch.setattr(WorkloadWriter, "_remove_finalizer", kept)
 
 
 def _without(*names: str) -> Plant:
@@ -286,7 +287,7 @@ def _lets_a_replaced_slice_live(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, key: Any, by: str) -> None:
         return
 
-    patch.setattr(decision_applier.DecisionApplier, "_finish_replaced", nothing)
+    patch.setattr(reservation_writer.ReservationWriter, "_finish_replaced", nothing)
     patch.setattr(slices, "_kept", lambda living: living)
 
 

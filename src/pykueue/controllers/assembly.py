@@ -38,7 +38,7 @@ from pykueue.controllers.state_audit import Auditor
 from pykueue.controllers.topology import NodeController, NodeFailureOptions, UngatingController
 from pykueue.controllers.variants import VariantsController
 from pykueue.controllers.workload import WorkloadController
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.topology import PlacementOptions
@@ -100,7 +100,7 @@ class Manager:
         measures = Measures(options.metrics, self.world, self.informers, clock, lambda: client.sent)
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
-        self.writer = Writer(client, self.informers.workloads, reporter, election)
+        self.writer = WorkloadWriter(client, self.informers.workloads, reporter, election)
         self.auditor = Auditor(self.informers, self.world, options.empty_world, clock, self.metrics.audited)
         self.scheduler = self._scheduler(options, clock)
         tools = _Tools(client, self.informers, self.writer, reporter, self.scheduler, measures, clock, rng)
@@ -160,7 +160,7 @@ class Manager:
         made.on_loop.append(self.metrics.loop_found)
         self.informers.in_cohort_cycle = lambda: self.world.in_cohort_cycle(clock.now())
         for informer in self.informers.scheduling:
-            informer.add_handler(made.seen)
+            informer.add_handler(made.handle)
         return made
 
     @asynccontextmanager
@@ -210,7 +210,7 @@ class _Tools:
 
     client: ApiClient
     informers: Informers
-    writer: Writer
+    writer: WorkloadWriter
     reporter: Reporter
     scheduler: Scheduler
     measures: Measures

@@ -12,7 +12,7 @@ from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.controllers.informers import Informers
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.jobs import pod as pods
 from pykueue.jobs import ungating
 from pykueue.jobs.executor import JobReconciler
@@ -28,7 +28,7 @@ class ElasticController:
         self,
         client: ApiClient,
         informers: Informers,
-        writer: Writer,
+        writer: WorkloadWriter,
         executor: JobReconciler,
         row: JobIntegration,
         rng: random.Random,

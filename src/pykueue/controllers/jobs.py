@@ -18,7 +18,7 @@ from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
 from pykueue.controllers.informers import Informers
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.jobs import pod, triggers
 from pykueue.jobs.executor import Done, JobKey, JobReconciler
 from pykueue.jobs.kinds import JobIntegration, JobKinds
@@ -40,7 +40,7 @@ class JobsController:
         self,
         client: ApiClient,
         informers: Informers,
-        writer: Writer,
+        writer: WorkloadWriter,
         recorder: EventRecorder,
         kinds: JobKinds,
         options: IntegrationOptions,
@@ -110,7 +110,7 @@ class JobsController:
 class _Turns:
     """Writes of Workloads, each in its turn."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: WorkloadWriter) -> None:
         self._writer = writer
 
     async def workload(self, before: kueue.Workload, changes: Changes, controller: str, now: Nanoseconds, /) -> int:
@@ -122,7 +122,7 @@ class _Sources:
     """Facts about jobs, from the copies."""
 
     def __init__(
-        self, client: ApiClient, informers: Informers, writer: Writer, copies: Mapping[str, Informer[Tree]]
+        self, client: ApiClient, informers: Informers, writer: WorkloadWriter, copies: Mapping[str, Informer[Tree]]
     ) -> None:
         self._informers = informers
         self._writer = writer

@@ -1,6 +1,6 @@
-"""The scheduler: wakes when something changed, runs cycles on the memory, and has the decisions carried out.
+"""The scheduler: wakes when something changed, runs cycles on its state, and has the decisions applied.
 
-It does not wait for writes: a decision is in the memory before it is written (`carrying`).
+It does not wait for writes: a decision is in the state before it is written (`decision_applier`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
-from pykueue.controllers.decision_applier import DecisionApplier, FactsOf, key_of
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.decision_applier import DecisionApplier
+from pykueue.controllers.reservation_writer import FactsOf
+from pykueue.controllers.workload_writer import WorkloadWriter
+from pykueue.controllers.world_feed import WorldFeed, key_of
 from pykueue.core.decision import Admit, Decision, TargetWorkload
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import states
@@ -32,21 +34,19 @@ log = logging.getLogger(__name__)
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _BROKEN_PAUSE_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 300
-_DECISIONS_AT_ONCE: Final = 20  # some milliseconds; then watches and answers get their turn
-
-
+_DECISIONS_AT_ONCE: Final = 20  # some milliseconds; then watch events and answers are processed
 # Members of a preemption loop that get an Event; a loop of more has its pairs in the log.
 _LOOP_EVENTS_MAX: Final = 10
 
 
 class Scheduler:
-    """One owner of the memory: every watched object comes in through `seen`, every decision is made here."""
+    """The owner of the World: `handle` applies every watched object to it, and every decision is made here."""
 
     def __init__(
         self,
         world: World,
         workloads: Informer[kueue.Workload],
-        writer: Writer,
+        writer: WorkloadWriter,
         options: LifecycleOptions,
         clock: Clock,
         cluster_queue_facts: FactsOf,
@@ -54,59 +54,51 @@ class Scheduler:
         blocks_admission: bool = False,
     ) -> None:
         self.world = world
-        self.applier = DecisionApplier(world, workloads, writer, options, clock, cluster_queue_facts, self.wake)
+        self._feed = WorldFeed(world, writer, clock)
+        self.applier = DecisionApplier(
+            world, self._feed, workloads, writer, options, clock, cluster_queue_facts, self.wake
+        )
         self._writer = writer
         self._clock = clock
         self._blocks_admission = blocks_admission
-        # Told what every cycle decided, and how many seconds it took.
+        # Called with the decisions of every cycle, and how many seconds it took.
         self.on_cycle: list[Callable[[list[Decision], float], None]] = []
-        # Told how many got in at a sweep, whom no cause had woken.
+        # Called with how many Workloads a sweep admitted that no event had retried.
         self.on_sweep: list[Callable[[int], None]] = []
         # Called with the ClusterQueue of every preemption loop that is found.
         self.on_loop: list[Callable[[str], None]] = []
         self._sweep_at = clock.now() + _SWEEP_SECONDS * SECOND
         self._wake = asyncio.Event()
-        workloads.add_handler(self._workload_seen)
+        workloads.add_handler(self.handle)
 
-    # --- What is seen -------------------------------------------------------------------------------------------------
+    # --- Events -------------------------------------------------------------------------------------------------------
 
-    def seen(self, change: InformerEvent[Any]) -> None:
-        """Let an object of any kind that shapes queues reach the memory."""
-        if change.new is not None:
-            self.applier.put(change.key, change.new)
-        elif change.old is not None:
-            self.world.drop(change.old)
-        self._read_again()
-        self.wake()
-
-    def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        """News about a Workload. The memory's ledger holds back what is older than a reservation on its way."""
-        if change.new is not None:
-            self.applier.put(change.key, change.new)
-        elif change.old is not None:
-            self.world.drop(change.old)
+    def handle(self, event: InformerEvent[Any]) -> None:
+        """Apply an event of a watched kind to the state. An assumed reservation is not undone by an older event."""
+        if event.new is not None:
+            self._feed.put(event.key, event.new)
+        elif event.old is not None:
+            self.world.drop(event.old)
+        # Workloads whose requests may have changed, because a LimitRange or the like changed.
+        for key in sorted(self.world.take_outdated()):
+            if not self.world.is_assumed(key):
+                self._feed.put_current(key_of(key))
         for key in sorted(self.world.take_unblocked()):
             self.applier.settled(key_of(key))
         self.wake()
-
-    def _read_again(self) -> None:
-        """Workloads whose requests read differently now, because a LimitRange or the like has changed."""
-        for key in sorted(self.world.take_outdated()):
-            if not self.world.is_assumed(key):
-                self.applier.put_current(key_of(key))
 
     def wake(self) -> None:
         self._wake.set()
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to decide and nothing on its way."""
+        """Whether there is nothing to decide and nothing is being written."""
         return not self._wake.is_set() and self.applier.idle
 
     # --- Cycles -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Decide until cancelled. Writes under way are cancelled with it: the next leader looks for itself."""
+        """Decide until cancelled. Running writes are cancelled with it: the next leader reads the objects itself."""
         try:
             while True:
                 await self._woken()
@@ -115,8 +107,8 @@ class Scheduler:
                 try:
                     await (self._sweep() if is_sweep else self._cycles())
                 except Exception:
-                    # A promise was broken. Those who were being decided go back to their queues, and life goes on.
-                    log.exception("a cycle failed")
+                    # A broken invariant: the traceback is logged, the heads return to their queues, and it goes on.
+                    log.exception("a scheduling cycle failed")
                     self.world.requeue_in_flight(self._clock.now())
                     await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
                     self.wake()
@@ -124,7 +116,7 @@ class Scheduler:
             await self.applier.close()
 
     async def _woken(self) -> None:
-        """Return when something has changed, a pause that the memory keeps is over, or it is time for a sweep."""
+        """Return when something has changed, a backoff has ended, or a sweep is due."""
         at = min(self._sweep_at, self.world.next_wake() or self._sweep_at)
         pause = max(_SHORTEST_PAUSE_SECONDS, (at - self._clock.now()) / SECOND)
         with suppress(TimeoutError):
@@ -132,17 +124,17 @@ class Scheduler:
                 await self._wake.wait()
 
     async def _sweep(self) -> None:
-        """The safety net under waking by cause: try all who wait once more. Whoever gets in now should have been woken
-        before; unless something changed meanwhile, which makes it nobody's fault."""
+        """Retry every pending Workload, as a safety net. A Workload that is admitted now should have been retried
+        before, unless something changed during the sweep."""
         self._sweep_at = self._clock.now() + _SWEEP_SECONDS * SECOND
         self.world.retry_all()
         admitted = await self._cycles()
         if not self._wake.is_set():
-            for told in self.on_sweep:
-                told(admitted)
+            for observer in self.on_sweep:
+                observer(admitted)
 
     async def _cycles(self) -> int:
-        """Cycle after cycle until nobody is left who could hear anything new; how many were admitted."""
+        """Run cycles until every head has been tried; return how many Workloads were admitted."""
         admitted = 0
         while True:
             decisions = self._decide()
@@ -153,9 +145,10 @@ class Scheduler:
                 continue
             if not decisions:
                 return admitted
-            # Let watches and answers in between two cycles; and never run ahead of the writes by more than their bound.
+            # Process watch events and answers between two cycles, and never run ahead of the writes by more than their
+            # bound.
             await asyncio.sleep(0)
-            await self.applier.write_slot()
+            await self.applier.wait_for_slot()
 
     def _decide(self) -> list[Decision]:
         loop = asyncio.get_running_loop()
@@ -171,8 +164,8 @@ class Scheduler:
                     decision.cluster_queue,
                     exc_info=decision.failure,
                 )
-        for told in self.on_cycle:
-            told(decisions, loop.time() - started)
+        for observer in self.on_cycle:
+            observer(decisions, loop.time() - started)
         for found in self.world.take_new_loops():
             self._report_loop(found)
         return decisions
@@ -185,12 +178,12 @@ class Scheduler:
             loop.rounds,
             loop.sentence(),
         )
-        for count in self.on_loop:
-            count(loop.cluster_queue)
+        for observer in self.on_loop:
+            observer(loop.cluster_queue)
         for member in loop.members[:_LOOP_EVENTS_MAX]:
             workload = self._writer.current(key_of(member))
             if workload is not None:
-                self._writer.tell(workload, loop_event(loop), SCHEDULER)
+                self._writer.emit(workload, loop_event(loop), SCHEDULER)
 
     def _apply_all(self, decisions: list[Decision]) -> list[Admit]:
         """Apply the decisions and return the admissions that are left over: with waitForPodsReady.blockAdmission only
@@ -207,16 +200,18 @@ class Scheduler:
         return blocked
 
     async def _until_pods_ready(self, blocked: list[Admit]) -> None:
-        """Those who were to be admitted go back to their queues. Nothing is decided before all pods are ready."""
+        """Return blocked admissions to their queues. Nothing is decided, and no sweep runs, before the pods of all
+        admitted Workloads are ready, as in Kueue."""
         self.applier.block(blocked[0])
         for decision in blocked:
-            self.applier.free(key_of(decision.workload))
+            self.applier.release(key_of(decision.workload))
         while self._waits_for_pods():
             self._wake.clear()
             await self._wake.wait()
 
     def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
-        """Not for those whose pods are still without a place: finding one is a decision too, and none would be made."""
+        """Whether an admitted Workload, besides the given ones, has pods that are not ready. Workloads that need a
+        second pass do not count: it is a decision too, and none would be made. Scans all reservations per event."""
         for name in self.world.reservations.keys() - self.world.second_passes.keys():
             workload = self._writer.current(key_of(name)) if name not in besides else None
             if workload is not None and not states.has(workload, WorkloadCondition.PODS_READY):
@@ -226,19 +221,19 @@ class Scheduler:
     # --- Reservations -------------------------------------------------------------------------------------------------
 
     def recheck(self, name: str) -> Holds | HoldsAfter | Lost | None:
-        """Whether a reservation still holds, by the facts of this moment; None where the cache has none."""
+        """Evaluate whether a reservation still holds; None if the Workload has none."""
         return self.world.recheck(name, self._clock.now()) if name in self.world.reservations else None
 
-    def preempt(self, name: str, victims: Iterable[TargetWorkload]) -> None:
+    def preempt(self, name: str, targets: Iterable[TargetWorkload]) -> None:
         """Evict the preemption targets that a reservation needs gone. Those that are being evicted are left alone."""
         cluster_queue = self.world.reservations[name].cluster_queue
-        for victim in victims:
-            self.applier.evict(victim, name, cluster_queue)
-            self.world.mark_evicted(victim.key)
+        for target in targets:
+            self.applier.preempt((target,), name, cluster_queue)
+            self.world.mark_evicted(target.key)
 
 
 def loop_event(loop: PreemptionLoop) -> EmitEvent:
-    """The Event on every member of a preemption loop. It names who preempts whom."""
+    """Return the Event on every member of a preemption loop: which Workload preempts which."""
     note = (
         f"Preemption loop: {loop.sentence()}; repeated {loop.rounds} times without any other change. "
         "A change of priorities, quota or preemption policy ends it"

@@ -38,7 +38,7 @@ from pykueue.api import kube, kueue, labels, nodes, registry
 from pykueue.api.conditions import EvictedReason
 from pykueue.controllers import topology_ranks
 from pykueue.controllers.informers import Informers
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.lifecycle import eviction, states, variants
 from pykueue.lifecycle.workload_changes import Changes, EventType, SetUnhealthyNodes
 from pykueue.observe.events import POD_TERMINATION, WORKLOADS, Reporter
@@ -71,7 +71,7 @@ Passed: TypeAlias = Callable[[kueue.Workload, str], None]
 
 class UngatingController:
     def __init__(
-        self, client: ApiClient, informers: Informers, writer: Writer, rng: random.Random, passed: Passed
+        self, client: ApiClient, informers: Informers, writer: WorkloadWriter, rng: random.Random, passed: Passed
     ) -> None:
         self._client = client
         self._passed = passed
@@ -190,7 +190,7 @@ class NodeController:
         self,
         client: ApiClient,
         informers: Informers,
-        writer: Writer,
+        writer: WorkloadWriter,
         reporter: Reporter,
         choices: NodeFailureOptions,
         clock: Clock,

@@ -17,7 +17,7 @@ from kubemachinery.meta import SECOND
 from pykueue.api import kueue, registry
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
-from pykueue.controllers.workload_writer import Writer, revision
+from pykueue.controllers.workload_writer import WorkloadWriter, revision
 from pykueue.lifecycle import states, variants
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.variants import ChangeMember, CreateVariant, FamilyPolicy
@@ -35,7 +35,7 @@ class VariantsController:
         self,
         client: ApiClient,
         informers: Informers,
-        writer: Writer,
+        writer: WorkloadWriter,
         scheduler: Scheduler,
         options: LifecycleOptions,
         clock: Clock,
@@ -104,7 +104,7 @@ class VariantsController:
                 case CreateVariant(variant, told):
                     with suppress(AlreadyExists):
                         await self._client.create(_WORKLOAD, codec.to_tree(variant))
-                        self._writer.tell(parent, told, CONCURRENT_ADMISSION)
+                        self._writer.emit(parent, told, CONCURRENT_ADMISSION)
                 case ChangeMember():
                     is_behind = not await self._apply(parent, action) or is_behind
         if is_behind:
@@ -123,7 +123,7 @@ class VariantsController:
                 return False
             await self._writer.workload(current, action.changes, CONCURRENT_ADMISSION, self._clock.now())
             if action.event is not None:
-                self._writer.tell(parent, action.event, CONCURRENT_ADMISSION)
+                self._writer.emit(parent, action.event, CONCURRENT_ADMISSION)
             return True
 
 

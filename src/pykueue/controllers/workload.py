@@ -17,7 +17,7 @@ from kubemachinery.meta import SECOND
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import checks, states, variants
 from pykueue.lifecycle.facts import KnownFailure, LifecycleOptions, WorkloadFacts
@@ -33,7 +33,7 @@ class WorkloadController:
         self,
         informers: Informers,
         scheduler: Scheduler,
-        writer: Writer,
+        writer: WorkloadWriter,
         options: LifecycleOptions,
         clock: Clock,
         rng: random.Random,

@@ -15,12 +15,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from kubemachinery import codec, patches
 from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.errors import KubeError
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.client.leader_election import LeaderElector
 from kubemachinery.meta import Nanoseconds
@@ -42,8 +43,10 @@ log = logging.getLogger(__name__)
 
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
 
+_READ_RETRY_SECONDS: Final = 0.2
 
-class Writer:
+
+class WorkloadWriter:
     """Carries out what was decided about Workloads."""
 
     def __init__(
@@ -99,6 +102,19 @@ class Writer:
         found = await self._client.find(WORKLOAD, key.name, key.namespace)
         return codec.from_tree(found, kueue.Workload) if found is not None else None
 
+    async def read_until_answered(self, key: ObjectKey) -> kueue.Workload | None:
+        """Read the object from the server, however long it takes. Decisions from now on are based on that version."""
+        while True:
+            try:
+                found = await self.read(key)
+                break
+            except KubeError as error:
+                log.info("%s: cannot be read and is retried: %s", key, error)
+                await asyncio.sleep(_READ_RETRY_SECONDS)
+        if found is not None:
+            self.learn(found)
+        return found
+
     def _seen(self, news: InformerEvent[kueue.Workload]) -> None:
         ahead = self._ahead.get(news.key)
         if ahead is not None and (news.new is None or revision(news.new) >= revision(ahead)):
@@ -142,9 +158,9 @@ class Writer:
         self._reporter.changes(after, changes, controller)
         return made
 
-    def tell(self, workload: kueue.Workload, news: EmitEvent, controller: str) -> None:
-        """Tell something that goes with no write."""
-        self._reporter.changes(workload, (news,), controller)
+    def emit(self, workload: kueue.Workload, event: EmitEvent, controller: str) -> None:
+        """Emit an Event that belongs to no write."""
+        self._reporter.changes(workload, (event,), controller)
 
     async def _remove_finalizer(self, before: kueue.Workload, made: int) -> int:
         kept = [name for name in before.metadata.finalizers if name != labels.RESOURCE_IN_USE_FINALIZER]

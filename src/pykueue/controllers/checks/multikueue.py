@@ -20,7 +20,7 @@ from pykueue.api import kueue, labels, registry
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason
 from pykueue.api.effects import NO_MULTIKUEUE
 from pykueue.controllers.informers import Informers
-from pykueue.controllers.workload_writer import Writer
+from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.lifecycle import multikueue
 from pykueue.observe.events import MULTIKUEUE
 
@@ -31,7 +31,7 @@ class MultiKueueChecks:
     """One loop over the checks, one over the Workloads that wait for them."""
 
     def __init__(
-        self, client: ApiClient, informers: Informers, writer: Writer, clock: Clock, rng: random.Random
+        self, client: ApiClient, informers: Informers, writer: WorkloadWriter, clock: Clock, rng: random.Random
     ) -> None:
         self._client = client
         self._informers = informers

@@ -27,7 +27,7 @@ from pykueue.api.autoscaling import ProvisioningRequest
 from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason
 from pykueue.controllers.checks.provisioning_requests import REQUEST, Asking, CannotAsk
 from pykueue.controllers.informers import Informers
-from pykueue.controllers.workload_writer import WORKLOAD, Writer
+from pykueue.controllers.workload_writer import WORKLOAD, WorkloadWriter
 from pykueue.lifecycle import provisioning
 from pykueue.lifecycle import workload_changes as change
 from pykueue.lifecycle.provisioning import ProvisioningAttempt
@@ -51,7 +51,7 @@ class ProvisioningController:
         self,
         client: ApiClient,
         informers: Informers,
-        writer: Writer,
+        writer: WorkloadWriter,
         clock: Clock,
         rng: random.Random,
         *,
@@ -244,7 +244,7 @@ class ProvisioningController:
             raise
         if made:
             note = f"Made ProvisioningRequest {attempt.name}"
-            self._writer.tell(workload, change.normal("ProvisioningRequestCreated", note), PROVISIONING)
+            self._writer.emit(workload, change.normal("ProvisioningRequestCreated", note), PROVISIONING)
 
     async def _tell_failure(self, key: ObjectKey, attempt: ProvisioningAttempt, why: str) -> None:
         async with self._writer.turn(key):

@@ -1,0 +1,158 @@
+"""Writes why Workloads are pending, throttled.
+
+Admissions come first. A reason is written while no admission is being written, or after some seconds: under load most
+reasons are outdated before they could be read, and only the last one of each Workload is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from kubemachinery import conditions
+from kubemachinery.client.errors import Fenced, Invalid, KubeError, NotFound
+from kubemachinery.clock import Clock
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.controllers.workload_writer import WorkloadWriter
+from pykueue.controllers.world_feed import key_of
+from pykueue.controllers.write_tasks import WriteTasks, logging_errors
+from pykueue.core.decision import Decision, Preempt, Requeue, Wait
+from pykueue.lifecycle import pending_status, states
+from pykueue.lifecycle.facts import LifecycleOptions
+from pykueue.observe import decision_messages
+from pykueue.observe.events import SCHEDULER
+from pykueue.state import admission
+from pykueue.state.world import World
+
+log = logging.getLogger(__name__)
+
+_WRITERS_MAX: Final = 16
+_ADMISSION_TIMEOUT_SECONDS: Final = 3.0
+_COALESCE_SECONDS: Final = 0.005
+_FIRST_RETRY_SECONDS: Final = 0.1
+_LONGEST_RETRY_SECONDS: Final = 5.0
+
+
+class PendingStatusWriter:
+    """Writes the QuotaReserved condition of pending Workloads."""
+
+    def __init__(
+        self, world: World, writer: WorkloadWriter, options: LifecycleOptions, clock: Clock, tasks: WriteTasks
+    ) -> None:
+        self._world = world
+        self._writer = writer
+        self._options = options
+        self._clock = clock
+        self._tasks = tasks
+        self._admissions = 0
+        self._no_admission_in_flight = asyncio.Event()
+        self._no_admission_in_flight.set()
+        self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
+        self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written
+        self._status_writers = 0
+
+    def admission_started(self) -> None:
+        """Hold back reasons: an admission is being written."""
+        self._admissions += 1
+        self._no_admission_in_flight.clear()
+
+    def admission_ended(self) -> None:
+        self._admissions -= 1
+        if not self._admissions:
+            self._no_admission_in_flight.set()
+
+    def queue(self, decision: Preempt | Wait) -> None:
+        """Queue the write of the reason why a Workload is pending."""
+        self.supersede(decision)
+        self._pending_status[decision.workload] = decision
+        if self._status_writers < min(_WRITERS_MAX, len(self._pending_status)):
+            self._status_writers += 1
+            self._tasks.track(self._write_statuses())
+
+    def supersede(self, newer: Decision) -> None:
+        """Drop the reason that is not written yet, because there is a newer decision.
+
+        A scan that continues at the next flavor decides twice in a row. The first reason, that the flavor before has no
+        topology placement, is not worth a write, but an Event reports what was tried.
+        """
+        before = self._pending_status.pop(newer.workload, None)
+        workload = self._writer.current(key_of(newer.workload))
+        if before is None or workload is None or (isinstance(newer, Wait) and newer.reason is before.reason):
+            return
+        if before.reason is QuotaReservedReason.TOPOLOGY_PLACEMENT_FAILED:
+            message = conditions.truncated(decision_messages.sentence(before))
+            event = pending_status.failed_attempt_event(before.reason, message, self._options)
+            self._writer.emit(workload, event, SCHEDULER)
+
+    def write_blocked(self, decision: Decision) -> None:
+        """Write that a Workload is pending until the pods of admitted Workloads are ready."""
+        self._tasks.start(self._write_blocked(decision))
+
+    async def _write_statuses(self) -> None:
+        try:
+            # A scan that continues at the next flavor decides twice in a row; the last decision counts.
+            await asyncio.sleep(_COALESCE_SECONDS)
+            while self._pending_status:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_ADMISSION_TIMEOUT_SECONDS):
+                        await self._no_admission_in_flight.wait()
+                if self._pending_status:
+                    decision = self._pending_status.pop(next(iter(self._pending_status)))
+                    await logging_errors(self._write_status_with_retry(decision))
+        finally:
+            self._status_writers -= 1
+
+    async def _write_status_with_retry(self, decision: Preempt | Wait) -> None:
+        """Write a reason. The Workload is not decided about again before something changes, so a write that fails is
+        repeated, unless there is a newer reason."""
+        name = decision.workload
+        self._writing_status[name] = decision
+        pause = _FIRST_RETRY_SECONDS
+        try:
+            while self._writing_status.get(name) is decision and name not in self._pending_status:
+                try:
+                    return await self._write_status(decision)
+                except (Fenced, NotFound, Invalid):
+                    raise
+                except KubeError as error:
+                    log.info("%s: the reason why it is pending could not be written and is retried: %s", name, error)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_RETRY_SECONDS)
+        finally:
+            if self._writing_status.get(name) is decision:
+                del self._writing_status[name]
+
+    async def _write_status(self, decision: Preempt | Wait) -> None:
+        gated = isinstance(decision, Wait) and decision.requeue is Requeue.PREEMPTION_GATED
+        key = key_of(decision.workload)
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            pending = self._world.pending_workload(decision.workload)
+            if (
+                workload is None
+                or pending is None
+                or states.is_reserved(workload)
+                or self._world.is_assumed(decision.workload)
+            ):
+                return
+            requested = admission.requests(pending.shape)
+            message = conditions.truncated(decision_messages.sentence(decision))
+            changes = pending_status.wait(
+                workload, decision.reason, message, requested, self._options, now, gated=gated
+            )
+            await self._writer.workload(workload, changes, SCHEDULER, now, low_priority=True)
+
+    async def _write_blocked(self, decision: Decision) -> None:
+        key = key_of(decision.workload)
+        async with self._writer.turn(key):
+            workload, now = self._writer.current(key), self._clock.now()
+            if workload is not None and not states.is_reserved(workload):
+                reason = QuotaReservedReason.WAITING_FOR_PODS_READY
+                message = "waiting for all admitted workloads to be in PodsReady condition"
+                requested = workload.status.resource_requests
+                changes = pending_status.wait(
+                    workload, reason, message, requested, self._options, now, emit_event=False
+                )
+                await self._writer.workload(workload, changes, SCHEDULER, now)
