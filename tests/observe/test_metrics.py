@@ -236,10 +236,10 @@ ELSEWHERE = (
 
 def measured_cycle(*commands: str) -> dict[str, float]:
     """The series that one cycle of a small world leaves."""
-    teller, metrics = scenario_runner.Teller(), Metrics(EVERYTHING)
+    runner, metrics = scenario_runner.ScenarioRunner(), Metrics(EVERYTHING)
     for command in commands:
-        teller.run(command)
-    metrics.cycle(teller.world.decide(teller.now), 0.0)
+        runner.run(command)
+    metrics.cycle(runner.world.decide(runner.now), 0.0)
     return series(metrics)
 
 
@@ -404,10 +404,10 @@ def test_custom_labels_need_their_gate(on: bool) -> None:
 
 def told(*commands: str) -> tuple[Metrics, Gauges]:
     """The metrics of a small world; LocalQueues are called like their ClusterQueue and live in `ns`."""
-    teller = scenario_runner.Teller()
+    runner = scenario_runner.ScenarioRunner()
     for command in commands:
-        teller.run(command)
-    world = teller.world
+        runner.run(command)
+    world = runner.world
     names = sorted(world.cluster_queues)
 
     def local_queues() -> Iterable[kueue.LocalQueue]:
@@ -539,7 +539,7 @@ def test_an_exposition_can_be_asked_for_again_and_again() -> None:
 
 
 def test_requests_are_counted_by_verb_and_shown_for_each_admission_without_what_only_reads() -> None:
-    metrics, world = Metrics(EVERYTHING), scenario_runner.Teller().world
+    metrics, world = Metrics(EVERYTHING), scenario_runner.ScenarioRunner().world
     sent = {("PATCH", "workloads"): 2, ("POST", "events"): 1, ("GET", "leases"): 5, ("watch", "workloads"): 1}
     Gauges(metrics, GaugeSources(world, lambda: (), lambda: (), requests=lambda: sent))
     per_admission = 'pykueue_api_requests_per_admission{replica_role="standalone"}'

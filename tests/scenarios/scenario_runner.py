@@ -1,4 +1,4 @@
-"""Scenarios as text: a small world, commands, and beneath them the story that comes of it.
+"""Scenarios as text: a small cluster, commands, and below the line the expected output.
 
     # A queue borrows what its cohort leaves, and no more. [TR8]
     cluster-queue a  cohort=eng cpu=10+5
@@ -7,9 +7,9 @@
     submit        a1 queue=a cpu=14
     cycle
     ----
-    a1 waits (WaitingForQuota): cpu of flavor default: 14 asked, 12 free, 2 short
+    a1 waits (WaitingForQuota): couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 2 more needed
 
-A file holds scenarios one after another, each begun by its `#` line. What is said of an object follows its name as
+A file holds scenarios one after another, each begun by its `#` line. The options of an object follow its name as
 `word=value` or a bare word. Quota is `resource=nominal`, `+borrowing limit`, `-lending limit`, with `flavor/` in front where
 it is not the flavor `default`. Flavors, LocalQueues (named as their ClusterQueue) and the namespace `ns` exist once they
 are named. Times are seconds.
@@ -21,7 +21,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -38,12 +37,12 @@ from pykueue.state.world import World
 
 DAY = meta.parse_time("2026-01-01T00:00:00Z")
 NAMESPACE = "ns"
-Words = dict[str, str]
+Options = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario of a file: its title, its commands and the story that is expected."""
+    """One scenario of a file: its title, its commands and the expected output."""
 
     file: Path
     title: str
@@ -58,31 +57,33 @@ def read(file: Path) -> list[Scenario]:
     found = []
     for part in re.split(r"(?m)^(?=# )", file.read_text())[1:]:
         title, *lines = part.strip().splitlines()
-        commands, _, scenario_runner = "\n".join(lines).partition("----")
+        commands, _, expected = "\n".join(lines).partition("----")
         found.append(
             Scenario(
                 file,
                 title.removeprefix("# "),
                 tuple(commands.strip().splitlines()),
-                tuple(scenario_runner.strip().splitlines()),
+                tuple(expected.strip().splitlines()),
             )
         )
     return found
 
 
-def tell(scenario: Scenario) -> tuple[str, ...]:
-    """Run the commands; the story as it comes out."""
-    teller = Teller()
+def run(scenario: Scenario) -> tuple[str, ...]:
+    """Run the commands and return the output."""
+    runner = ScenarioRunner()
     for line in scenario.commands:
-        teller.run(line)
-    return tuple(teller.scenario_runner)
+        runner.run(line)
+    return tuple(runner.output)
 
 
 @dataclass
-class Teller:
+class ScenarioRunner:
+    """Runs the commands of one scenario on a `World`; every command appends its lines to `output`."""
+
     policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     transformations: list[ResourceTransformation] = field(default_factory=list)
-    scenario_runner: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
     _world: World | None = None
     _named: set[str] = field(default_factory=set)
     _workloads: dict[str, kueue.Workload] = field(default_factory=dict)
@@ -104,105 +105,107 @@ class Teller:
     def run(self, line: str) -> None:
         command, *rest = line.split()
         names = [word for word in rest if "=" not in word]
-        said = dict(word.split("=", 1) for word in rest if "=" in word)
-        _COMMANDS[command](self, names, said)
+        options = dict(word.split("=", 1) for word in rest if "=" in word)
+        _COMMANDS[command](self, names, options)
 
-    # Choices.
+    # Settings.
 
-    def gate(self, names: list[str], said: Words) -> None:
+    def gate(self, names: list[str], options: Options) -> None:
         known = set(GATES.values())
-        assert said.keys() <= known, f"no such gate: {said.keys() - known}"
-        self.policy = self.policy.with_gates({name: value == "on" for name, value in said.items()})
+        assert options.keys() <= known, f"no such gate: {options.keys() - known}"
+        self.policy = self.policy.with_gates({name: value == "on" for name, value in options.items()})
 
-    def fair_sharing(self, names: list[str], said: Words) -> None:
+    def fair_sharing(self, names: list[str], options: Options) -> None:
         strategies = tuple(FairSharingStrategy(name) for name in names) or tuple(FairSharingStrategy)
         self.policy = replace(self.policy, fair_sharing=strategies)
 
-    def ignore_undeclared(self, names: list[str], said: Words) -> None:
+    def ignore_undeclared(self, names: list[str], options: Options) -> None:
         self.policy = replace(self.policy, ignore_undeclared=True)
 
-    def as_kueue(self, names: list[str], said: Words) -> None:
+    def as_kueue(self, names: list[str], options: Options) -> None:
         self.policy = replace(self.policy, departures=False)
 
-    def history(self, names: list[str], said: Words) -> None:
-        past = UsageHistory(float(said["half-life"]), float(said["interval"]), {})
+    def history(self, names: list[str], options: Options) -> None:
+        past = UsageHistory(float(options["half-life"]), float(options["interval"]), {})
         self.policy = replace(self.policy, usage_history=past)
 
-    def transform(self, names: list[str], said: Words) -> None:
+    def transform(self, names: list[str], options: Options) -> None:
         """What one unit of a resource counts as; `replace` where it does not count itself."""
         strategy = "Replace" if "replace" in names else "Retain"
-        self.transformations.append(ResourceTransformation(input=names[0], strategy=strategy, outputs=dict(said)))
+        self.transformations.append(ResourceTransformation(input=names[0], strategy=strategy, outputs=dict(options)))
 
     # Objects.
 
-    def limit_range(self, names: list[str], said: Words) -> None:
-        limits = kube.LimitRangeItem(type="Container", default_request={"cpu": said["default-request"]})
+    def limit_range(self, names: list[str], options: Options) -> None:
+        limits = kube.LimitRangeItem(type="Container", default_request={"cpu": options["default-request"]})
         metadata = meta.ObjectMeta(name="limits", namespace=NAMESPACE)
         self._put(kube.LimitRange(metadata=metadata, spec=kube.LimitRangeSpec(limits=(limits,))))
 
-    def topology(self, names: list[str], said: Words) -> None:
-        levels = tuple(kueue.TopologyLevel(node_label=_level(level)) for level in said["levels"].split(","))
+    def topology(self, names: list[str], options: Options) -> None:
+        levels = tuple(kueue.TopologyLevel(node_label=_level(level)) for level in options["levels"].split(","))
         self._put(kueue.Topology(metadata=meta.ObjectMeta(name=names[0]), spec=kueue.TopologySpec(levels=levels)))
 
-    def node(self, names: list[str], said: Words) -> None:
+    def node(self, names: list[str], options: Options) -> None:
         name = names[0]
         taints = (kube.Taint(key="tainted", value="yes", effect="NoSchedule"),) if "tainted" in names else ()
-        domains = {_level(word): value for word, value in said.items() if word in ("block", "rack", "zone")}
+        domains = {_level(word): value for word, value in options.items() if word in ("block", "rack", "zone")}
         self._put(
             kube.Node(
                 metadata=meta.ObjectMeta(name=name, labels={**domains, _level("host"): name}),
                 spec=kube.NodeSpec(taints=taints),
                 status=kube.NodeStatus(
-                    allocatable={"cpu": said["cpu"], "pods": said.get("pods", "99")},
+                    allocatable={"cpu": options["cpu"], "pods": options.get("pods", "99")},
                     conditions=(kube.NodeCondition(type="Ready", status="True"),),
                 ),
             )
         )
 
-    def local_queue(self, names: list[str], said: Words) -> None:
+    def local_queue(self, names: list[str], options: Options) -> None:
         used = kueue.AdmissionFairSharingStatus(
-            consumed_resources={"cpu": said.get("consumed", "0")}, last_update=meta.format_time(DAY)
+            consumed_resources={"cpu": options.get("consumed", "0")}, last_update=meta.format_time(DAY)
         )
         self._put(
             kueue.LocalQueue(
                 metadata=meta.ObjectMeta(name=names[0], namespace=NAMESPACE),
-                spec=kueue.LocalQueueSpec(cluster_queue=said["queue"], fair_sharing=_weight(said)),
+                spec=kueue.LocalQueueSpec(cluster_queue=options["queue"], fair_sharing=_weight(options)),
                 status=kueue.LocalQueueStatus(
                     fair_sharing=kueue.LocalQueueFairSharingStatus(admission_fair_sharing_status=used)
                 ),
             )
         )
 
-    def flavor(self, names: list[str], said: Words) -> None:
-        node_labels = dict(pair.split(":", 1) for pair in said.get("labels", "").split(",") if pair)
+    def flavor(self, names: list[str], options: Options) -> None:
+        node_labels = dict(pair.split(":", 1) for pair in options.get("labels", "").split(",") if pair)
         taints = tuple(
             kube.Taint(key=key, value=value, effect=effect)
-            for key, value, effect in (taint.split(":") for taint in said.get("taints", "").split(",") if taint)
+            for key, value, effect in (taint.split(":") for taint in options.get("taints", "").split(",") if taint)
         )
         self._put(
             kueue.ResourceFlavor(
                 metadata=meta.ObjectMeta(name=names[0]),
                 spec=kueue.ResourceFlavorSpec(
-                    node_labels=node_labels, node_taints=taints, topology_name=said.get("topology", "")
+                    node_labels=node_labels, node_taints=taints, topology_name=options.get("topology", "")
                 ),
             )
         )
         self._named.add(names[0])
 
-    def cohort(self, names: list[str], said: Words) -> None:
+    def cohort(self, names: list[str], options: Options) -> None:
         self._put(
             kueue.Cohort(
                 metadata=meta.ObjectMeta(name=names[0]),
                 spec=kueue.CohortSpec(
-                    parent_name=said.get("parent", ""), resource_groups=self._groups(said), fair_sharing=_weight(said)
+                    parent_name=options.get("parent", ""),
+                    resource_groups=self._groups(options),
+                    fair_sharing=_weight(options),
                 ),
             )
         )
 
-    def drop_cohort(self, names: list[str], said: Words) -> None:
+    def drop_cohort(self, names: list[str], options: Options) -> None:
         self.world.drop(kueue.Cohort(metadata=meta.ObjectMeta(name=names[0])))
 
-    def check(self, names: list[str], said: Words) -> None:
+    def check(self, names: list[str], options: Options) -> None:
         active = meta.Condition(type="Active", status="False" if "inactive" in names else "True")
         self._put(
             kueue.AdmissionCheck(
@@ -215,18 +218,18 @@ class Teller:
             )
         )
 
-    def cluster_queue(self, names: list[str], said: Words) -> None:
+    def cluster_queue(self, names: list[str], options: Options) -> None:
         name = names[0]
         borrow = None
-        if "borrow-within" in said:
-            threshold = int(said["threshold"]) if "threshold" in said else None
-            borrow = kueue.BorrowWithinCohort(policy=said["borrow-within"], max_priority_threshold=threshold)
-        rules = tuple(kueue.AdmissionCheckStrategyRule(name=c) for c in said.get("checks", "").split(",") if c)
+        if "borrow-within" in options:
+            threshold = int(options["threshold"]) if "threshold" in options else None
+            borrow = kueue.BorrowWithinCohort(policy=options["borrow-within"], max_priority_threshold=threshold)
+        rules = tuple(kueue.AdmissionCheckStrategyRule(name=c) for c in options.get("checks", "").split(",") if c)
         queue = kueue.ClusterQueue(
             metadata=meta.ObjectMeta(name=name),
             spec=kueue.ClusterQueueSpec(
-                cohort_name=said.get("cohort", ""),
-                resource_groups=self._groups(said),
+                cohort_name=options.get("cohort", ""),
+                resource_groups=self._groups(options),
                 namespace_selector=None if "selects-nothing" in names else meta.LabelSelector(),
                 queueing_strategy="StrictFIFO" if "strict" in names else "BestEffortFIFO",
                 stop_policy="Hold" if "stopped" in names else "None",
@@ -235,19 +238,19 @@ class Teller:
                     if "usage-based" in names
                     else None
                 ),
-                fair_sharing=_weight(said),
+                fair_sharing=_weight(options),
                 preemption=kueue.ClusterQueuePreemption(
-                    within_cluster_queue=said.get("within", "Never"),
-                    reclaim_within_cohort=said.get("reclaim", "Never"),
+                    within_cluster_queue=options.get("within", "Never"),
+                    reclaim_within_cohort=options.get("reclaim", "Never"),
                     borrow_within_cohort=borrow,
                 ),
                 flavor_fungibility=kueue.FlavorFungibility(
-                    when_can_borrow=said.get("when-can-borrow", "MayStopSearch"),
-                    when_can_preempt=said.get("when-can-preempt", "TryNextFlavor"),
-                    preference=said.get("preference"),
+                    when_can_borrow=options.get("when-can-borrow", "MayStopSearch"),
+                    when_can_preempt=options.get("when-can-preempt", "TryNextFlavor"),
+                    preference=options.get("preference"),
                 ),
                 admission_checks_strategy=kueue.AdmissionChecksStrategy(admission_checks=rules) if rules else None,
-                concurrent_admission_policy=_concurrent(said) if "concurrent" in names else None,
+                concurrent_admission_policy=_concurrent(options) if "concurrent" in names else None,
             ),
         )
         self._put(queue)
@@ -261,105 +264,105 @@ class Teller:
                 )
             )
 
-    def submit(self, names: list[str], said: Words) -> None:
+    def submit(self, names: list[str], options: Options) -> None:
         for name in names:
-            self._workloads[name] = self._workload(name, said)
+            self._workloads[name] = self._workload(name, options)
             self._put(self._workloads[name])
 
-    def holds(self, names: list[str], said: Words) -> None:
-        """A Workload that has its reservation; `evicted` while it is on its way out."""
+    def holds(self, names: list[str], options: Options) -> None:
+        """A Workload with a reservation; `evicted` while it is being evicted."""
         name, *flags = names
-        pending = self._workload(name, said)
-        since = meta.format_time(DAY + int(said.get("since", said.get("at", "0"))) * meta.SECOND)
+        pending = self._workload(name, options)
+        since = meta.format_time(DAY + int(options.get("since", options.get("at", "0"))) * meta.SECOND)
         assigned = tuple(
             kueue.PodSetAssignment(
                 name=pod_set.name,
-                count=int(said.get("assigned", pod_set.count)),
-                flavors={resource: said.get("flavor", "default") for resource in self._used(said)},
+                count=int(options.get("assigned", pod_set.count)),
+                flavors={resource: options.get("flavor", "default") for resource in self._used(options)},
                 resource_usage={
-                    resource: _times(amount, int(said.get("assigned", pod_set.count)))
-                    for resource, amount in self._used(said).items()
+                    resource: _times(amount, int(options.get("assigned", pod_set.count)))
+                    for resource, amount in self._used(options).items()
                 },
-                topology_assignment=_placement(said),
+                topology_assignment=_placement(options),
             )
             for pod_set in pending.spec.pod_sets
         )
-        told = [("QuotaReserved", "QuotaReserved"), ("Admitted", "Admitted")]
-        told += [("Evicted", "Preempted")] if "evicted" in flags else []
+        shown = [("QuotaReserved", "QuotaReserved"), ("Admitted", "Admitted")]
+        shown += [("Evicted", "Preempted")] if "evicted" in flags else []
         status = kueue.WorkloadStatus(
-            admission=kueue.Admission(cluster_queue=said["queue"], pod_set_assignments=assigned),
+            admission=kueue.Admission(cluster_queue=options["queue"], pod_set_assignments=assigned),
             conditions=tuple(
                 meta.Condition(type=kind, status="True", reason=reason, last_transition_time=since)
-                for kind, reason in told
+                for kind, reason in shown
             ),
-            reclaimable_pods=_reclaimable(said),
-            unhealthy_nodes=(kueue.UnhealthyNode(name=said["lost"]),) if "lost" in said else (),
+            reclaimable_pods=_reclaimable(options),
+            unhealthy_nodes=(kueue.UnhealthyNode(name=options["lost"]),) if "lost" in options else (),
         )
         self._workloads[name] = msgspec.structs.replace(pending, status=status)
         self._put(self._workloads[name])
 
-    def finish(self, names: list[str], said: Words) -> None:
+    def finish(self, names: list[str], options: Options) -> None:
         for name in names:
             done = meta.Condition(type="Finished", status="True", reason="Succeeded")
             before = self._workloads[name]
             self._put(msgspec.structs.replace(before, status=kueue.WorkloadStatus(conditions=(done,))))
 
-    def stop(self, names: list[str], said: Words) -> None:
-        """The jobs of evicted Workloads have ended: they are pending again."""
+    def stop(self, names: list[str], options: Options) -> None:
+        """The jobs of evicted Workloads have stopped: the Workloads are pending again."""
         for name in names:
             before = self._workloads[name]
             self._put(msgspec.structs.replace(before, status=kueue.WorkloadStatus()))
 
-    def wait(self, names: list[str], said: Words) -> None:
+    def wait(self, names: list[str], options: Options) -> None:
         self._seconds += int(names[0])
 
-    # Questions.
+    # Commands with output.
 
-    def cycle(self, names: list[str], said: Words) -> None:
+    def cycle(self, names: list[str], options: Options) -> None:
         for decision in sorted(self.world.decide(self.now), key=lambda d: d.workload):
-            self.scenario_runner.append(_told(decision))
+            self.output.append(_line(decision))
 
-    def recheck(self, names: list[str], said: Words) -> None:
+    def recheck(self, names: list[str], options: Options) -> None:
         for name in names:
-            verdict = self.world.recheck(f"{NAMESPACE}/{name}", self.now)
-            match verdict:
+            result = self.world.recheck(f"{NAMESPACE}/{name}", self.now)
+            match result:
                 case Holds():
-                    self.scenario_runner.append(f"{name}'s reservation holds")
+                    self.output.append(f"{name}'s reservation holds")
                 case HoldsAfter():
-                    targets = ", ".join(f"{_short(v.key)} ({v.reason})" for v in verdict.targets)
-                    self.scenario_runner.append(f"{name}'s reservation holds once these are gone: {targets}")
+                    targets = ", ".join(f"{_short(v.key)} ({v.reason})" for v in result.targets)
+                    self.output.append(f"{name}'s reservation holds once these are evicted: {targets}")
                 case Lost():
-                    self.scenario_runner.append(f"{name}'s reservation does not hold: {verdict.why}")
+                    self.output.append(f"{name}'s reservation does not hold: {result.why}")
 
-    def queues(self, names: list[str], said: Words) -> None:
+    def queues(self, names: list[str], options: Options) -> None:
         self.world.settle(self.now)
         for name in names or sorted(self._queues):
             queue = self.world.queues[name]
-            in_line = " ".join(sorted(_short(w.key) for w in queue.active())) or "-"
-            parked = " ".join(sorted(_short(w.key) for w in queue.parked())) or "-"
-            self.scenario_runner.append(f"{name}: in line {in_line}, parked {parked}")
+            active = " ".join(sorted(_short(w.key) for w in queue.active())) or "-"
+            inadmissible = " ".join(sorted(_short(w.key) for w in queue.parked())) or "-"
+            self.output.append(f"{name}: active {active}, inadmissible {inadmissible}")
 
-    def usage(self, names: list[str], said: Words) -> None:
+    def usage(self, names: list[str], options: Options) -> None:
         self.world.settle(self.now)
         for name in names:
             node = self.world.snapshot().queues[name].node
             used = {node.tree.pairs[n]: node.usage[n] for n in range(len(node.tree.pairs))}
-            told = ", ".join(f"{pair.resource} {amount / 1000:g}" for pair, amount in sorted(used.items()) if amount)
-            self.scenario_runner.append(f"{name} uses {told or 'nothing'}")
+            shown = ", ".join(f"{pair.resource} {amount / 1000:g}" for pair, amount in sorted(used.items()) if amount)
+            self.output.append(f"{name} uses {shown or 'nothing'}")
 
-    def _used(self, said: Words) -> dict[str, str]:
-        """What a reservation uses per pod: a queue that covers `pods` counts them too."""
-        groups = self._queues[said["queue"]].spec.resource_groups if said["queue"] in self._queues else ()
+    def _used(self, options: Options) -> dict[str, str]:
+        """What a reservation uses per pod: a ClusterQueue that covers `pods` counts them, too."""
+        groups = self._queues[options["queue"]].spec.resource_groups if options["queue"] in self._queues else ()
         counts_pods = any("pods" in group.covered_resources for group in groups)
-        return {**_requests(said), **({"pods": "1"} if counts_pods else {})}
+        return {**_requests(options), **({"pods": "1"} if counts_pods else {})}
 
     def _put(self, thing: WatchedObject) -> None:
         self.world.put(thing, self.now)
 
-    def _groups(self, said: Words) -> tuple[kueue.ResourceGroup, ...]:
+    def _groups(self, options: Options) -> tuple[kueue.ResourceGroup, ...]:
         """Resources that share their flavors are one group."""
         quotas: dict[str, dict[str, kueue.ResourceQuota]] = {}
-        for word, value in said.items():
+        for word, value in options.items():
             flavor, _, resource = word.rpartition("/")
             amount = re.fullmatch(r"([^+-]+)(?:\+([^-]+))?(?:-(.+))?", value)
             if (flavor or resource in _RESOURCES) and amount is not None:
@@ -379,26 +382,26 @@ class Teller:
             for resources, flavors in groups.items()
         )
 
-    def _workload(self, name: str, said: Words) -> kueue.Workload:
-        selector = dict(pair.split(":", 1) for pair in said.get("selects", "").split(",") if pair)
-        limits: dict[str, str | int | float] = {"cpu": said["limit"]} if "limit" in said else {}
-        needs = kube.ResourceRequirements(requests=dict(_requests(said)), limits=limits)
+    def _workload(self, name: str, options: Options) -> kueue.Workload:
+        selector = dict(pair.split(":", 1) for pair in options.get("selects", "").split(",") if pair)
+        limits: dict[str, str | int | float] = {"cpu": options["limit"]} if "limit" in options else {}
+        needs = kube.ResourceRequirements(requests=dict(_requests(options)), limits=limits)
         container = kube.Container(name="c", resources=needs)
         pod_set = kueue.PodSet(
             name="main",
-            count=int(said.get("count", "1")),
-            min_count=int(said["min"]) if "min" in said else None,
+            count=int(options.get("count", "1")),
+            min_count=int(options["min"]) if "min" in options else None,
             template=kube.PodTemplateSpec(
                 spec=kube.PodSpec(
-                    containers=(container,), init_containers=_first_containers(said), node_selector=selector
+                    containers=(container,), init_containers=_first_containers(options), node_selector=selector
                 )
             ),
-            topology_request=_topology_request(said),
+            topology_request=_topology_request(options),
         )
-        created = DAY + int(said.get("at", "0")) * meta.SECOND
-        status = kueue.WorkloadStatus(reclaimable_pods=_reclaimable(said), preemption_gates=_opened(said))
-        if "evicted-for" in said:
-            reason, since = said["evicted-for"].split("@")
+        created = DAY + int(options.get("at", "0")) * meta.SECOND
+        status = kueue.WorkloadStatus(reclaimable_pods=_reclaimable(options), preemption_gates=_opened(options))
+        if "evicted-for" in options:
+            reason, since = options["evicted-for"].split("@")
             evicted = meta.Condition(
                 type="Evicted",
                 status="True",
@@ -411,16 +414,16 @@ class Teller:
                 name=name,
                 namespace=NAMESPACE,
                 uid=name,
-                generation=int(said.get("generation", "1")),
-                annotations=_annotations(said),
-                owner_references=_owners(said),
+                generation=int(options.get("generation", "1")),
+                annotations=_annotations(options),
+                owner_references=_owners(options),
                 creation_timestamp=meta.format_time(created),
             ),
             spec=kueue.WorkloadSpec(
-                queue_name=said.get("via", said["queue"]),
-                priority=int(said.get("priority", "0")),
+                queue_name=options.get("via", options["queue"]),
+                priority=int(options.get("priority", "0")),
                 pod_sets=(pod_set,),
-                preemption_gates=tuple(kueue.PreemptionGate(name=name) for name in _named(said, "gates")),
+                preemption_gates=tuple(kueue.PreemptionGate(name=name) for name in _named(options, "gates")),
             ),
             status=status,
         )
@@ -428,43 +431,43 @@ class Teller:
 
 _RESOURCES = ("cpu", "memory", "pods", "gpu")
 _NOT_IN_QUOTA = ("widget", "socket")
-_COMMANDS: dict[str, Callable[[Teller, list[str], Words], None]] = {
-    "gate": Teller.gate,
-    "fair-sharing": Teller.fair_sharing,
-    "ignore-undeclared": Teller.ignore_undeclared,
-    "as-kueue": Teller.as_kueue,
-    "history": Teller.history,
-    "transform": Teller.transform,
-    "limit-range": Teller.limit_range,
-    "topology": Teller.topology,
-    "node": Teller.node,
-    "local-queue": Teller.local_queue,
-    "flavor": Teller.flavor,
-    "cohort": Teller.cohort,
-    "drop-cohort": Teller.drop_cohort,
-    "check": Teller.check,
-    "cluster-queue": Teller.cluster_queue,
-    "submit": Teller.submit,
-    "holds": Teller.holds,
-    "finish": Teller.finish,
-    "stop": Teller.stop,
-    "wait": Teller.wait,
-    "cycle": Teller.cycle,
-    "recheck": Teller.recheck,
-    "queues": Teller.queues,
-    "usage": Teller.usage,
+_COMMANDS: dict[str, Callable[[ScenarioRunner, list[str], Options], None]] = {
+    "gate": ScenarioRunner.gate,
+    "fair-sharing": ScenarioRunner.fair_sharing,
+    "ignore-undeclared": ScenarioRunner.ignore_undeclared,
+    "as-kueue": ScenarioRunner.as_kueue,
+    "history": ScenarioRunner.history,
+    "transform": ScenarioRunner.transform,
+    "limit-range": ScenarioRunner.limit_range,
+    "topology": ScenarioRunner.topology,
+    "node": ScenarioRunner.node,
+    "local-queue": ScenarioRunner.local_queue,
+    "flavor": ScenarioRunner.flavor,
+    "cohort": ScenarioRunner.cohort,
+    "drop-cohort": ScenarioRunner.drop_cohort,
+    "check": ScenarioRunner.check,
+    "cluster-queue": ScenarioRunner.cluster_queue,
+    "submit": ScenarioRunner.submit,
+    "holds": ScenarioRunner.holds,
+    "finish": ScenarioRunner.finish,
+    "stop": ScenarioRunner.stop,
+    "wait": ScenarioRunner.wait,
+    "cycle": ScenarioRunner.cycle,
+    "recheck": ScenarioRunner.recheck,
+    "queues": ScenarioRunner.queues,
+    "usage": ScenarioRunner.usage,
 }
 
 
-def _requests(said: Words) -> dict[str, str]:
+def _requests(options: Options) -> dict[str, str]:
     return {
-        resource: said[resource]
+        resource: options[resource]
         for resource in (*_RESOURCES, *_NOT_IN_QUOTA)
-        if resource in said and resource != "pods"
+        if resource in options and resource != "pods"
     }
 
 
-def _first_containers(said: Words) -> tuple[kube.Container, ...]:
+def _first_containers(options: Options) -> tuple[kube.Container, ...]:
     """`init=3,sidecar:1`: the cpu of each container that starts before the main one, in this order."""
     return tuple(
         kube.Container(
@@ -472,47 +475,51 @@ def _first_containers(said: Words) -> tuple[kube.Container, ...]:
             resources=kube.ResourceRequirements(requests={"cpu": word.removeprefix("sidecar:")}),
             restart_policy="Always" if word.startswith("sidecar:") else "",
         )
-        for n, word in enumerate(word for word in said.get("init", "").split(",") if word)
+        for n, word in enumerate(word for word in options.get("init", "").split(",") if word)
     )
 
 
-def _named(said: Words, word: str) -> list[str]:
-    return [name for name in said.get(word, "").split(",") if name]
+def _named(options: Options, word: str) -> list[str]:
+    return [name for name in options.get(word, "").split(",") if name]
 
 
-def _opened(said: Words) -> tuple[kueue.PreemptionGateState, ...]:
+def _opened(options: Options) -> tuple[kueue.PreemptionGateState, ...]:
     """`gates=g,h opened=g`: preemption gates of the spec, and those that are open in the status."""
     since = meta.format_time(DAY)
     return tuple(
         kueue.PreemptionGateState(name=name, position="Open", last_transition_time=since)
-        for name in _named(said, "opened")
+        for name in _named(options, "opened")
     )
 
 
-def _concurrent(said: Words) -> kueue.ConcurrentAdmissionPolicy:
-    """`concurrent last=f`: Workloads are tried on every flavor, and may move to one not behind `f`."""
-    constraints = kueue.ConcurrentAdmissionConstraints(last_acceptable_flavor_name=said.get("last"))
+def _concurrent(options: Options) -> kueue.ConcurrentAdmissionPolicy:
+    """`concurrent last=f`: Workloads are tried on every flavor, and may migrate to one not behind `f`."""
+    constraints = kueue.ConcurrentAdmissionConstraints(last_acceptable_flavor_name=options.get("last"))
     return kueue.ConcurrentAdmissionPolicy(
         migration=kueue.ConcurrentAdmissionMigration(
-            mode="TryPreferredFlavors", constraints=constraints if "last" in said else None
+            mode="TryPreferredFlavors", constraints=constraints if "last" in options else None
         )
     )
 
 
-def _owners(said: Words) -> tuple[meta.OwnerReference, ...]:
+def _owners(options: Options) -> tuple[meta.OwnerReference, ...]:
     """`variant-of=p allowed=f`: the variant of a Workload for one flavor."""
-    if "variant-of" not in said:
+    if "variant-of" not in options:
         return ()
-    name = said["variant-of"]
+    name = options["variant-of"]
     return (meta.OwnerReference(api_version=kueue.API_VERSION, kind="Workload", name=name, uid=name),)
 
 
-def _annotations(said: Words) -> dict[str, str]:
-    """`elastic=yes`: the Workload of an elastic job; `replaces=w`: a slice that takes over from another."""
+def _annotations(options: Options) -> dict[str, str]:
+    """`elastic=yes`: the Workload of an elastic job; `replaces=w`: a slice that replaces another."""
     return {
-        **({labels.ELASTIC_JOB: "true"} if "elastic" in said else {}),
-        **({labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS: said["allowed"]} if "allowed" in said else {}),
-        **({labels.WORKLOAD_SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/{said['replaces']}"} if "replaces" in said else {}),
+        **({labels.ELASTIC_JOB: "true"} if "elastic" in options else {}),
+        **({labels.WORKLOAD_ALLOWED_RESOURCE_FLAVORS: options["allowed"]} if "allowed" in options else {}),
+        **(
+            {labels.WORKLOAD_SLICE_REPLACEMENT_FOR: f"{NAMESPACE}/{options['replaces']}"}
+            if "replaces" in options
+            else {}
+        ),
     }
 
 
@@ -520,21 +527,21 @@ def _level(word: str) -> str:
     return {"host": "kubernetes.io/hostname"}.get(word, f"example.com/{word}")
 
 
-def _topology_request(said: Words) -> kueue.PodSetTopologyRequest | None:
-    if "required" in said:
-        return kueue.PodSetTopologyRequest(required=_level(said["required"]))
-    if "preferred" in said:
-        return kueue.PodSetTopologyRequest(preferred=_level(said["preferred"]))
-    if "unconstrained" in said:
+def _topology_request(options: Options) -> kueue.PodSetTopologyRequest | None:
+    if "required" in options:
+        return kueue.PodSetTopologyRequest(required=_level(options["required"]))
+    if "preferred" in options:
+        return kueue.PodSetTopologyRequest(preferred=_level(options["preferred"]))
+    if "unconstrained" in options:
         return kueue.PodSetTopologyRequest(unconstrained=True)
     return None
 
 
-def _placement(said: Words) -> kueue.TopologyAssignment | None:
-    """`on=n1:2,n2:1`: so many pods on each node."""
-    if "on" not in said:
+def _placement(options: Options) -> kueue.TopologyAssignment | None:
+    """`on=n1:2,n2:1`: the number of pods on each node."""
+    if "on" not in options:
         return None
-    pods = [place.split(":") for place in said["on"].split(",")]
+    pods = [place.split(":") for place in options["on"].split(",")]
     tree = topology_encoding.encode(
         [_level("host")], [topology_encoding.EncodedDomain((node,), int(count)) for node, count in pods]
     )
@@ -545,46 +552,46 @@ def _times(amount: str, count: int) -> str:
     return str(int(amount) * count) if amount.isdigit() else amount
 
 
-def _reclaimable(said: Words) -> tuple[kueue.ReclaimablePod, ...]:
-    return (kueue.ReclaimablePod(name="main", count=int(said["done"])),) if "done" in said else ()
+def _reclaimable(options: Options) -> tuple[kueue.ReclaimablePod, ...]:
+    return (kueue.ReclaimablePod(name="main", count=int(options["done"])),) if "done" in options else ()
 
 
-def _weight(said: Words) -> kueue.FairSharing | None:
-    return kueue.FairSharing(weight=said["weight"]) if "weight" in said else None
+def _weight(options: Options) -> kueue.FairSharing | None:
+    return kueue.FairSharing(weight=options["weight"]) if "weight" in options else None
 
 
 def _short(key: str) -> str:
     return key.removeprefix(f"{NAMESPACE}/")
 
 
-def _told(decision: Decision) -> str:
+def _line(decision: Decision) -> str:
     name = _short(decision.workload)
     match decision:
         case Admit():
             flavors = sorted({flavor for pod_set in decision.pod_sets for flavor in pod_set.flavors.values()})
             pods = sum(pod_set.count for pod_set in decision.pod_sets)
             outcome = "admitted" if decision.is_admitted else "reserves quota"
-            assumes = ", ".join(_short(victim.key) for victim in decision.assumed_targets)
+            assumes = ", ".join(_short(target.key) for target in decision.assumed_targets)
             later = f", to preempt {assumes} later" if assumes else ""
             places = [d for p in decision.pod_sets if p.placement for d in p.placement.domains]
             placed = " at " + ", ".join(f"{'/'.join(d.values)}: {d.count}" for d in places) if places else ""
             return f"{name} {outcome}: {pods} on {', '.join(flavors) or 'no flavor'}{placed}{later}"
         case Preempt():
             if decision.migrates:
-                return f"{name} evicts {_short(decision.migrates)} to take its place on a better flavor"
+                return f"{name} evicts {_short(decision.migrates)} to migrate to a more favorable flavor"
             targets = ", ".join(f"{_short(v.key)} ({v.reason})" for v in decision.targets)
             return f"{name} preempts {targets}"
         case Wait():
             why = "; ".join(messages.of_decision(decision))
             return f"{name} waits ({decision.reason})" + (f": {why}" if why else "")
         case SecondPassFailed():
-            return f"{name} tries again"
+            return f"the second pass of {name} failed"
         case Evict():
             return f"{name} is evicted"
-    raise AssertionError(decision)
+    raise AssertionError(f"unknown decision: {decision}")
 
 
-def rewrite(file: Path, stories: Iterator[tuple[Scenario, tuple[str, ...]]]) -> None:
-    """Write down the stories as they came out, to be reviewed as prose."""
-    told: list[Any] = [str(replace(scenario, expected=scenario_runner)) for scenario, scenario_runner in stories]
-    file.write_text("\n\n".join(told) + "\n")
+def rewrite(file: Path, outputs: Iterator[tuple[Scenario, tuple[str, ...]]]) -> None:
+    """Write the actual output of the scenarios into their file, for review."""
+    rewritten = [str(replace(scenario, expected=output)) for scenario, output in outputs]
+    file.write_text("\n\n".join(rewritten) + "\n")

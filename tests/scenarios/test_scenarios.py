@@ -1,4 +1,5 @@
-"""Every scenario of this folder tells its story. `REWRITE=1` writes the stories down anew, to be reviewed as prose."""
+"""Every scenario of this folder has the output it expects. `REWRITE=1` writes the actual output into the files, for
+review."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ FILES = sorted(HERE.rglob("*.txt"))
 SCENARIOS = [scenario for file in FILES for scenario in scenario_runner.read(file)]
 
 
-@pytest.mark.skipif(bool(os.environ.get("REWRITE")), reason="the stories are being written down")
+@pytest.mark.skipif(bool(os.environ.get("REWRITE")), reason="the expected output is being rewritten")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: f"{scenario.file.stem}: {scenario.title}")
-def test_the_story_is_told_as_expected(scenario: Scenario) -> None:
-    assert "\n".join(scenario_runner.tell(scenario)) == "\n".join(scenario.expected)
+def test_scenario_has_expected_output(scenario: Scenario) -> None:
+    assert "\n".join(scenario_runner.run(scenario)) == "\n".join(scenario.expected)
 
 
 @pytest.mark.skipif(not os.environ.get("REWRITE"), reason="only on demand")
-def test_write_the_stories_down() -> None:
+def test_rewrite_expected_output() -> None:
     for file in FILES:
         scenario_runner.rewrite(
-            file, ((scenario, scenario_runner.tell(scenario)) for scenario in scenario_runner.read(file))
+            file, ((scenario, scenario_runner.run(scenario)) for scenario in scenario_runner.read(file))
         )
