@@ -14,7 +14,7 @@ _TWIN = pytest.StashKey[Twin]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say how much was asked, and how often the servers differed for a reason that is written down."""
+    """Report the number of requests, and how often the servers differed for a documented reason."""
     pair = config.stash.get(_TWIN, None)
     if pair is not None:
         terminalreporter.section("twin")

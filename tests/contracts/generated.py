@@ -1,7 +1,7 @@
-"""Objects made up from a schema, each with one thing wrong (or not): what a server accepts is what it says it accepts.
+"""Objects made up from a schema, each with one thing wrong (or not): a server accepts what its schema permits.
 
-The base of an object is valid wherever the schema can say so: required fields, types, enums, bounds, patterns, keys of
-lists. One mutation then touches one place. Rules in CEL may refuse either; both servers must then say the same.
+The base of an object is valid as far as the schema can express it: required fields, types, enums, bounds, patterns, keys of
+lists. One mutation then touches one place. Rules in CEL may refuse either; both servers must then respond alike.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Maker:
         self._random = random.Random(seed)
 
     def object(self, head: Tree) -> Tree:
-        """A valid object, as far as the schema can say."""
+        """A valid object, as far as the schema can express it."""
         made = self._value(self._schema, 0)
         body = {key: value for key, value in made.items() if key not in (*_COMMON, "status")}
         return {**head, **body}
@@ -163,7 +163,7 @@ def _parent(tree: Tree, path: Path) -> Any:
     return at
 
 
-# --- mutations: each changes the tree in place, and says whether it could ----------------------------------------------
+# --- mutations: each changes the tree in place, and returns whether it could -------------------------------------------
 
 Mutation = Callable[[random.Random, Tree, Path, Schema], bool]
 

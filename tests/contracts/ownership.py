@@ -1,7 +1,7 @@
-"""Random stories of several managers over one object, for the twin test of server-side apply.
+"""Random sequences of writes by several managers to one object, for the twin test of server-side apply.
 
-A story is a list of steps, each a value: who, through which door, how (apply, forced or not, update, merge patch) and
-with what. The kind is made for the purpose: every way in which a schema can say how values merge is in it.
+A sequence is a list of steps, each a value: manager, endpoint, operation (apply, forced or not, update, merge patch) and
+with what. The kind is made for the purpose: every merge rule of schemas occurs in it.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class Step:
     body: Tree
 
     def __str__(self) -> str:
-        door = f"/{self.subresource}" if self.subresource else ""
-        return f"{self.manager}: {self.verb}{' --force' if self.force else ''}{door} {self.body}"
+        endpoint = f"/{self.subresource}" if self.subresource else ""
+        return f"{self.manager}: {self.verb}{' --force' if self.force else ''}{endpoint} {self.body}"
 
 
 _WORDS: Final = ("x", "y", "z")
@@ -121,13 +121,13 @@ _KEYS: Final = ("k1", "k2", "k3")
 _NAMES: Final = ("one", "two", "three", "four")
 
 
-class Storyteller:
-    """Makes stories from a seed. Values are few, so that managers meet."""
+class SequenceGenerator:
+    """Makes sequences from a seed. Values are few, so that managers meet."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def story(self, length: int) -> list[Step]:
+    def sequence(self, length: int) -> list[Step]:
         steps = [Step("first", self._random.choice(("apply", "create")), "", False, {"spec": self._part(0.4)})]
         for _ in range(length):
             steps.append(self._step())
@@ -142,7 +142,7 @@ class Storyteller:
         body: Tree = {field: self._part(rng.choice((0.1, 0.3, 0.5)), nulls=verb == "merge")}
         if not subresource and rng.random() < 0.4:
             body["metadata"] = self._metadata()
-        if rng.random() < 0.1:  # what this door does not let through
+        if rng.random() < 0.1:  # what this endpoint does not write
             body["spec" if subresource else "status"] = self._part(0.2)
         return Step(manager, verb, subresource, rng.random() < 0.5, body)
 

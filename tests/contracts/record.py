@@ -2,7 +2,7 @@
 
     python -m contracts.record        (from `tests/`) rewrites `tests/server/recorded/`
 
-The stories and patches are those of the twin tests; the objects are the bases of the probes.
+The sequences and patches are those of the twin tests; the objects are the bases of the probes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 
 from cluster import real
 from contracts import ownership, patching, probing
-from contracts.ownership import Storyteller
+from contracts.ownership import SequenceGenerator
 
 RECORDED: Final = Path(__file__).resolve().parents[1] / "server" / "recorded"
-STORIES: Final = range(12)
+SEQUENCES: Final = range(12)
 TEMPLATES: Final = range(12)
 _BASE: Final = f"/apis/{ownership.GROUP}/v1/namespaces/default/{ownership.PLURAL}"
 _TEMPLATES: Final = "/api/v1/namespaces/default/podtemplates"
@@ -31,11 +31,11 @@ def main() -> None:
     RECORDED.mkdir(parents=True, exist_ok=True)
     with real.started() as server:
         server.install(ownership.CRD)
-        _write("ownership.jsonl", [line for seed in STORIES for line in _story(server, seed)])
+        _write("ownership.jsonl", [line for seed in SEQUENCES for line in _sequence(server, seed)])
         _write("strategic.jsonl", [line for seed in TEMPLATES for line in _patches(server, seed)])
         server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "twin-limits"}})
         _write("objects.jsonl", [line for kind in probing.kinds() for line in _forms(server, kind)])
-        _write("verdicts.jsonl", [line for kind in probing.kinds() for line in _verdicts(server, kind)])
+        _write("validation.jsonl", [line for kind in probing.kinds() for line in _validations(server, kind)])
 
 
 def _write(name: str, lines: list[Any]) -> None:
@@ -43,13 +43,13 @@ def _write(name: str, lines: list[Any]) -> None:
     (RECORDED / name).write_bytes(b"".join(encoder.encode(line) + b"\n" for line in lines))
 
 
-def _story(server: real.Client, seed: int) -> list[Any]:
-    """One story: for each step what was sent and what came back."""
+def _sequence(server: real.Client, seed: int) -> list[Any]:
+    """One sequence: for each step the request and the response."""
     name = f"story-{seed}"
     head = {"apiVersion": ownership.API_VERSION, "kind": ownership.KIND}
     out: list[Any] = []
     live: dict[str, Any] = {}
-    for step in Storyteller(seed).story(6):
+    for step in SequenceGenerator(seed).sequence(6):
         metadata = {"name": name, "namespace": "default", **step.body.get("metadata", {})}
         body: dict[str, Any] = {**head, **step.body, "metadata": metadata}
         path = f"{_BASE}/{name}" + (f"/{step.subresource}" if step.subresource else "")
@@ -96,7 +96,7 @@ def _slim(tree: dict[str, Any]) -> dict[str, Any]:
     return {**tree, "metadata": {key: value for key, value in tree["metadata"].items() if key not in gone}}
 
 
-def _verdicts(server: real.Client, kind: probing.Kind) -> list[Any]:
+def _validations(server: real.Client, kind: probing.Kind) -> list[Any]:
     """For each row of a kind: whether it was accepted, and what was complained about."""
     out: list[Any] = []
     name = kind.base["metadata"]["name"]
@@ -105,9 +105,9 @@ def _verdicts(server: real.Client, kind: probing.Kind) -> list[Any]:
         out.append(_verdict(kind, "create", number, answer))
     server.request("POST", kind.path, kind.base)
     stored = server.request("GET", f"{kind.path}/{name}").body
-    for sort, door, rows in (("update", "", kind.update), ("status", "/status", kind.status)):
+    for sort, endpoint, rows in (("update", "", kind.update), ("status", "/status", kind.status)):
         for number, row in enumerate(rows):
-            answer = server.request("PUT", f"{kind.path}/{name}{door}?dryRun=All", probing.changed(stored, row))
+            answer = server.request("PUT", f"{kind.path}/{name}{endpoint}?dryRun=All", probing.changed(stored, row))
             out.append(_verdict(kind, sort, number, answer))
     options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
     server.request("DELETE", f"{kind.path}/{name}", options)
@@ -117,8 +117,8 @@ def _verdicts(server: real.Client, kind: probing.Kind) -> list[Any]:
 def _verdict(kind: probing.Kind, sort: str, number: int, answer: real.Answer) -> Any:
     details = answer.body.get("details") or {} if isinstance(answer.body, dict) else {}
     causes = [] if answer.code < 300 else details.get("causes") or []
-    told = sorted({(one.get("reason", ""), one.get("field", "")) for one in causes})
-    return {"kind": kind.name, "sort": sort, "row": number, "code": answer.code, "causes": told}
+    reported = sorted({(one.get("reason", ""), one.get("field", "")) for one in causes})
+    return {"kind": kind.name, "sort": sort, "row": number, "code": answer.code, "causes": reported}
 
 
 def _forms(server: real.Client, kind: probing.Kind) -> list[Any]:

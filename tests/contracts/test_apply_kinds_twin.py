@@ -24,14 +24,14 @@ def _apply(twin: Twin, path: str, body: Tree, rng: random.Random) -> list[str]:
     query = f"?fieldManager={manager}&force={'true' if force else 'false'}"
     answers = twin.both("PATCH", path + query, body, "application/apply-patch+yaml")
     found = twin.compare(f"apply {path}{query}: {body}", *answers)
-    # Where they part and that is explained, the story is over.
+    # Where they part and that is explained, the sequence ends.
     return found if found or answers[0].code == answers[1].code else ["over"]
 
 
 def _played(twin: Twin, path: str, bodies: list[tuple[str, Tree]], seed: int) -> list[str]:
     rng = random.Random(seed)
-    for door, body in bodies:
-        found = _apply(twin, path + door, body, rng)
+    for endpoint, body in bodies:
+        found = _apply(twin, path + endpoint, body, rng)
         if found:
             return [] if found == ["over"] else found
     return []
@@ -67,7 +67,7 @@ def test_config_maps(twin: Twin) -> None:
 
 
 def test_nodes(twin: Twin) -> None:
-    """Taints are one value, conditions and addresses have keys, and both doors are used."""
+    """Taints are one value, conditions and addresses have keys, and both endpoints are used."""
     found: list[str] = []
     for seed in seeds(30):
         rng = random.Random(seed)
@@ -96,7 +96,7 @@ _KINDS = ("Workload", "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", 
 
 @pytest.mark.parametrize("row", [row for row in registry.KUEUE if row.kind in _KINDS], ids=lambda row: row.kind)
 def test_our_own_kinds(twin: Twin, row: Any) -> None:
-    """Specifications and statuses as the schemas allow them, through their own doors."""
+    """Specifications and statuses as the schemas allow them, through their own endpoints."""
     crd = alone(schema.crd(row))
     conftest.install(twin, crd)
     spec = crd["spec"]

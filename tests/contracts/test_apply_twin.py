@@ -1,4 +1,4 @@
-"""Corpus C: stories of several managers over one object end alike on both servers, after every step."""
+"""Corpus C: sequences of writes by several managers give the same object on both servers, after every step."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from contracts import ownership
-from contracts.ownership import Step, Storyteller
+from contracts.ownership import SequenceGenerator, Step
 from contracts.twin import Twin, seeds
 
 pytestmark = pytest.mark.cluster
 
-STORIES = 300
+SEQUENCES = 300
 STEPS = 8
 _BASE = f"/apis/{ownership.GROUP}/v1/namespaces/default/{ownership.PLURAL}"
 
 
-def _tell(twin: Twin, name: str, story: list[Step]) -> list[str]:
-    """Play one story on both servers; the differences, up to the step where they part."""
+def _play(twin: Twin, name: str, sequence: list[Step]) -> list[str]:
+    """Play one sequence on both servers; the differences, up to the step where they part."""
     head = {"apiVersion": ownership.API_VERSION, "kind": ownership.KIND}
     live: list[dict[str, Any] | None] = [None, None]
-    for number, step in enumerate(story):
+    for number, step in enumerate(sequence):
         metadata = {"name": name, "namespace": "default", **step.body.get("metadata", {})}
         body = {**head, **step.body, "metadata": metadata}
         path = f"{_BASE}/{name}" + (f"/{step.subresource}" if step.subresource else "")
@@ -40,7 +40,7 @@ def _tell(twin: Twin, name: str, story: list[Step]) -> list[str]:
                     twin.real.request("PUT", path + query, changed[0]),
                     twin.ours.request("PUT", path + query, changed[1]),
                 )
-        found = twin.compare(f"apply story {name} step {number}: {step}", *answers)
+        found = twin.compare(f"apply sequence {name} step {number}: {step}", *answers)
         if found or answers[0].code != answers[1].code:
             return found
         if answers[0].code < 300:
@@ -57,10 +57,10 @@ def _laid_over(live: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("block", range(6))
 def test_objects_and_owners_are_equal_after_every_step(twin: Twin, block: int) -> None:
-    """Whoever applies, updates or patches what, forced or not: same object, same managedFields, same conflicts."""
-    size = STORIES // 6
+    """Whatever is applied, updated or patched, forced or not: same object, same managedFields, same conflicts."""
+    size = SEQUENCES // 6
     found: list[str] = []
     for seed in seeds(size, block):
-        found += _tell(twin, f"story-{seed}", Storyteller(seed).story(STEPS))
+        found += _play(twin, f"sequence-{seed}", SequenceGenerator(seed).sequence(STEPS))
         assert len(found) < 100, "\n".join(found)
     assert not found, "\n".join(found)

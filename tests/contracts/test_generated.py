@@ -21,7 +21,7 @@ _ROWS = tuple(registry.KUEUE)
 
 
 def alone(crd: dict[str, Any]) -> dict[str, Any]:
-    """The CRD with the stored version only, so that nobody has to convert anything."""
+    """The CRD with the stored version only, so that no conversion is needed."""
     versions = [version for version in crd["spec"]["versions"] if version["storage"]]
     spec = {**crd["spec"], "versions": versions, "conversion": {"strategy": "None"}}
     spec.pop("preserveUnknownFields", None)
@@ -35,7 +35,7 @@ def _approved(crd: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: row.kind)
 def test_made_up_objects_are_judged_alike(twin: Twin, row: Any) -> None:
-    """Types, bounds, patterns, unknown and missing fields, duplicate keys, nulls, rules: same verdict, same places."""
+    """Types, bounds, patterns, unknown and missing fields, duplicate keys, nulls, rules: same result, same fields."""
     crd = alone(schema.crd(row))
     conftest.install(twin, crd)
     spec = crd["spec"]
@@ -57,7 +57,7 @@ def test_made_up_objects_are_judged_alike(twin: Twin, row: Any) -> None:
     assert not found, "\n".join(found[:120])
 
 
-# A limit range would have its say in every pod of its namespace.
+# A LimitRange would change every pod of its namespace.
 # A Service that asked for no address is stored with one by the real server alone, so its places differ.
 _LEFT_OUT = ("Service without an address",)
 _BUILT_IN = [kind for kind in probing.kinds() if "limitranges" not in kind.path and kind.name not in _LEFT_OUT]
@@ -78,7 +78,7 @@ def test_built_in_objects_with_one_thing_changed_are_judged_alike(twin: Twin, ki
 
 @pytest.mark.parametrize("kind", [kind for kind in _BUILT_IN if not kind.stays], ids=lambda kind: kind.name)
 def test_stored_objects_may_change_in_the_same_places(twin: Twin, kind: probing.Kind) -> None:
-    """An object is stored, any one value of it is changed, and it is put back, through each of its doors."""
+    """An object is stored, any one value of it is changed, and it is put back, through each of its endpoints."""
     name = types.of_kind(kind.base["apiVersion"], kind.base["kind"])
     assert name is not None
     path = f"{kind.path}/{kind.base['metadata']['name']}"
@@ -90,14 +90,14 @@ def test_stored_objects_may_change_in_the_same_places(twin: Twin, kind: probing.
     stored = [server.request("GET", path).body for server in servers]
     found: list[str] = []
     for seed in seeds(50):
-        for door in ("", "/status") if kind.status else ("",):
+        for endpoint in ("", "/status") if kind.status else ("",):
             answers, change = [], ""
             for server, tree in zip(servers, stored, strict=True):
                 # In order, so that one seed leads both to one place.
                 change, body = Maker(schemas.inlined(name), seed).mutated(_in_order(tree))
-                answers.append(server.request("PUT", f"{path}{door}?dryRun=All&fieldManager=maker", body))
+                answers.append(server.request("PUT", f"{path}{endpoint}?dryRun=All&fieldManager=maker", body))
             twin.asked += 1
-            found += twin.compare(f"update {kind.name}{door} {seed}: {change}", *answers)
+            found += twin.compare(f"update {kind.name}{endpoint} {seed}: {change}", *answers)
     for server in servers:
         server.request("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
     assert not found, "\n".join(found[:60])

@@ -42,15 +42,15 @@ def test_objects_are_accepted_or_refused_alike(twin: Twin, kind: Kind) -> None:
             if answer.code == 201:
                 _remove(server, kind.path, _name(answer))
     name = kind.base["metadata"]["name"]
-    for door, rows in (("", kind.update), ("/status", kind.status)):
+    for endpoint, rows in (("", kind.update), ("/status", kind.status)):
         for number, row in enumerate(rows):
             name = _fresh(twin, kind, number)
             sides = []
             for server in (twin.real, twin.ours):
                 stored = server.request("GET", f"{kind.path}/{name}").body
                 changed = probing.changed(stored, row)
-                sides.append(server.request("PUT", f"{kind.path}/{name}{door}?fieldManager=probe", changed))
-            found += twin.compare(f"update {kind.name}{door} with {row}", *sides)
+                sides.append(server.request("PUT", f"{kind.path}/{name}{endpoint}?fieldManager=probe", changed))
+            found += twin.compare(f"update {kind.name}{endpoint} with {row}", *sides)
     for number, row in enumerate(kind.merge):
         name = _fresh(twin, kind, number)
         answers = twin.both("PATCH", f"{kind.path}/{name}?fieldManager=probe", row, "application/merge-patch+json")

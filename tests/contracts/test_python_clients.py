@@ -103,7 +103,7 @@ class TestOfficial:
             apply("two", "second")
         assert apply("two", "second", force_conflicts=True).data.key == "two"
 
-    def test_a_watch_tells_what_happens(self, api: Any, namespace: str) -> None:
+    def test_a_watch_receives_changes(self, api: Any, namespace: str) -> None:
         core: Any = kubernetes.client.CoreV1Api(api)
         begin = core.list_namespaced_config_map(namespace).metadata.resource_version
         stream = kubernetes.watch.Watch().stream(
@@ -176,7 +176,7 @@ class TestLightkube:
         found: Any = await client.get(Job, "j", namespace=namespace)
         assert (found.spec.parallelism, found.status.active) == (2, 2)
 
-    async def test_a_watch_tells_what_happens(self, client: lightkube.AsyncClient, namespace: str) -> None:
+    async def test_a_watch_receives_changes(self, client: lightkube.AsyncClient, namespace: str) -> None:
         await client.create(ConfigMap(metadata=ObjectMeta(name="w", namespace=namespace)))
         seen = []
         async for what, one in client.watch(ConfigMap, namespace=namespace, server_timeout=90):

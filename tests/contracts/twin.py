@@ -49,8 +49,8 @@ class Ours:
 
     async def _started(self) -> Embedded:
         parts = Parts(builtin=RESOURCES, plugins=admission.hooks, initial=scheduling.SYSTEM_CLASSES)
-        door = authentication.Authenticator({_TOKEN: authentication.ADMIN}, ("127.0.0.1",))
-        embedded = Embedded(parts, MemoryJournal(), door, SystemClock(), random.Random(1), ServerInfo("twin"))
+        authenticator = authentication.Authenticator({_TOKEN: authentication.ADMIN}, ("127.0.0.1",))
+        embedded = Embedded(parts, MemoryJournal(), authenticator, SystemClock(), random.Random(1), ServerInfo("twin"))
         await embedded.start()
         return embedded
 
@@ -72,7 +72,7 @@ class Ours:
         parameters = parse_qsl(query, keep_blank_values=True)
         request = Request(method, place, parameters, sent, body_of(payload))
         response = await self._embedded.server.handle(request)
-        data = response.body if method != "HEAD" else b""  # which whoever speaks HTTP leaves out
+        data = response.body if method != "HEAD" else b""  # which HTTP omits
         if response.stream is not None:
             chunks: list[bytes] = []
 
@@ -134,8 +134,8 @@ def _entry_order(entry: Any) -> tuple[str, ...]:
     return tuple(str(entry.get(key, "")) for key in ("operation", "manager", "apiVersion", "subresource"))
 
 
-def verdict(answer: Answer) -> Any:
-    """What an answer says, in the form in which two of them are compared."""
+def comparable(answer: Answer) -> Any:
+    """A response in the form in which two of them are compared."""
     body = answer.body
     if not isinstance(body, dict) or body.get("kind") != "Status":
         return {"code": answer.code, "body": normalised(body)}
@@ -159,7 +159,7 @@ _OWN_WARNINGS: Final = frozenset(unsupported.words(name) for name in ("rbac", "s
 
 
 def headers(answer: Answer) -> Any:
-    """What an answer says beside its body. Of a warning, the place that it is about: the words are our own."""
+    """The headers that are compared. Of a warning, only its path: the texts differ."""
     warnings = [text for text in _WARNING.findall(answer.headers.get("warning", "")) if text not in _OWN_WARNINGS]
     places = sorted(found[0] if (found := _PLACE.match(text)) else text for text in warnings)
     return {
@@ -210,20 +210,20 @@ class Twin:
         )
 
     def compare(self, what: str, real: Answer, ours: Answer) -> list[str]:
-        """The lines in which the answers differ and nobody has said why."""
-        found = differences(verdict(real), verdict(ours)) + differences(headers(real), headers(ours), ".headers")
+        """The lines in which the responses differ without an explanation."""
+        found = differences(comparable(real), comparable(ours)) + differences(headers(real), headers(ours), ".headers")
         if not found:
             return []
         for explanation in EXPLAINED:
             if explanation.covers(what, real, ours, found):
                 self.explained[explanation.why] = self.explained.get(explanation.why, 0) + 1
                 return []
-        told = [
+        shown = [
             f"{name}: {answer.code} {answer.body.get('message', '')}"
             for name, answer in (("real", real), ("ours", ours))
             if isinstance(answer.body, dict) and answer.body.get("kind") == "Status"
         ]
-        return [what, *(f"    {line}" for line in (*found, *told))]
+        return [what, *(f"    {line}" for line in (*found, *shown))]
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,14 @@ class Explanation:
     why: str
     what: str = ""  # a pattern over the description of the request
     codes: tuple[int, int] | None = None  # (real, ours)
-    said: str = ""  # a pattern over the words of the real server
+    message_pattern: str = ""  # a pattern over the body of the real server
     lines: str = ""  # a pattern that every differing line must match
 
     def covers(self, what: str, real: Answer, ours: Answer, found: list[str]) -> bool:
         return (
             re.search(self.what, what) is not None
             and (self.codes is None or self.codes == (real.code, ours.code))
-            and (not self.said or re.search(self.said, str(real.body)) is not None)
+            and (not self.message_pattern or re.search(self.message_pattern, str(real.body)) is not None)
             and all(re.search(self.lines, line) for line in found)
         )
 
@@ -267,7 +267,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "where an apply takes the last item out of a map or list, kube-apiserver leaves null there and then refuses "
         "its own null; we leave nothing there",
         what="apply",
-        said='Invalid value: "null": .*must be of type',
+        message_pattern='Invalid value: "null": .*must be of type',
     ),
     Explanation(
         "kube-apiserver leaves the index out, or names another part of the object, where it complains; we name the place",
@@ -284,7 +284,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         lines=r"^\.details\.group: |^\.causes\[\d\]: ",
     ),
     Explanation(
-        "an empty list that says nothing is not kept, and so has no owner",
+        "an empty list without meaning is not stored, and so has no owner",
         what=r"^create (LimitRange|ClusterRole|EndpointSlice)|: a list at \.(rules|spec\.limits|spec\.devices\.requests|endpoints|ports)",
         lines=r"^\.body\.metadata\.managedFields",
     ),
@@ -299,7 +299,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         codes=(400, 200),
     ),
     Explanation(
-        "a missing revision is told of the Kind, like every other thing that is wrong with an object",
+        "a missing resourceVersion is reported for the Kind, like every other error of an object",
         what="^update Lease|^an update of a custom object needs",
         lines=r"^\.details\.kind: ",
     ),
@@ -313,29 +313,29 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         what="^an unknown (resource|group)",
     ),
     Explanation(
-        "a JSON patch that cannot be applied is told with its operation and place",
+        "a JSON patch that cannot be applied is reported with its operation and path",
         what="^a JSON patch ",
         lines=r"^\.(causes|details\.kind|details\.name): ",
     ),
     Explanation("a uid in an object is a precondition: a mismatch is a conflict", what="another uid", codes=(422, 409)),
     Explanation(
-        "a precondition that fails is told of the resource, like any other conflict",
+        "a failed precondition is reported for the resource, like any other conflict",
         what="^deleting with another",
         lines=r"^\.details\.kind: ",
     ),
-    Explanation("a subresource that is not served is not there for anybody", what="^the scale of", codes=(404, 404)),
+    Explanation("a subresource that is not served is not found", what="^the scale of", codes=(404, 404)),
     Explanation(
-        "a review is an answer and not an object: nobody owns its fields; and it says why",
+        "a review is a response and not an object: its fields have no managers; and it has a reason",
         what="^may I|^whose",
         lines=r"^\.body\.(metadata\.managedFields|status\.reason|status\.error): ",
     ),
     Explanation(
-        "a number with a fraction where a whole one belongs is told once; kube-apiserver tells it twice",
+        "a number with a fraction where an integer is required is reported once; kube-apiserver reports it twice",
         what=": a fraction at ",
         lines=r"^\.causes: real .*\[\"FieldValueTypeInvalid\"",
     ),
     Explanation(
-        "webhooks are called on this machine only, which is told beside whatever else is wrong with a URL",
+        "webhooks are called on this machine only, which is reported beside other errors of a URL",
         what=r"at \.webhooks\[0\]\.clientConfig",
         lines=r"^\.causes: real \[\[\"FieldValueInvalid\"",
     ),
@@ -354,7 +354,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         lines=r"^\.body\.spec\.(clusterIPs?|ports\[0\]\.nodePort): real .*, ours \"<absent>\"",
     ),
     Explanation(
-        "a patch that puts a value of the wrong type somewhere is told as such",
+        "a patch that puts a value of the wrong type somewhere is reported as such",
         what="^merge",
         codes=(422, 400),
     ),

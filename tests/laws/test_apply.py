@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts import ownership
-from contracts.ownership import Storyteller
+from contracts.ownership import SequenceGenerator
 from kubeserver.apply import Applied, ApplyTarget, Shape, apply, paths, track_update, values
 
 Tree = dict[str, Any]
@@ -69,7 +69,7 @@ def test_equal_sets_are_equal_trees_and_the_wire_form_is_understood(chosen: list
 
 
 def specs(seed: int) -> Tree:
-    return Storyteller(seed)._part(0.5)
+    return SequenceGenerator(seed)._part(0.5)
 
 
 def mixture(spec: Tree) -> Tree:

@@ -172,7 +172,7 @@ class Answer:
 
 @dataclass
 class Client:
-    """Speaks HTTP to a server as a person with curl would: one connection for each request."""
+    """An HTTP client with one connection per request, as curl."""
 
     url: str
     ca: bytes

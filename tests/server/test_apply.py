@@ -36,7 +36,7 @@ def applied(
 ) -> Tree:
     outcome = apply(live, mixture(**parts), manager=manager, force=force, target=target, now=now)
     assert isinstance(outcome, Applied), outcome
-    # What the store adds, and what says that this object has been there before.
+    # What the store adds, and what marks the object as stored before.
     return {**outcome.tree, "metadata": {**outcome.tree["metadata"], "uid": "u"}}
 
 
@@ -60,7 +60,7 @@ def test_an_applier_owns_the_leaves_of_its_configuration() -> None:
     assert owned(tree, "a") == {"f:spec": {"f:text": {}, "f:struct": {"f:a": {}}}}
 
 
-def test_what_names_an_object_belongs_to_nobody() -> None:
+def test_identifying_fields_are_never_owned() -> None:
     assert "managedFields" not in applied(None, "a")["metadata"]
 
 
@@ -100,7 +100,7 @@ def test_a_creator_owns_every_path_it_brought() -> None:
     assert owned(tree, "a") == {"f:spec": {".": {}, "f:granular": {".": {}, "f:k": {}}}}
 
 
-def test_the_main_door_does_not_own_the_status_and_the_status_owns_nothing_else() -> None:
+def test_the_main_endpoint_does_not_own_status_and_the_status_endpoint_owns_nothing_else() -> None:
     tree = applied(None, "a", spec={"text": "x"}, status={"text": "y"})
     assert owned(tree, "a") == {"f:spec": {"f:text": {}}}
     tree = applied(tree, "b", target=STATUS, spec={"text": "x"}, status={"number": 1})
@@ -110,7 +110,7 @@ def test_the_main_door_does_not_own_the_status_and_the_status_owns_nothing_else(
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def test_another_value_in_somebody_elses_field_is_a_conflict() -> None:
+def test_another_value_for_a_field_of_another_manager_is_a_conflict() -> None:
     live = applied(None, "a", spec={"text": "x"})
     outcome = apply(live, mixture(spec={"text": "y"}), manager="b", force=False, target=MAIN, now=LATE)
     assert outcome == ApplyConflicts((FieldConflict('"a"', ".spec.text"),))
@@ -119,7 +119,7 @@ def test_another_value_in_somebody_elses_field_is_a_conflict() -> None:
     assert outcome.causes == [{"reason": "FieldManagerConflict", "message": 'conflict with "a"', "field": ".spec.text"}]
 
 
-def test_a_conflict_with_an_update_names_its_version_and_door() -> None:
+def test_a_conflict_with_an_update_names_its_version_and_subresource() -> None:
     live = updated(None, "a", spec={"text": "x"})
     outcome = apply(live, mixture(spec={"text": "y"}), manager="b", force=False, target=MAIN, now=LATE)
     assert isinstance(outcome, ApplyConflicts)
@@ -141,26 +141,26 @@ def test_force_takes_the_field() -> None:
 # --- leaving fields out -----------------------------------------------------------------------------------------------
 
 
-def test_a_field_that_is_applied_no_longer_goes() -> None:
+def test_a_field_that_is_applied_no_longer_is_removed() -> None:
     tree = applied(applied(None, "a", spec={"text": "x", "number": 1}), "a", spec={"text": "x"})
     assert tree["spec"] == {"text": "x"}
 
 
-def test_but_it_stays_while_somebody_else_owns_it() -> None:
+def test_a_field_applied_no_longer_stays_while_another_manager_owns_it() -> None:
     live = applied(applied(None, "a", spec={"text": "x"}), "b", spec={"text": "x"})
     tree = applied(live, "a", spec={"number": 1})
     assert tree["spec"] == {"text": "x", "number": 1}
     assert owned(tree, "a") == {"f:spec": {"f:number": {}}}
 
 
-def test_an_item_of_a_keyed_list_goes_as_a_whole() -> None:
+def test_an_item_of_a_keyed_list_is_removed_as_a_whole() -> None:
     """An item without its key would be no item: `[{}]` once made a scheduler fall over."""
     items = [{"name": "one", "value": "x"}, {"name": "two"}]
     tree = applied(applied(None, "a", spec={"items": items}), "a", spec={"items": items[1:]})
     assert tree["spec"] == {"items": [{"name": "two"}]}
 
 
-def test_somebody_elses_fields_in_an_item_stay_when_its_owner_leaves() -> None:
+def test_fields_of_other_managers_in_an_item_stay_when_its_owner_stops_applying_it() -> None:
     live = applied(None, "a", spec={"items": [{"name": "one", "value": "x"}]})
     live = applied(live, "b", spec={"items": [{"name": "one", "count": 1}]})
     tree = applied(live, "a", spec={})
@@ -173,7 +173,7 @@ def test_items_of_both_take_the_order_of_the_configuration_and_others_stay() -> 
     assert tree["spec"]["set"] == ["y", "z", "x"]
 
 
-def test_null_says_nothing_about_a_map_that_holds_something() -> None:
+def test_applying_null_keeps_a_map_with_content() -> None:
     live = applied(None, "a", spec={"granular": {"k": "v"}})
     tree = applied(live, "b", spec={"granular": None})
     assert tree["spec"]["granular"] == {"k": "v"}
@@ -182,7 +182,7 @@ def test_null_says_nothing_about_a_map_that_holds_something() -> None:
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_changes_a_field_owns_it() -> None:
+def test_an_update_owns_the_fields_that_it_changes() -> None:
     live = applied(None, "a", spec={"text": "x", "number": 1})
     tree = updated(live, "b", spec={"text": "y", "number": 1})
     assert owned(tree, "a") == {"f:spec": {"f:number": {}}}
@@ -238,7 +238,7 @@ def test_the_oldest_of_many_writers_are_folded() -> None:
     assert {f"f:k{number}" for number in range(6)} <= owned(tree, "ancient-changes")["f:spec"]["f:granular"].keys()
 
 
-def test_an_object_that_nobody_tracked_belongs_to_its_past_at_the_first_apply() -> None:
+def test_fields_without_managers_get_before_first_apply_at_the_first_apply() -> None:
     live = {**mixture(spec={"text": "x"}), "metadata": {"name": "one", "uid": "u"}}
     assert track_update(live, live, manager="a", target=MAIN, now=EARLY) == []
     tree = applied(live, "b", force=True, spec={"text": "y"})
@@ -288,7 +288,7 @@ def test_a_configuration_that_cannot_be_merged_is_refused_with_the_place(spec: T
     assert outcome == ApplyRefused(why)
 
 
-def test_a_configuration_does_not_say_who_owns_what() -> None:
+def test_managed_fields_in_a_configuration_are_refused() -> None:
     configuration = {**mixture(), "metadata": {"name": "one", "managedFields": []}}
     assert isinstance(apply(None, configuration, manager="a", force=True, target=MAIN, now=EARLY), ApplyRefused)
 
@@ -326,7 +326,7 @@ def test_an_applier_that_changes_its_version_keeps_one_entry() -> None:
     assert owned(outcome.tree, "a") == {"f:spec": {"f:words": {}}}
 
 
-def test_owners_in_a_version_that_is_gone_are_forgotten() -> None:
+def test_managers_in_a_version_that_is_not_served_any_more_are_dropped() -> None:
     live = applied(None, "a", spec={"text": "x"})
     live["metadata"]["managedFields"][0]["apiVersion"] = f"{ownership.GROUP}/v0"
     tree = applied(live, "b", spec={"text": "y"})
@@ -363,7 +363,7 @@ def test_kubectl_inherits_what_it_applied_from_the_clients_side() -> None:
     assert '"text":"y"' in tree["metadata"]["annotations"][_LAST_APPLIED]
 
 
-def test_nobody_else_inherits_it() -> None:
+def test_only_kubectl_inherits_client_side_fields() -> None:
     outcome = apply(_client_side(), mixture(spec={"text": "y"}), manager="b", force=False, target=MAIN, now=LATE)
     assert isinstance(outcome, ApplyConflicts)
 

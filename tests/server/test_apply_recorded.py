@@ -1,4 +1,4 @@
-"""Stories that were played on a real kube-apiserver come out alike in our pure functions, owners and all."""
+"""Sequences of writes recorded on a real kube-apiserver give the same objects and managedFields in `kubeserver.apply`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOW = "2026-01-01T00:00:00Z"
 _SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "generation")
 
 
-def _stories() -> dict[int, list[Tree]]:
+def _sequences() -> dict[int, list[Tree]]:
     out: dict[int, list[Tree]] = {}
     for line in _RECORDED.read_bytes().splitlines():
         row = msgspec.json.decode(line)
@@ -34,14 +34,14 @@ def _target(subresource: str) -> ApplyTarget:
 
 
 def _received(tree: Tree) -> Tree:
-    """What the server makes of a body before anybody looks at owners."""
+    """The object that the server makes of a body before ownership is computed."""
     compiled = structural.compile(ownership.SCHEMA)
     out = compiled.default(compiled.prune(msgspec.json.decode(msgspec.json.encode(tree))))
     return {**out, "metadata": decoding.read("meta.v1.ObjectMeta", tree["metadata"])}
 
 
 def _let_through(new: Tree, live: Tree | None, subresource: str) -> Tree:
-    """Each door lets its own part through."""
+    """Each endpoint writes its own part."""
     kept = {**(live or {})} if subresource else {key: value for key, value in new.items() if key != "status"}
     if subresource:
         entries = new["metadata"].get("managedFields")
@@ -60,18 +60,18 @@ def _comparable(tree: Tree) -> Tree:
     return {**tree, "metadata": metadata}
 
 
-@pytest.mark.parametrize("story", sorted(_stories()))
-def test_a_recorded_story_ends_alike(story: int) -> None:
+@pytest.mark.parametrize("sequence", sorted(_sequences()))
+def test_a_recorded_sequence_gives_the_same_managed_fields(sequence: int) -> None:
     live: Tree | None = None
-    for row in _stories()[story]:
+    for row in _sequences()[sequence]:
         step, sent = row["step"], row["sent"]
         target = _target(step["subresource"])
         if step["verb"] == "apply":
             outcome = apply(live, sent, manager=step["manager"], force=step["force"], target=target, now=_NOW)
             if "conflicts" in row:
                 assert isinstance(outcome, ApplyConflicts), step
-                told = sorted([one["message"], one["field"]] for one in outcome.causes)
-                assert told == row["conflicts"], step
+                causes = sorted([one["message"], one["field"]] for one in outcome.causes)
+                assert causes == row["conflicts"], step
                 continue
             assert isinstance(outcome, Applied), step
             new = _received(outcome.tree)

@@ -62,7 +62,7 @@ class World:
         return [(tuple(e.key), e.body) for name in objects.resources for e in objects.collection(name)]
 
 
-async def story(world: World) -> None:
+async def scenario(world: World) -> None:
     await world.server.start()
     for index in range(5):
         await world.ask("POST", WIDGETS, widget(generateName="w-", spec={"size": index}))
@@ -72,10 +72,10 @@ async def story(world: World) -> None:
     await world.server.close()
 
 
-async def test_the_same_seed_tells_the_same_story_byte_for_byte() -> None:
+async def test_the_same_seed_gives_the_same_bytes() -> None:
     one, two, other = World(7), World(7), World(8)
     for world in (one, two, other):
-        await story(world)
+        await scenario(world)
     assert one.stored() == two.stored()
     assert one.stored() != other.stored(), "generated names and uids come from the seed"
 
@@ -84,7 +84,7 @@ async def test_events_are_kept_for_an_hour_and_only_so_many(monkeypatch: pytest.
     world = World()
     await world.server.start()
 
-    async def tell(name: str) -> None:
+    async def report(name: str) -> None:
         event = {
             "metadata": {"name": name},
             "involvedObject": {"kind": "Widget", "name": "w", "namespace": "default"},
@@ -98,9 +98,9 @@ async def test_events_are_kept_for_an_hour_and_only_so_many(monkeypatch: pytest.
         _, listed = await world.ask("GET", EVENTS)
         return [item["metadata"]["name"] for item in listed["items"]]
 
-    await tell("old")
+    await report("old")
     world.clock.time += HOUR - MINUTE
-    await tell("young")
+    await report("young")
     await world.server.old_news.drop()
     assert await names() == ["old", "young"]
     world.clock.time += 2 * MINUTE
@@ -108,7 +108,7 @@ async def test_events_are_kept_for_an_hour_and_only_so_many(monkeypatch: pytest.
     assert await names() == ["young"]
     for index in range(5):
         world.clock.time += SECOND
-        await tell(f"many-{index}")
+        await report(f"many-{index}")
     monkeypatch.setattr(event_expiry, "COUNT_MAX", 3)
     await world.server.old_news.drop()
     assert await names() == ["many-2", "many-3", "many-4"]

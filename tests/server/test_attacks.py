@@ -85,14 +85,14 @@ class User:
         self._held.append((connection, response))
         return response.status
 
-    def connect(self, says: bytes, *, tls: bool) -> None:
-        """Open a connection, say something, and leave it open."""
+    def connect(self, data: bytes, *, tls: bool) -> None:
+        """Open a connection, send data, and leave it open."""
         opened = socket.create_connection((self.host, self.port), timeout=PATIENCE_SECONDS)
         with contextlib.suppress(OSError):
             if tls:
                 opened = self.tls.wrap_socket(opened, server_hostname=self.host)
-            if says:
-                opened.sendall(says)
+            if data:
+                opened.sendall(data)
             self.sent += 1
         self._held.append((opened,))
 
@@ -363,9 +363,9 @@ def test_no_log_holds_a_token_after_malformed_requests(tmp_path: Path) -> None:
     admin.ask("GET", f"/api/v1/{token}")
     admin.ask("POST", CONFIG_MAPS, token.encode())
     anonymous.leave()
-    _, said = up.end()
-    assert "refused a malformed request from 127.0.0.1" in said
-    assert token not in said
-    assert len(said.splitlines()) < 60, said
+    _, output = up.end()
+    assert "refused a malformed request from 127.0.0.1" in output
+    assert token not in output
+    assert len(output.splitlines()) < 60, output
     logs = [path for path in tmp_path.rglob("*.log") if path.is_file()]
     assert not any(token.encode() in path.read_bytes() for path in logs)

@@ -1,4 +1,4 @@
-"""Who gets in: a token or a certificate, nobody else; what the role view may; what is shed."""
+"""Authentication by token or certificate, the permissions of viewers, load shedding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def may(client: Client, verb: str, resource: str, group: str = "") -> bool:
 
 
 @pytest.fixture
-def stranger(running: Running) -> Client:
+def unknown(running: Running) -> Client:
     return running.client(token="")
 
 
@@ -44,10 +44,10 @@ def viewer(running: Running) -> Client:
 
 
 class TestTheDoor:
-    def test_health_and_version_are_for_everybody(self, stranger: Client) -> None:
+    def test_health_and_version_need_no_authentication(self, unknown: Client) -> None:
         for path in ("/livez", "/readyz", "/healthz"):
-            assert stranger.get(path).body == b"ok"
-        version = stranger.get("/version").ok()
+            assert unknown.get(path).body == b"ok"
+        version = unknown.get("/version").ok()
         fields = [
             "major",
             "minor",
@@ -64,20 +64,20 @@ class TestTheDoor:
     def test_a_probe_can_be_asked_for_one_check_or_for_all_but_one(self, client: Client) -> None:
         assert client.get("/livez/ping").body == client.get("/readyz/store").body == b"ok"
         client.get("/livez/weather").refused(404)
-        told = client.get("/readyz?verbose&exclude=started").body.decode().splitlines()
-        assert told == ["[+]ping ok", "[+]started excluded: ok", "[+]store ok", "readyz check passed"]
+        lines = client.get("/readyz?verbose&exclude=started").body.decode().splitlines()
+        assert lines == ["[+]ping ok", "[+]started excluded: ok", "[+]store ok", "readyz check passed"]
 
     def test_only_whole_answers_are_given_about_resources(self, client: Client) -> None:
         for path in ("/api", "/api/v1", "/api/v1/namespaces", "/api/v1/namespaces/default", "/version"):
             assert client.send("HEAD", path).status == 405
         assert client.send("HEAD", "/livez").status == 200
 
-    def test_everything_else_is_not(self, running: Running, stranger: Client) -> None:
+    def test_everything_else_is_not(self, running: Running, unknown: Client) -> None:
         paths = running.client().get("/").ok()["paths"]
         open_paths = {"/livez", "/readyz", "/healthz", "/version"}
         for path in [*paths, "/", WIDGETS, f"{WIDGETS}/x", "/openapi/v3/api/v1", "/nowhere", "/metrics"]:
             if path not in open_paths:
-                answer = stranger.get(path)
+                answer = unknown.get(path)
                 assert answer.refused(401)["reason"] == "Unauthorized"
                 assert answer.headers["www-authenticate"].startswith("Bearer")
 
@@ -91,7 +91,7 @@ class TestTheDoor:
         holder = running.client(token="", certificate=path)
         assert holder.get(WIDGETS).ok()["kind"] == "WidgetList"
 
-    def test_nobody_acts_as_somebody_else(self, client: Client) -> None:
+    def test_impersonation_is_refused(self, client: Client) -> None:
         client.get(WIDGETS, headers={"Impersonate-User": "root"}).refused(403)
 
     def test_a_page_on_the_web_cannot_borrow_our_name(self, client: Client) -> None:
@@ -116,7 +116,7 @@ class TestTheRoleView:
         viewer.get("/api/v1/namespaces/default/secrets").refused(403)
         viewer.get("/api/v1/secrets", watch="true").refused(403)
 
-    def test_is_told_the_truth_about_itself(self, client: Client, viewer: Client) -> None:
+    def test_self_reviews_report_the_permissions_of_a_viewer(self, client: Client, viewer: Client) -> None:
         assert may(viewer, "list", "pods")
         assert not may(viewer, "create", "pods")
         assert not may(viewer, "get", "secrets")
@@ -131,7 +131,7 @@ class TestReviews:
         answer: dict[str, object] = client.post(path, review).ok()["status"]
         return answer
 
-    def test_about_somebody_else(self, client: Client) -> None:
+    def test_reviews_about_other_users(self, client: Client) -> None:
         asked: dict[str, object] = {"resourceAttributes": {"verb": "delete", "resource": "pods"}}
         assert (
             self.ask(client, "SubjectAccessReview", {**asked, "user": "x", "groups": ["embedded:view"]})["allowed"]
@@ -145,8 +145,8 @@ class TestReviews:
             "authenticated": True,
             "user": {"username": "view", "groups": ["embedded:view", "system:authenticated"]},
         }
-        stranger = self.ask(client, "TokenReview", {"token": "somebody's"})
-        assert stranger == {"user": {}, "error": "invalid bearer token"}
+        unknown = self.ask(client, "TokenReview", {"token": "somebody's"})
+        assert unknown == {"user": {}, "error": "invalid bearer token"}
 
     @pytest.mark.parametrize(
         ("kind", "spec", "code"),
@@ -242,7 +242,7 @@ class TestSecrets:
 
 
 class TestBackups:
-    def test_are_made_while_everything_goes_on(self, running: Running, client: Client) -> None:
+    def test_backups_are_made_while_writes_continue(self, running: Running, client: Client) -> None:
         client.post(CONFIG_MAPS, config_map("saved")).ok()
         made = client.post("/.well-known/embedded-backup", {}).ok()
         folder = running.serving.kubeconfig.parent / "backups" / made["name"]
@@ -304,7 +304,7 @@ class TestShedding:
                 shedder.check_stream(sort, ADMIN)
             shedder.check_stream(sort, RequestUser("another"))
 
-    def test_a_server_with_too_many_watches_says_429(self, tmp_path: Path) -> None:
+    def test_too_many_watches_get_429(self, tmp_path: Path) -> None:
         with Running(ServerSettings(data_dir=tmp_path), parts(caps=RequestLimits(watches_max=2))) as server:
             one = server.client()
             streams = [one.watch("/api/v1/namespaces", timeoutSeconds=90) for _ in range(2)]
@@ -313,8 +313,8 @@ class TestShedding:
             one.get("/api/v1/namespaces", watch="true").refused(429)
             one.get("/api/v1/namespaces").ok()
 
-    def test_the_slot_of_a_watch_is_free_as_soon_as_its_client_is_gone(self, tmp_path: Path) -> None:
-        """Nothing is written to the kind, so no write can reveal that the client is gone."""
+    def test_the_slot_of_a_watch_is_freed_when_its_client_disconnects(self, tmp_path: Path) -> None:
+        """Nothing is written to the kind, so no write can reveal that the client disconnected."""
         with Running(ServerSettings(data_dir=tmp_path), parts(caps=RequestLimits(watches_max=2))) as server:
             one = server.client()
             responses = [one.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=3600) for _ in range(2)]
@@ -327,14 +327,14 @@ class TestShedding:
 
 
 class TestStreams:
-    def test_a_reader_that_stalls_is_cut_off_and_nobody_else_notices(
+    def test_a_stalled_reader_is_disconnected_without_effect_on_others(
         self, running: Running, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from kubeserver.storage import watch
 
         monkeypatch.setattr(watch, "STALL_SECONDS", 0.3)
         response = client.send("GET", CONFIG_MAPS, watch="true", timeoutSeconds=60)
-        # The buffers of both sockets take a few megabytes before anybody has to wait.
+        # The buffers of both sockets take a few megabytes before a write blocks.
         large = {"x": "y" * 900_000}
         for index in range(12):
             client.post(CONFIG_MAPS, config_map(f"large-{index}", large)).ok()  # writers do not wait for readers
@@ -343,7 +343,7 @@ class TestStreams:
 
 
 def test_no_log_holds_a_token(running: Running) -> None:
-    """Whatever goes wrong, the credentials are not in what is told about it."""
+    """Error messages and logs never contain credentials."""
     token = running.serving.credentials.admin_token
     client = running.client()
     for path in (WIDGETS, "/nowhere", f"{WIDGETS}/{'x' * 300}"):

@@ -270,9 +270,9 @@ def test_nothing_that_is_sent_breaks_the_server(alone: Client) -> None:
         # The server is in this process. What counts is how long it works; a busy machine may let it wait.
         assert worked < 1, (method, target, query, sent)
         if response.status >= 400 and method != "HEAD":
-            told = json.loads(text)
-            assert (told["kind"], told["code"]) == ("Status", response.status)
-            assert told["message"]
+            failure = json.loads(text)
+            assert (failure["kind"], failure["code"]) == ("Status", response.status)
+            assert failure["message"]
     assert set(seen) >= {200, 400, 404, 405, 415, 422}, seen
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
@@ -314,7 +314,7 @@ class TestBodies:
             (b"a: 1\n---\nb: 2", "single document"),
             (b"? [a]\n: b", "key"),
             (b"- " * 200 + b"a", "nested deeper"),
-            # So deep that whoever recurses into it in C takes the process along.
+            # So deep that a recursive parser in C would crash the process.
             (b"- " * 500_000, "nested deeper"),
             (b"? " * 500_000, "nested deeper"),
             (b"- a\n" * 200_000, "too long"),
@@ -377,7 +377,7 @@ class TestConnections:
     def raw(self, running: Running, *chunks: bytes) -> bytes:
         with self.connected(running) as connection:
             answer = b""
-            # The server may hang up while it is still being told something.
+            # The server may close the connection while the client still sends.
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 for chunk in chunks:
                     connection.sendall(chunk)
@@ -405,15 +405,17 @@ class TestConnections:
         assert answer == b"" or answer.split(b" ", 2)[1][:1] == b"4", answer[:200]
         assert running.client().get("/livez").body == b"ok"
 
-    def test_a_connection_that_says_nothing_is_closed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_idle_connection_without_a_request_is_closed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from kubemachinery import http_server
 
         limits = http_server.ConnectionLimits(header_seconds=0.4, sweep_seconds=0.1)
         monkeypatch.setattr(http_server, "ConnectionLimits", lambda: limits)
         with Running(ServerSettings(data_dir=tmp_path), parts()) as server:
             answer = self.raw(server, b"GET /livez HTTP/1.1\r\nHost: localho")
-            assert answer == b"", "the server hangs up on somebody who never comes to the point"
-            monkeypatch.undo()  # somebody who does may be slow
+            assert answer == b"", "the server closes a connection that never completes a request"
+            monkeypatch.undo()  # a client that does may be slow
             assert server.client().get("/livez").body == b"ok"
 
     def test_a_request_that_is_cut_off_changes_nothing(self, running: Running) -> None:

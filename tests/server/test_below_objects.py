@@ -50,26 +50,26 @@ def to(node: str) -> Any:
 class TestBinding:
     async def test_says_once_where_a_pod_runs(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("a"))
-        code, told = await ask(embedded, "POST", f"{PODS}/a/binding", to("n1"))
-        assert (code, told["status"]) == (201, "Success")
+        code, tree = await ask(embedded, "POST", f"{PODS}/a/binding", to("n1"))
+        assert (code, tree["status"]) == (201, "Success")
         _, found = await ask(embedded, "GET", f"{PODS}/a")
         assert found["spec"]["nodeName"] == "n1"
-        code, told = await ask(embedded, "POST", f"{PODS}/a/binding", to("n2"))
-        assert (code, told["reason"]) == (409, "Conflict")
-        assert "n1 already" in told["message"]
+        code, tree = await ask(embedded, "POST", f"{PODS}/a/binding", to("n2"))
+        assert (code, tree["reason"]) == (409, "Conflict")
+        assert "n1 already" in tree["message"]
 
     async def test_waits_for_scheduling_gates(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("b", schedulingGates=[{"name": "example.com/wait"}]))
-        code, told = await ask(embedded, "POST", f"{PODS}/b/binding", to("n1"))
+        code, tree = await ask(embedded, "POST", f"{PODS}/b/binding", to("n1"))
         assert code == 409
-        assert "scheduling gates" in told["message"]
+        assert "scheduling gates" in tree["message"]
 
     @pytest.mark.parametrize("body", [{}, {"target": "n1"}, {"target": {"name": 3}}, {"target": {"name": ""}}])
     async def test_needs_a_node(self, embedded: Embedded, body: Any) -> None:
         await ask(embedded, "POST", PODS, pod("c"))
-        code, told = await ask(embedded, "POST", f"{PODS}/c/binding", body)
+        code, tree = await ask(embedded, "POST", f"{PODS}/c/binding", body)
         assert code == 422
-        assert told["details"]["causes"][0]["field"] == "target.name"
+        assert tree["details"]["causes"][0]["field"] == "target.name"
 
     async def test_is_no_way_around_the_rules_for_updates(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("d"))
@@ -85,7 +85,7 @@ class TestBinding:
 
 
 class TestDoors:
-    async def test_somebody_answers_for_logs_as_long_as_they_are_there(self, embedded: Embedded) -> None:
+    async def test_logs_are_served_while_their_handler_is_registered(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("a"))
 
         async def log(found: Any, request: Request) -> Response:
@@ -96,13 +96,13 @@ class TestDoors:
             assert await ask(embedded, "GET", f"{PODS}/a/log") == (200, {"log of": "a"})
             assert (await ask(embedded, "GET", f"{PODS}/nobody/log"))[0] == 404
             assert (await ask(embedded, "POST", f"{PODS}/a/log", {}))[0] == 405
-        code, told = await ask(embedded, "GET", f"{PODS}/a/log")
+        code, tree = await ask(embedded, "GET", f"{PODS}/a/log")
         assert code == 404
-        assert "keeps logs" in told["message"]
+        assert "keeps logs" in tree["message"]
 
 
 async def test_a_server_has_its_first_objects_once(tmp_path: Path) -> None:
-    """They are a beginning, not a law: what somebody deletes stays deleted."""
+    """They are created once: what a user deletes stays deleted."""
     first = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hello", "namespace": "default"}}
     path = "/api/v1/namespaces/default/configmaps/hello"
     settings = ServerSettings(data_dir=tmp_path)

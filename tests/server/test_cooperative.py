@@ -89,10 +89,10 @@ async def test_with_many_watches_events_over_the_network_come_together(
     monkeypatch.setattr(watch, "PROMPT_WATCHES", 0)
     monkeypatch.setattr(watch, "PACE_SECONDS", 3600.0)
     objects = Objects(MemoryJournal(), SystemClock())
-    told: list[bytes] = []
+    written: list[bytes] = []
 
     async def write(data: bytes) -> None:
-        told.append(data)
+        written.append(data)
 
     asked = watch.Watch(
         resource="things",
@@ -110,11 +110,11 @@ async def test_with_many_watches_events_over_the_network_come_together(
         await objects.write(WriteOperation.ADDED, StoreKey("things", "n", f"{index}"), "u", b"%d" % index)[1]
         for _ in range(5):
             await asyncio.sleep(0)
-    assert len(told) == (1 if remote else 20), "the first change is written at once, in any case"
+    assert len(written) == (1 if remote else 20), "the first change is written at once, in any case"
     stream.stop()
     await running
-    assert b"".join(told).count(b"ADDED") == 20
-    assert len(told) == (2 if remote else 20)
+    assert b"".join(written).count(b"ADDED") == 20
+    assert len(written) == (2 if remote else 20)
 
 
 class TestWorkers:

@@ -34,7 +34,7 @@ def owned_by(owner: Any, **more: Any) -> list[Any]:
 
 
 class TestOneObject:
-    def test_is_gone_at_once_where_nobody_objects(self, client: Client) -> None:
+    def test_an_object_without_finalizers_is_deleted_at_once(self, client: Client) -> None:
         made = client.post(WIDGETS, widget("quick")).ok()
         gone = client.delete(f"{WIDGETS}/quick").ok()
         assert gone["status"] == "Success"
@@ -89,7 +89,7 @@ class TestOneObject:
         client.delete(f"{pods}/slow", {"gracePeriodSeconds": 0}).ok()
         client.get(f"{pods}/slow").refused(404)
 
-    def test_a_pod_on_no_node_goes_at_once(self, client: Client) -> None:
+    def test_a_pod_without_a_node_is_deleted_at_once(self, client: Client) -> None:
         pods = "/api/v1/namespaces/default/pods"
         spec = {"containers": [{"name": "c", "image": "i"}]}
         client.post(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "idle"}, "spec": spec}).ok()
@@ -123,7 +123,7 @@ class TestOwners:
         until(lambda: client.get(f"{WIDGETS}/leaver").code == 404)
         assert "ownerReferences" not in client.get(f"{CONFIG_MAPS}/orphan").ok()["metadata"]
 
-    def test_in_the_foreground_the_owner_goes_last(self, client: Client) -> None:
+    def test_in_the_foreground_the_owner_is_deleted_last(self, client: Client) -> None:
         owner = client.post(WIDGETS, widget("patient")).ok()
         owners = owned_by(owner, blockOwnerDeletion=True)
         client.post(CONFIG_MAPS, config_map("blocking", ownerReferences=owners, finalizers=["example.com/w"])).ok()
@@ -141,16 +141,16 @@ class TestOwners:
         client.post(CONFIG_MAPS, config_map("misled", ownerReferences=owned_by(owner))).ok()
         until(lambda: client.get(f"{CONFIG_MAPS}/misled").code == 404)
 
-    def test_an_owner_in_another_namespace_is_none_and_that_is_told(self, client: Client) -> None:
+    def test_an_owner_in_another_namespace_is_ignored_with_an_event(self, client: Client) -> None:
         namespace(client, "elsewhere")
         owner = client.post(WIDGETS.replace("default", "elsewhere"), widget("far")).ok()
         client.post(CONFIG_MAPS, config_map("confused", ownerReferences=owned_by(owner))).ok()
         events = "/api/v1/namespaces/default/events"
-        told = until(lambda: client.get(events, fieldSelector="involvedObject.name=confused").ok()["items"])
-        assert [event["reason"] for event in told] == ["OwnerRefInvalidNamespace"]
+        found = until(lambda: client.get(events, fieldSelector="involvedObject.name=confused").ok()["items"])
+        assert [event["reason"] for event in found] == ["OwnerRefInvalidNamespace"]
         client.get(f"{CONFIG_MAPS}/confused").ok()
 
-    def test_an_owner_that_nobody_here_can_know_is_left_alone(self, client: Client) -> None:
+    def test_an_owner_of_an_unserved_kind_is_ignored(self, client: Client) -> None:
         owners = [{"apiVersion": "far.example/v1", "kind": "Alien", "name": "x", "uid": "u"}]
         client.post(CONFIG_MAPS, config_map("foreign", ownerReferences=owners)).ok()
         time.sleep(0.3)
@@ -178,7 +178,7 @@ class TestNamespaces:
 
 
 class TestCollections:
-    def test_what_is_selected_goes(self, client: Client) -> None:
+    def test_selected_objects_are_deleted(self, client: Client) -> None:
         namespace(client, "many")
         path = CONFIG_MAPS.replace("default", "many")
         for index in range(20):
@@ -263,7 +263,7 @@ def test_a_stored_crd_that_makes_no_sense_does_not_keep_the_server_from_starting
 
 @virtual_time
 async def test_what_lost_its_owner_may_be_given_a_little_time() -> None:
-    """Whoever watches both sees the owner go first, and can say how the dependent ended."""
+    """A watch of both sees the owner deleted first, and can report how the dependent ended."""
     async with virtual.server(orphan_seconds=1.0) as client:
         owner = await client.create(CONFIG_MAP, in_default("owner"))
         await client.create(CONFIG_MAP, in_default("child", ownerReferences=owned_by(owner)))
@@ -276,7 +276,7 @@ async def test_what_lost_its_owner_may_be_given_a_little_time() -> None:
 
 @virtual_time
 async def test_a_reference_to_one_of_several_owners_may_outlast_it() -> None:
-    """Whoever watches reads how it was; with others to stay for, there is no hurry."""
+    """Watches can read its last state; with other owners there is no hurry."""
     async with virtual.server(orphan_seconds=1.0) as client:
         first, second = [await client.create(CONFIG_MAP, in_default(name)) for name in ("first", "second")]
         owners = [*owned_by(first), *owned_by(second)]

@@ -21,7 +21,7 @@ PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
 
 class TestDiscovery:
-    def test_both_forms_tell_the_same(self, client: Client) -> None:
+    def test_both_forms_list_the_same_resources(self, client: Client) -> None:
         whole = set()
         for root in ("/api", "/apis"):
             answer = client.get(root, headers={"Accept": AGGREGATED})
@@ -136,7 +136,7 @@ class TestForms:
         assert row["cells"][:3] == ["tabled", 4, 7]
         assert row["object"]["kind"] == "PartialObjectMetadata"
 
-    def test_what_goes_with_a_row_can_be_chosen(self, client: Client) -> None:
+    def test_the_object_in_a_table_row_can_be_chosen(self, client: Client) -> None:
         client.post(WIDGETS, widget("chosen")).ok()
         one = f"{WIDGETS}/chosen"
         for include, kind in (("None", None), ("Object", "Widget"), ("Metadata", "PartialObjectMetadata")):
@@ -174,11 +174,11 @@ class TestForms:
 
 class TestLimits:
     def test_the_document_and_the_page_are_the_table(self, client: Client) -> None:
-        told = client.get("/.well-known/embedded-limits").ok()["limits"]
-        assert [row["name"] for row in told] == [limit.name for limit in unsupported.LIMITS]
+        listed = client.get("/.well-known/embedded-limits").ok()["limits"]
+        assert [row["name"] for row in listed] == [limit.name for limit in unsupported.LIMITS]
         assert all(limit.words in unsupported.page() for limit in unsupported.LIMITS)
 
-    def test_every_limit_shows_as_the_table_says(self, client: Client) -> None:
+    def test_every_limit_behaves_as_its_row(self, client: Client) -> None:
         for limit in unsupported.LIMITS:
             for name in limit.subresources:
                 plural, _, subresource = name.partition("/")

@@ -93,7 +93,7 @@ class TestReading:
             "heights": [5, 1, 4],
         }
 
-    async def test_yaml_is_spoken_too(self, embedded: Embedded) -> None:
+    async def test_yaml_is_supported(self, embedded: Embedded) -> None:
         answer = await ask(embedded, TIDES, accept="application/yaml")
         assert answer.content_type == "application/yaml"
         assert b"kind: TideTable" in answer.body
@@ -107,15 +107,15 @@ class TestReading:
     )
     async def test_a_parameter_that_is_no_number_is_a_bad_request(self, embedded: Embedded, days: str) -> None:
         refused = await ask(embedded, TIDES, days=days)
-        told = json.loads(refused.body)
-        assert (refused.status, told["reason"]) == (400, "BadRequest")
-        assert told["message"].startswith("days: ")
+        failure = json.loads(refused.body)
+        assert (refused.status, failure["reason"]) == (400, "BadRequest")
+        assert failure["message"].startswith("days: ")
 
     async def test_what_is_not_there_is_not_found(self, embedded: Embedded) -> None:
         refused = await ask(embedded, TIDES.replace("leith", "atlantis"))
-        told = json.loads(refused.body)
-        assert (refused.status, told["reason"]) == (404, "NotFound")
-        assert told["details"] == {"name": "atlantis", "group": "sea.example.com", "kind": "harbours"}
+        failure = json.loads(refused.body)
+        assert (refused.status, failure["reason"]) == (404, "NotFound")
+        assert failure["details"] == {"name": "atlantis", "group": "sea.example.com", "kind": "harbours"}
 
     @pytest.mark.parametrize(
         "path",
@@ -173,7 +173,7 @@ class TestBeingShown:
         assert "heights" in document["components"]["schemas"][shown]["properties"]
         assert not any(path.endswith("harbours") for path in document["paths"])
 
-    async def test_it_is_served_as_long_as_somebody_answers_for_it(self, tmp_path: Path) -> None:
+    async def test_it_is_served_while_the_context_is_open(self, tmp_path: Path) -> None:
         settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
         async with api_server(settings, parts()) as serving:
             before = serving.embedded.registry.etag
@@ -249,7 +249,7 @@ class TestBehindAnotherServer:
         assert (await self.ask(handler, document))[1]["openapi"] == "3.0.0"
 
     @pytest.mark.parametrize("path", [TIDES, "/apis", GROUP, "/openapi/v3", "/elsewhere"])
-    async def test_nobody_passes_the_door_unasked(self, path: str) -> None:
+    async def test_every_path_needs_admission(self, path: str) -> None:
         assert (await self.ask(self.served([]), path, "bob"))[0] == 401
 
     @pytest.mark.parametrize("path", ["/apis", "/apis/sea.example.com", GROUP, "/openapi/v3/apis/sea.example.com/v1"])
@@ -274,7 +274,7 @@ class TestBehindAnotherServer:
         assert (await self.ask(handler, TIDES, method="DELETE"))[0] == 405
 
 
-async def test_a_page_that_is_no_resource_is_for_those_who_are_let_in(running: Running) -> None:
+async def test_a_shown_page_needs_authentication(running: Running) -> None:
     async def almanac(request: Request) -> Response:
         return Response(body=b"full moon", content_type="text/plain")
 
@@ -289,7 +289,7 @@ async def test_a_page_that_is_no_resource_is_for_those_who_are_let_in(running: R
     assert client.get("/almanac").code == 404
 
 
-async def test_a_folder_of_a_guest_is_asked_for_without_the_door(running: Running) -> None:
+async def test_a_hosted_path_is_served_without_authentication(running: Running) -> None:
     async def guest(request: Request) -> Response:
         return Response(body=request.path.encode(), content_type="text/plain")
 
@@ -298,6 +298,6 @@ async def test_a_folder_of_a_guest_is_asked_for_without_the_door(running: Runnin
         for path in ("/harbour", "/harbour/", "/harbour/boats/1"):
             assert (stranger.get(path).code, stranger.get(path).body) == (200, path.encode())
         assert stranger.get("/harbourmaster").code == 401
-        # Whom a page of somebody else led here under another name has to turn back all the same.
+        # A request under another host name is refused all the same.
         assert stranger.get("/harbour/", headers={"Host": "evil.example"}).code == 403
     assert stranger.get("/harbour/").code == 401

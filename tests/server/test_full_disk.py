@@ -31,7 +31,7 @@ def survives(server: Running, break_it: Callable[[Any], None], mend_it: Callable
     """Write until it fails; then read, mend and write again."""
     client = server.client()
     journal = server.serving.embedded.objects._journal
-    told = {"before": client.post(CONFIG_MAPS, config_map("before")).ok()["metadata"]["resourceVersion"]}
+    acknowledged = {"before": client.post(CONFIG_MAPS, config_map("before")).ok()["metadata"]["resourceVersion"]}
     watched = client.watch(CONFIG_MAPS, timeoutSeconds=300)
     assert next(watched)["object"]["metadata"]["name"] == "before"
     server.call(on_the_loop(lambda: break_it(journal)))
@@ -39,7 +39,7 @@ def survives(server: Running, break_it: Callable[[Any], None], mend_it: Callable
         made = client.post(CONFIG_MAPS, config_map(f"n{index}", PAYLOAD))
         if made.code != 201:
             break
-        told[f"n{index}"] = made.ok()["metadata"]["resourceVersion"]
+        acknowledged[f"n{index}"] = made.ok()["metadata"]["resourceVersion"]
     refused = made.refused(503)
     assert refused["reason"] == "ServiceUnavailable"
     assert "may or may not be kept" in refused["message"]
@@ -54,13 +54,13 @@ def survives(server: Running, break_it: Callable[[Any], None], mend_it: Callable
         items = client.get(CONFIG_MAPS).ok()["items"]
         return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
 
-    assert listed() == told, "reading goes on, and shows what was acknowledged and nothing else"
+    assert listed() == acknowledged, "reading goes on, and shows what was acknowledged and nothing else"
     server.call(on_the_loop(lambda: mend_it(journal)))
     until(lambda: is_ready(client))
-    told["later"] = client.post(CONFIG_MAPS, config_map("later")).ok()["metadata"]["resourceVersion"]
-    assert listed() == told
-    names = [next(watched)["object"]["metadata"]["name"] for _ in range(len(told) - 1)]
-    assert names == list(told)[1:], "whoever watches is told of everything that was kept, once and in order"
+    acknowledged["later"] = client.post(CONFIG_MAPS, config_map("later")).ok()["metadata"]["resourceVersion"]
+    assert listed() == acknowledged
+    names = [next(watched)["object"]["metadata"]["name"] for _ in range(len(acknowledged) - 1)]
+    assert names == list(acknowledged)[1:], "a watch delivers every committed write, once and in order"
 
 
 async def on_the_loop(act: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_at_the_first_start_is_named_in_one_sentence(tmp_path: Path) -> None:
-    """Room for the tables, and not for the objects that a new server begins with."""
+    """Space for the tables, but not for the objects that a new server begins with."""
     settings = ServerSettings(data_dir=tmp_path, max_bytes=1)
     with pytest.raises(UsageError) as refused, Running(settings, kueue_parts()):
         pass
@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_at_the_first_start_is_named_in_one_sentence(tmp_pat
 
 
 def test_a_disk_that_has_become_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite refuses as it does on a file system that was mounted anew; every reopened connection does so, too."""
+    """SQLite refuses as it does on a file system that was remounted read-only; every reopened connection does so, too."""
     reopened: list[Any] = []
 
     def make_read_only(journal: Any) -> None:

@@ -1,4 +1,4 @@
-"""kubectl, the real one, against a real server: what people type, and what they see."""
+"""The real kubectl against a real server: commands and their output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Kubectl:
         return self.run(*arguments, given=given, code=code).stdout
 
     def first_lines(self, count: int, *arguments: str) -> list[str]:
-        """What it says first, of a command that would go on."""
+        """The first line of output of a command that does not end."""
         with subprocess.Popen(["kubectl", *arguments], stdout=subprocess.PIPE, text=True, env=self._environment) as it:
             assert it.stdout is not None
             lines = [it.stdout.readline() for _ in range(count)]
@@ -104,7 +104,7 @@ def test_unknown_fields_are_refused_before_anything_happens(kubectl: Kubectl) ->
     assert "NotFound" in kubectl.run("get", "widget", "odd", code=1).stderr
 
 
-def test_a_kind_that_is_not_there_is_said_to_be_missing_and_not_invalid(kubectl: Kubectl) -> None:
+def test_an_unknown_kind_is_reported_as_missing_and_not_as_invalid(kubectl: Kubectl) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}}
     refused = kubectl.run("apply", "-f", "-", given=quota, code=1).stderr
     assert 'no matches for kind "ResourceQuota" in version "v1"' in refused
@@ -147,7 +147,7 @@ def test_delete_and_wait(kubectl: Kubectl) -> None:
     assert "condition met" in kubectl("wait", "widget/waited", "--for=jsonpath={.status.phase}=Up", "--timeout=80s")
 
 
-def test_a_namespace_goes_with_its_content(kubectl: Kubectl) -> None:
+def test_a_namespace_is_deleted_with_its_content(kubectl: Kubectl) -> None:
     kubectl("create", "namespace", "short")
     kubectl("create", "-f", "-", "-n", "short", given=config_map("c"))
     kubectl("delete", "namespace", "short", "--timeout=80s")

@@ -133,7 +133,7 @@ class TestWatches:
         # The deletion has a revision of its own, so that a client can go on from it.
         assert int(gone["object"]["metadata"]["resourceVersion"]) > int(deleted["metadata"]["resourceVersion"])
 
-    def test_from_a_revision_tell_everything_since(self, client: Client, place: str) -> None:
+    def test_a_watch_from_a_revision_gets_all_events_since(self, client: Client, place: str) -> None:
         revision = client.get(place).ok()["metadata"]["resourceVersion"]
         for size in (2, 3, 4):
             client.merge(f"{place}/a", {"spec": {"size": size}}).ok()
@@ -169,11 +169,13 @@ class TestWatches:
         assert mark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
         assert int(mark["metadata"]["resourceVersion"]) >= int(events[2]["object"]["metadata"]["resourceVersion"])
 
-    def test_before_its_time_is_over_a_watch_says_how_far_it_came(self, client: Client, place: str) -> None:
+    def test_a_watch_sends_a_bookmark_before_its_timeout(self, client: Client, place: str) -> None:
         events = list(client.watch(place, resourceVersion="0", allowWatchBookmarks="true", timeoutSeconds=1))
         assert events[-1]["type"] == "BOOKMARK"
 
-    def test_a_forgotten_past_is_told_inside_of_the_stream(self, running: Running, client: Client, place: str) -> None:
+    def test_a_compacted_revision_is_reported_inside_of_the_stream(
+        self, running: Running, client: Client, place: str
+    ) -> None:
         revision = client.get(place).ok()["metadata"]["resourceVersion"]
         client.merge(f"{place}/a", {"spec": {"size": 2}}).ok()
         running.call(running.serving.embedded.objects.compact(running.serving.embedded.objects.revision))
@@ -186,7 +188,7 @@ class TestWatches:
         answer = client.get(f"{place}?watch&timeoutSeconds=1")
         assert json.loads(answer.body.splitlines()[0])["type"] == "ADDED"
 
-    def test_whatever_does_not_say_no_asks_for_one(self, client: Client, place: str) -> None:
+    def test_any_value_but_false_asks_for_a_watch(self, client: Client, place: str) -> None:
         for word, kind in (("no", "ADDED"), ("False", None), ("0", None)):
             answer = client.get(f"{place}?watch={word}&timeoutSeconds=1")
             assert json.loads(answer.body.splitlines()[0]).get("type") == kind

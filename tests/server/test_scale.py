@@ -1,4 +1,4 @@
-"""The scale subresource: a kind that a CRD brought, scaled as people and autoscalers scale it."""
+"""The scale subresource: a kind that a CRD brought, scaled as users and autoscalers do."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def fleets(running: Running) -> Client:
     return client
 
 
-def test_a_scale_shows_the_numbers_wherever_the_crd_says_they_are(fleets: Client) -> None:
+def test_a_scale_has_the_numbers_at_the_paths_of_the_crd(fleets: Client) -> None:
     made = fleets.post(FLEETS, fleet("shown")).ok()
     shown = fleets.get(f"{FLEETS}/shown/scale").ok()
     assert shown == {
@@ -119,7 +119,7 @@ def test_every_patch_scales(fleets: Client, kind: str, patch: Any) -> None:
     fleets.delete(f"{FLEETS}/patched").ok()
 
 
-def test_applying_a_scale_conflicts_with_whoever_owns_the_field(fleets: Client) -> None:
+def test_applying_a_scale_conflicts_with_the_owner_of_the_field(fleets: Client) -> None:
     fleets.apply(f"{FLEETS}/owned", fleet("owned"), manager="owner").ok()
     refused = fleets.apply(f"{FLEETS}/owned/scale", scale("owned", 4), manager="autoscaler").refused(409)
     assert [cause["field"] for cause in refused["details"]["causes"]] == [".spec.size.replicas"]
@@ -155,7 +155,7 @@ def test_a_scale_that_cannot_be_is_refused(fleets: Client, replicas: Any, code: 
     assert fleets.get(f"{FLEETS}/strict/scale").ok()["spec"] == {"replicas": 3}
 
 
-def test_an_object_that_says_no_number_has_no_scale_yet(fleets: Client) -> None:
+def test_an_object_without_replicas_has_no_scale(fleets: Client) -> None:
     fleets.post(FLEETS, fleet("silent", None)).ok()
     refused = fleets.get(f"{FLEETS}/silent/scale").refused(500)
     assert 'the spec replicas field ".spec.size.replicas" does not exist' in refused["message"]
@@ -190,7 +190,7 @@ def test_a_kind_without_it_has_none(fleets: Client) -> None:
         ({"labelSelectorPath": ".metadata.labels"}, "labelSelectorPath"),
     ],
 )
-def test_a_crd_must_say_where_the_numbers_are(fleets: Client, paths: Tree, field: str) -> None:
+def test_a_crd_must_name_the_paths_of_the_numbers(fleets: Client, paths: Tree, field: str) -> None:
     wrong = crd(**paths)
     wrong["metadata"]["name"] = "navies.example.com"
     wrong["spec"]["names"] = {"plural": "navies", "kind": "Navy"}
@@ -200,11 +200,11 @@ def test_a_crd_must_say_where_the_numbers_are(fleets: Client, paths: Tree, field
     ]
 
 
-def test_discovery_and_openapi_say_what_is_behind_the_door(fleets: Client) -> None:
+def test_discovery_and_openapi_describe_scale(fleets: Client) -> None:
     """That it is a Scale of another group is how kubectl learns what it can scale."""
     rows = {row["name"]: row for row in fleets.get("/apis/example.com/v1").ok()["resources"]}
-    told = {key: rows["fleets/scale"][key] for key in ("group", "version", "kind", "verbs")}
-    assert told == {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"]}
+    shown = {key: rows["fleets/scale"][key] for key in ("group", "version", "kind", "verbs")}
+    assert shown == {"group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"]}
     document = fleets.get("/openapi/v3/apis/example.com/v1").ok()
     read = document["paths"]["/apis/example.com/v1/namespaces/{namespace}/fleets/{name}/scale"]["get"]
     reference = read["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]

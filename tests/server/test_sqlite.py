@@ -114,7 +114,7 @@ class TestOneFile:
         assert loaded.records == []
         assert (loaded.revision, loaded.compacted) == (1003, 1003)
 
-    def test_compaction_goes_in_small_steps(self, tmp_path: Path) -> None:
+    def test_compaction_runs_in_small_steps(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
         journal.commit([record(1001 + index) for index in range(10)])
         assert [journal.compact(1008, 3) for _ in range(4)] == [3, 3, 2, 0]
@@ -130,7 +130,7 @@ class TestOneFile:
             connection.close()
         assert SqliteJournal(tmp_path).load().revision == 1002
 
-    def test_nobody_else_can_read_it(self, tmp_path: Path) -> None:
+    def test_files_are_readable_by_their_owner_only(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path / "data")
         journal.commit([record(1001)])
         assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
@@ -220,7 +220,7 @@ class TestOneFile:
 
 
 class TestOneServer:
-    def test_the_second_is_told_who_the_first_is(self, tmp_path: Path) -> None:
+    def test_the_error_of_a_second_server_names_the_first_ones_process(self, tmp_path: Path) -> None:
         first = SqliteJournal(tmp_path)
         with pytest.raises(StoreError, match=rf"process {os.getpid()}\b"):
             SqliteJournal(tmp_path)
@@ -345,7 +345,7 @@ class TestFailures:
     async def test_what_became_of_a_failed_commit_is_asked_of_the_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """An error may come after the commit was done. The memory then learns from the disk, and watchers are told."""
+        """An error may come after the commit was done. The state in memory is then read from the disk, and watches get the events."""
         monkeypatch.setattr(objects_module, "RECOVERY_SECONDS", 0.02)
         journal = SqliteJournal(tmp_path)
         commit = journal.commit
@@ -357,8 +357,8 @@ class TestFailures:
 
         with ThreadPoolExecutor(1) as executor:
             objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
-            told: list[int] = []
-            objects.listeners.append(lambda change: told.append(change.revision))
+            reported: list[int] = []
+            objects.listeners.append(lambda change: reported.append(change.revision))
             monkeypatch.setattr(journal, "commit", commit_and_fail)
             with pytest.raises(StatusError, match="may or may not be kept"):
                 await write(objects, "a")
@@ -366,7 +366,7 @@ class TestFailures:
             await recovered(objects)
             found = objects.get(StoreKey("things", "default", "a"))
             assert found is not None
-            assert told == [found.revision]
+            assert reported == [found.revision]
             assert await write(objects, "a") > found.revision
             await objects.close()
 
@@ -400,16 +400,16 @@ class TestGroupCommit:
 
 
 class TestListeners:
-    async def test_one_that_fails_stops_nobody(self) -> None:
+    async def test_a_failing_listener_does_not_stop_others(self) -> None:
         objects = Objects(store_module.MemoryJournal(), SystemClock())
-        told: list[int] = []
+        reported: list[int] = []
 
         def poison(change: Any) -> None:
             raise ValueError("this one cannot be understood")
 
-        objects.listeners += [poison, lambda change: told.append(change.revision)]
+        objects.listeners += [poison, lambda change: reported.append(change.revision)]
         revision = await write(objects, "a")
-        assert told == [revision]
+        assert reported == [revision]
 
 
 class TestHistory:
@@ -515,7 +515,7 @@ asyncio.run(main())
 
 
 def test_a_kill_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """Eight writers, kill -9, recover, compare with what they were told; again on the same files."""
+    """Eight writers, kill -9, recover, compare with the acknowledged writes; again on the same files."""
     rng = random.Random(11)
     tests = str(Path(__file__).parents[1])
     before = FIRST_REVISION
@@ -524,24 +524,24 @@ def test_a_kill_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None
             [sys.executable, "-c", WRITER, str(tmp_path / "data"), tests], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
-        told: dict[str, int] = {}
+        reported: dict[str, int] = {}
         for _ in range(rng.randint(20, 400)):
             line = process.stdout.readline()
             assert line, "the writer ended by itself"
             name, revision = line.split()
-            told[name] = int(revision)
+            reported[name] = int(revision)
         os.kill(process.pid, signal.SIGKILL)
         for line in process.stdout.read().splitlines():
             name, _, revision = line.partition(" ")
             if revision.isdecimal():
-                told[name] = max(told.get(name, 0), int(revision))
+                reported[name] = max(reported.get(name, 0), int(revision))
         process.wait()
         process.stdout.close()
         journal = SqliteJournal(tmp_path / "data")
         loaded = journal.load()
         found = {row.key.name: row.revision for row in loaded.rows}
-        for name, acknowledged in told.items():
-            assert found[name] >= acknowledged, "an acknowledged write is gone"
-        assert loaded.revision >= max(told.values()) > before, "revisions only grow"
+        for name, acknowledged in reported.items():
+            assert found[name] >= acknowledged, "an acknowledged write is lost"
+        assert loaded.revision >= max(reported.values()) > before, "revisions only grow"
         before = loaded.revision
         journal.close()

@@ -45,9 +45,9 @@ def soon(ask: Callable[[], Any]) -> Any:
 def test_the_folder_has_what_envtest_looks_for(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["etcd", "kube-apiserver"]
     assert all(os.access(path, os.X_OK) for path in folder.iterdir())
-    told = subprocess.run([folder / "kube-apiserver", "--help"], capture_output=True, text=True, check=True).stdout
-    assert "--secure-port" in told
-    assert "--insecure-port" not in told, "envtest asks for this one, and would then use it"
+    help_text = subprocess.run([folder / "kube-apiserver", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--secure-port" in help_text
+    assert "--insecure-port" not in help_text, "envtest asks for this one, and would then use it"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def port() -> Iterator[int]:
         yield port
 
 
-def test_etcd_says_that_it_is_healthy(folder: Path, port: int, tmp_path: Path) -> None:
+def test_etcd_answers_health_checks(folder: Path, port: int, tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
         [

@@ -64,10 +64,10 @@ def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
         second = refused("--data-dir", str(tmp_path / "data"))
         assert f"process {process.process.pid}" in second
     finally:
-        code, told = process.end()
-    assert code == 0, told
-    assert "RBAC is stored but not enforced" in told
-    assert client.token not in told
+        code, output = process.end()
+    assert code == 0, output
+    assert "RBAC is stored but not enforced" in output
+    assert client.token not in output
     process.start()
     try:
         client_of(process).get(f"{FLAVORS}/f").ok()
@@ -75,10 +75,8 @@ def test_ready_with_the_queueing_api_and_ends_cleanly(tmp_path: Path) -> None:
         assert process.end()[0] == 0
 
 
-async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever waits for it asks for that in the next moment, and would be told that nobody does."""
+async def test_the_kubeconfig_appears_when_the_runner_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that waits for it reads the node next, which must exist."""
     kubeconfig, usual, was_there = tmp_path / "kubeconfig", embedded_runner, []
 
     @contextlib.asynccontextmanager
@@ -97,7 +95,7 @@ async def test_the_kubeconfig_appears_when_there_is_somebody_who_runs_pods(
     assert was_there == [False]
 
 
-def test_our_own_crds_are_taken_from_anybody(tmp_path: Path) -> None:
+def test_the_own_crds_are_valid_for_a_bare_server(tmp_path: Path) -> None:
     """The server takes them unread when it starts; a server that reads them must find nothing wrong."""
     with Running(ServerSettings(data_dir=tmp_path), bare_parts()) as server:
         for crd in kueue_parts().crds:
@@ -113,14 +111,14 @@ class Witness:
         self.seen: dict[str, str] = {}
 
     def watch(self, client: Client, until: int | None = None) -> None:
-        """Until the server is gone; or until everything up to a revision has been told."""
+        """Read events until the server stops, or until a revision is reached."""
         if until is not None and int(self.revision) >= until:
             return
         with contextlib.suppress(OSError, HTTPException, ValueError):
             for event in client.watch(CONFIG_MAPS, resourceVersion=self.revision, timeoutSeconds=300):
                 details, data = event["object"]["metadata"], event["object"]["data"]
                 assert event["type"] == "ADDED"
-                assert int(details["resourceVersion"]) > int(self.revision), "told twice, or out of order"
+                assert int(details["resourceVersion"]) > int(self.revision), "delivered twice, or out of order"
                 assert data == PAYLOAD, "a torn object"
                 self.revision = details["resourceVersion"]
                 self.seen[details["name"]] = self.revision
@@ -129,13 +127,13 @@ class Witness:
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    """Clients write until the process is gone. The next one has every write that was answered, and whoever watches
-    goes on where the last one cut him off: told of each write once, in order, and of none that is not kept.
+    """Clients write until the process is killed. The next process has every acknowledged write, and a watch resumes at
+    its last revision: it gets each write once, in order, and none that was lost.
     """
     rng = random.Random(3)
     process = started.up(tmp_path, "--runner", "none")
     witness = Witness(client_of(process))
-    told: dict[str, str] = {}
+    acknowledged: dict[str, str] = {}
     for kill in range(KILLS):
         client = client_of(process)
 
@@ -147,15 +145,15 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
                 except (OSError, HTTPException):
                     return
                 if made.code == 201:
-                    told[name] = made.tree["metadata"]["resourceVersion"]
+                    acknowledged[name] = made.tree["metadata"]["resourceVersion"]
 
         threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
         threads.append(threading.Thread(target=witness.watch, args=(client,)))
         for thread in threads:
             thread.start()
         # After so many answers, and then at any moment: however busy the machine is.
-        wanted = len(told) + rng.randint(1, 60)
-        until(partial(lambda count: len(told) >= count, wanted))
+        wanted = len(acknowledged) + rng.randint(1, 60)
+        until(partial(lambda count: len(acknowledged) >= count, wanted))
         time.sleep(rng.uniform(0.0, 0.01))
         process.process.kill()
         process.process.communicate()
@@ -164,13 +162,13 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         process.start()
         listed = client_of(process).get(CONFIG_MAPS).ok()
         found = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in listed["items"]}
-        assert told.items() <= found.items(), "an acknowledged write is gone"
-        assert witness.seen.items() <= found.items(), "a watcher was told of a write that is not kept"
+        assert acknowledged.items() <= found.items(), "an acknowledged write is lost"
+        assert witness.seen.items() <= found.items(), "a watch delivered a write that was lost"
         assert all(item["data"] == PAYLOAD for item in listed["items"]), "a torn object"
-        assert int(listed["metadata"]["resourceVersion"]) >= max(map(int, told.values()))
+        assert int(listed["metadata"]["resourceVersion"]) >= max(map(int, acknowledged.values()))
         witness.watch(client_of(process), until=max(map(int, found.values())))
         assert witness.seen == found, "a watcher missed something"
-    print(f"{KILLS} kills, {len(told)} acknowledged writes, all of them there and told once")
+    print(f"{KILLS} kills, {len(acknowledged)} acknowledged writes, all present and delivered once")
     assert process.end()[0] == 0
 
 

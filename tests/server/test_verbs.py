@@ -10,7 +10,7 @@ from server.conftest import CONFIG_MAPS, OLD_WIDGETS, WIDGETS, Client, config_ma
 
 
 class TestCreate:
-    def test_the_server_says_who_an_object_is(self, client: Client) -> None:
+    def test_the_server_sets_the_identity_of_an_object(self, client: Client) -> None:
         made = client.post(WIDGETS, widget("born", uid="mine", generation=7, creationTimestamp=None)).ok()["metadata"]
         assert len(made["uid"]) == 36
         assert made["generation"] == 1
@@ -94,11 +94,11 @@ class TestFields:
 
     def test_strict_validation_refuses_unknown_and_repeated_fields(self, client: Client) -> None:
         text = json.dumps(widget("strict", spec={"size": 1, "zzz": 2})).replace('"size": 1', '"size": 1, "size": 2')
-        told = client.post(WIDGETS, text.encode(), fieldValidation="Strict").refused(400)["message"]
-        assert 'strict decoding error: unknown field "spec.zzz", duplicate field "spec.size"' in told
+        message = client.post(WIDGETS, text.encode(), fieldValidation="Strict").refused(400)["message"]
+        assert 'strict decoding error: unknown field "spec.zzz", duplicate field "spec.size"' in message
 
     @pytest.mark.parametrize(
-        ("kind", "patch", "told"),
+        ("kind", "patch", "message"),
         [
             ("merge-patch", b'{"spec": {"zzz": 1}}', 'unknown field "spec.zzz"'),
             ("merge-patch", b'{"spec": {"size": 1, "size": 2}}', 'duplicate field "spec.size"'),
@@ -110,8 +110,8 @@ class TestFields:
             ),
         ],
     )
-    def test_strict_validation_tells_of_the_patch_what_is_wrong_with_it(
-        self, client: Client, kind: str, patch: bytes, told: str
+    def test_strict_validation_reports_errors_of_the_patch(
+        self, client: Client, kind: str, patch: bytes, message: str
     ) -> None:
         name = client.post(WIDGETS, widget(generateName="patched-")).ok()["metadata"]["name"]
         headers = {"Content-Type": f"application/{kind}+json"}
@@ -120,9 +120,9 @@ class TestFields:
         )
         (cause,) = refused["details"]["causes"]
         assert (cause["field"], cause["reason"]) == ("patch", "FieldValueInvalid")
-        assert f"strict decoding error: {told}" in cause["message"]
+        assert f"strict decoding error: {message}" in cause["message"]
         warned = client.ask("PATCH", f"{WIDGETS}/{name}", patch, headers=headers)
-        assert told.replace('"', '\\"') in warned.headers["warning"]
+        assert message.replace('"', '\\"') in warned.headers["warning"]
 
     def test_a_finalizer_that_others_may_choose_is_warned_of_once(self, client: Client) -> None:
         made = client.post(WIDGETS, widget("held", finalizers=["mine", "example.com/fine"]))
@@ -178,7 +178,7 @@ class TestUpdate:
         status = client.merge(f"{path}/status", {"status": {"phase": "Up"}}).ok()
         assert status["metadata"]["generation"] == 2
 
-    def test_the_two_doors_keep_spec_and_status_apart(self, client: Client) -> None:
+    def test_the_two_endpoints_keep_spec_and_status_apart(self, client: Client) -> None:
         path = f"{WIDGETS}/doors"
         client.post(WIDGETS, widget("doors")).ok()
         through_status = client.merge(f"{path}/status", {"spec": {"size": 9}, "status": {"phase": "Up"}}).ok()
@@ -186,7 +186,7 @@ class TestUpdate:
         through_main = client.merge(path, {"spec": {"size": 2}, "status": {"phase": "Down"}}).ok()
         assert (through_main["spec"]["size"], through_main["status"]) == (2, {"phase": "Up"})
 
-    def test_a_kind_without_status_has_no_such_door(self, client: Client) -> None:
+    def test_a_kind_without_status_has_no_status_endpoint(self, client: Client) -> None:
         client.post(CONFIG_MAPS, config_map("doorless")).ok()
         client.get(f"{CONFIG_MAPS}/doorless/status").refused(404)
 
@@ -289,7 +289,7 @@ class TestHooks:
         client.post(WIDGETS, widget("stamped", labels={"stamp": "please"})).ok()
         assert client.get(f"{WIDGETS}/stamped").ok()["metadata"]["annotations"] == {"stamped": "CREATE"}
 
-    def test_a_hook_speaks_its_own_version(self, client: Client) -> None:
+    def test_a_hook_gets_its_own_version(self, client: Client) -> None:
         old = {
             **widget("old-stamp", spec={"length": 4}, labels={"stamp": "please"}),
             "apiVersion": "example.com/v1beta1",
@@ -300,15 +300,15 @@ class TestHooks:
 
     def test_a_validating_hook_refuses_in_its_own_words(self, client: Client) -> None:
         answer = client.post(WIDGETS, widget("unwanted", labels={"refuse": "not-today"}))
-        told = answer.refused(403)["message"]
-        assert told == 'admission webhook "widgets.hook" denied the request: not-today'
+        message = answer.refused(403)["message"]
+        assert message == 'admission webhook "widgets.hook" denied the request: not-today'
         assert answer.headers["warning"] == '299 - "looked at it"'
         client.get(f"{WIDGETS}/unwanted").refused(404)
 
 
 class TestPaths:
-    def test_who_reads_only_the_protobuf_of_openapi_v2_is_told_of_no_kinds(self, client: Client) -> None:
-        """kubectl does, about kinds that nobody knows, and would take a refusal for an object that is not valid."""
+    def test_openapi_v2_in_protobuf_has_no_kinds(self, client: Client) -> None:
+        """kubectl reads it for unknown kinds, and would report an error as an invalid object."""
         kind = "application/com.github.proto-openapi.spec.v2{}v1.0+protobuf"
         answer = client.get("/openapi/v2", headers={"Accept": kind.format("@")})
         assert (answer.code, answer.headers["content-type"]) == (200, kind.format("."))
@@ -331,7 +331,7 @@ class TestPaths:
             ("POST", "/api/v1", 405),
         ],
     )
-    def test_what_is_not_there_says_so(self, client: Client, method: str, path: str, code: int) -> None:
+    def test_missing_objects_and_paths_are_not_found(self, client: Client, method: str, path: str, code: int) -> None:
         client.ask(method, path, {} if method in ("POST", "PUT") else None).refused(code)
 
     def test_one_trailing_slash_is_nothing(self, client: Client) -> None:

@@ -1,7 +1,7 @@
-"""Every watch, whatever happens to it, tells the same story as the list of writes.
+"""Every watch, whatever happens to it, delivers the same changes as the list of writes.
 
 A seed draws writers, watchers with and without selectors, disconnections, compaction and pauses. Each watcher keeps the
-copy of the world that its events give it, lists anew when it is told 410, and is held against the model: in order, no
+copy of the world that its events give it, lists again after 410, and is compared with the model: in order, no
 event twice, none missing, and at the end the copy equals the objects. `APISERVER_SEEDS` asks for more seeds.
 """
 
@@ -58,14 +58,14 @@ class World:
 
 
 class Watcher:
-    """A client that believes only what it is told."""
+    """A client with a copy of the objects, built from events alone."""
 
     def __init__(self, world: World, color: str | None, rng: random.Random) -> None:
         self.world = world
         self.color = color
         self.rng = rng
         self.copy: dict[str, Tree] = {}
-        self.told = 0
+        self.delivered = 0
         self.relists = 0
         self.done = False
         self.from_start = False
@@ -75,7 +75,7 @@ class Watcher:
 
     async def run(self) -> None:
         after: int | None = None
-        while not (self.done and self.told >= self.world.objects.revision):
+        while not (self.done and self.delivered >= self.world.objects.revision):
             after = await self.connect(after)
 
     async def connect(self, after: int | None) -> int | None:
@@ -101,9 +101,9 @@ class Watcher:
         for line in b"".join(lines).splitlines():
             self.take(json.loads(line))
         if self.expired or self.initial:
-            # The present was not told to its end, so nothing is known.
+            # The initial events are incomplete, so the copy is unknown.
             return None
-        return self.told
+        return self.delivered
 
     def take(self, event: Tree) -> None:
         tree = event["object"]
@@ -112,8 +112,8 @@ class Watcher:
                 assert tree["code"] == 410
                 self.expired = True
             case "BOOKMARK":
-                assert tree["revision"] >= self.told, "a bookmark never goes back"
-                self.told = tree["revision"]
+                assert tree["revision"] >= self.delivered, "a bookmark never goes back"
+                self.delivered = tree["revision"]
                 self.initial = self.initial and not tree["ends"]
             case "ADDED" if self.initial:
                 self.copy[tree["metadata"]["name"]] = tree
@@ -122,10 +122,12 @@ class Watcher:
 
     def take_change(self, kind: str, tree: Tree) -> None:
         name, revision = tree["metadata"]["name"], int(tree["metadata"]["resourceVersion"])
-        assert revision > self.told, "events come in order and only once"
-        missed = [row for row in self.world.history if self.told < row[0] < revision and self.concerns(row[2], row[3])]
-        assert not missed, f"between {self.told} and {revision} something was left out"
-        self.told = revision
+        assert revision > self.delivered, "events come in order and only once"
+        missed = [
+            row for row in self.world.history if self.delivered < row[0] < revision and self.concerns(row[2], row[3])
+        ]
+        assert not missed, f"between {self.delivered} and {revision} something was left out"
+        self.delivered = revision
         if kind == "DELETED":
             assert name in self.copy, "only what was seen can go"
             del self.copy[name]
@@ -134,7 +136,7 @@ class Watcher:
             self.copy[name] = tree
 
     def concerns(self, name: str, tree: Tree) -> bool:
-        """Whether a write must have been told: the object matches now, or did in the watcher's copy."""
+        """Whether a write must be delivered: the object matches now, or did in the watcher's copy."""
         return self.matches(tree) or name in self.copy
 
 
@@ -155,7 +157,7 @@ def watching(objects: Objects, after: int | None, seconds: float, match: Match |
     )
 
 
-async def story(objects: Objects, seed: int) -> dict[str, int]:
+async def run_model(objects: Objects, seed: int) -> dict[str, int]:
     rng = random.Random(seed)
     world = World(objects)
     colors: list[str | None] = [None, "red", "blue", None, "red"]
@@ -180,17 +182,17 @@ async def story(objects: Objects, seed: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_every_watcher_ends_up_with_the_world_as_it_is(seed: int) -> None:
-    told = await story(Objects(MemoryJournal(), SystemClock(), bounds=HistoryBounds(revisions_min=50)), seed)
-    assert told["relists"] >= 5
+    delivered = await run_model(Objects(MemoryJournal(), SystemClock(), bounds=HistoryBounds(revisions_min=50)), seed)
+    assert delivered["relists"] >= 5
 
 
 async def test_the_faults_of_the_model_do_happen() -> None:
-    """A model in which nobody is ever cut off or too late would prove little."""
+    """A model without disconnected or late watches would prove little."""
     relists = 0
     for seed in range(3):
-        told = await story(Objects(MemoryJournal(), SystemClock()), 1000 + seed)
-        relists += told["relists"]
-    assert relists > 3 * 5, "some watcher had to list anew after its first list"
+        delivered = await run_model(Objects(MemoryJournal(), SystemClock()), 1000 + seed)
+        relists += delivered["relists"]
+    assert relists > 3 * 5, "a watcher had to list again after its first list"
 
 
 async def test_the_same_holds_with_a_file_and_a_thread_below(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ async def test_the_same_holds_with_a_file_and_a_thread_below(tmp_path: Path) -> 
     journal = SqliteJournal(tmp_path)
     with ThreadPoolExecutor(1) as executor:
         objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
-        await story(objects, 7)
+        await run_model(objects, 7)
         present: Any = {e.key: e.body for e in objects.collection(RESOURCE)}
         revision = objects.revision
         await objects.close()
@@ -210,7 +212,7 @@ async def test_the_same_holds_with_a_file_and_a_thread_below(tmp_path: Path) -> 
     again.close()
 
 
-async def test_a_watch_whose_time_went_by_in_one_go_says_how_far_it_came() -> None:
+async def test_a_watch_past_its_timeout_still_sends_a_bookmark() -> None:
     world, lines = World(Objects(MemoryJournal(), SystemClock())), []
     await world.write("a", "red")
 

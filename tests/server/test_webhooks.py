@@ -24,7 +24,7 @@ Answer = Callable[[Tree], Tree]
 
 
 class Webhook:
-    """A webhook server of somebody else's: it answers what a test tells it to, and remembers what it was asked."""
+    """An external webhook server: it responds with what a test sets, and records the requests."""
 
     def __init__(self, directory: Path, hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
         now = datetime.datetime.now(datetime.UTC)
@@ -162,9 +162,7 @@ class TestAsking:
         assert webhook.asked[0]["object"]["apiVersion"] == "example.com/v1"
         assert webhook.asked[0]["requestKind"]["version"] == "v1beta1"
 
-    def test_selectors_and_conditions_say_whom_it_concerns(
-        self, client: Client, webhook: Webhook, configure: Any
-    ) -> None:
+    def test_selectors_and_conditions_select_requests(self, client: Client, webhook: Webhook, configure: Any) -> None:
         configure(
             objectSelector={"matchLabels": {"ask": "yes"}},
             matchConditions=[{"name": "large", "expression": "object.spec.size > 5"}],
@@ -176,7 +174,7 @@ class TestAsking:
         assert len(webhook.asked) == 1
 
     def test_a_write_that_was_overtaken_starts_over(self, client: Client, webhook: Webhook, configure: Any) -> None:
-        """While the webhook thinks, somebody else writes: nothing of either write is lost."""
+        """Another client writes while the webhook is called: nothing of either write is lost."""
         client.post(WIDGETS, widget("overtaken")).ok()
         configure().ok()
         meddled: list[int] = []
@@ -194,7 +192,9 @@ class TestAsking:
 
 
 class TestFailing:
-    def test_a_webhook_that_fails_closes_the_door(self, client: Client, webhook: Webhook, configure: Any) -> None:
+    def test_a_failing_webhook_with_policy_fail_refuses_the_write(
+        self, client: Client, webhook: Webhook, configure: Any
+    ) -> None:
         webhook.answer = lambda request: {"http": 500}
         configure(failurePolicy="Fail").ok()
         answer = client.post(WIDGETS, widget("shut"))

@@ -130,7 +130,7 @@ def test_a_bad_queue_name_is_refused_with_its_place() -> None:
     assert refusal.causes[0]["field"] == f"metadata.labels[{QUEUE}]"
 
 
-def test_a_deletion_is_anonymouss_business() -> None:
+def test_deletions_are_not_reviewed() -> None:
     request = AdmissionRequest(phase=Phase.VALIDATE, operation="DELETE", object={}, old=cluster_queue(quota="-1"))
     assert review(request, NO_FACTS, choices()) == ALLOWED
 

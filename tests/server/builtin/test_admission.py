@@ -71,7 +71,7 @@ def test_without_any_it_is_zero() -> None:
     assert admitted(pod())["spec"]["priority"] == 0
 
 
-def test_a_class_that_nobody_made_is_refused() -> None:
+def test_a_missing_priority_class_is_refused() -> None:
     assert "there is no PriorityClass high" in refused(pod(priorityClassName="high"))
 
 
@@ -134,14 +134,14 @@ HEAVY = {
 }
 
 
-def test_a_runtime_class_says_what_its_pods_cost_and_where_they_run() -> None:
+def test_a_runtime_class_sets_overhead_and_scheduling_of_its_pods() -> None:
     spec = admitted(pod(runtimeClassName="heavy", nodeSelector={"a": "b"}), runtimes=[HEAVY])["spec"]
     assert spec["overhead"] == {"cpu": "100m"}
     assert spec["nodeSelector"] == {"a": "b", "heavy": "yes"}
     assert {"key": "heavy", "operator": "Exists"} in spec["tolerations"]
 
 
-def test_a_runtime_class_that_nobody_made_is_refused() -> None:
+def test_a_missing_runtime_class_is_refused() -> None:
     assert "there is no RuntimeClass heavy" in refused(pod(runtimeClassName="heavy"))
 
 

@@ -56,7 +56,7 @@ def test_an_object_is_completed_as_it_was(row: Tree) -> None:
 
 
 def _without_allocated(tree: Tree, base: Tree) -> Tree:
-    """The addresses of a Service that asked for none: nothing allocates them here, as `limits` says."""
+    """The addresses of a Service that asked for none: nothing allocates them here (`registry.unsupported`)."""
     if tree["kind"] != "Service" or "clusterIP" in base["spec"]:
         return tree
     spec = {key: value for key, value in tree["spec"].items() if key not in ("clusterIP", "clusterIPs")}

@@ -49,7 +49,7 @@ def test_a_type_inside_itself_ends() -> None:
     assert schema["properties"]["spec"]["properties"]["versions"]["type"] == "array"
 
 
-def test_lists_say_how_they_merge() -> None:
+def test_lists_have_their_merge_type() -> None:
     spec = schemas.inlined("core.v1.Pod")["properties"]["spec"]["properties"]
     ports = spec["containers"]["items"]["properties"]["ports"]
     assert spec["containers"]["x-kubernetes-patch-merge-key"] == "name"
@@ -68,6 +68,6 @@ def test_a_document_holds_all_it_refers_to() -> None:
     assert volume == {"$ref": "#/components/schemas/io.k8s.api.core.v1.Volume"}
 
 
-def test_an_unknown_flag_is_told() -> None:
+def test_an_unknown_flag_is_an_error() -> None:
     with pytest.raises(ValueError, match="unknown flag shiny"):
         types._field("x", "1 string shiny", "core.v1")

@@ -1,6 +1,6 @@
-"""What a real kube-apiserver accepted and refused of the built-in kinds, and where: our rules say the same.
+"""What a real kube-apiserver accepted and refused of the built-in kinds, and where: the rules here give the same.
 
-The rows are those of `tests/contracts/probes/objects.yaml`, where each can be read; the verdicts were recorded. Rows that
+The rows are those of `tests/contracts/probes/objects.yaml`, where each can be read; the results were recorded. Rows that
 concern metadata, or that other objects decide about, are left to the twin test.
 """
 
@@ -20,9 +20,9 @@ from kubeserver.registry.strategy import Resource
 
 Tree = dict[str, Any]
 
-_VERDICTS = [
+_CASES = [
     msgspec.json.decode(line)
-    for line in (Path(__file__).parents[1] / "recorded" / "verdicts.jsonl").read_bytes().splitlines()
+    for line in (Path(__file__).parents[1] / "recorded" / "validation.jsonl").read_bytes().splitlines()
 ]
 _KINDS = {kind.name: kind for kind in probing.kinds()}
 _ELSEWHERE = ("metadata.", "apiVersion", "kind")
@@ -87,29 +87,29 @@ def _judged(resource: Resource, new: Tree, old: Tree | None, sub: str) -> tuple[
 
 @pytest.mark.parametrize("kind", _KINDS.values(), ids=lambda kind: kind.name)
 @pytest.mark.parametrize("sort", ["create", "update", "status"])
-def test_rules_agree_with_the_recorded_verdicts(kind: probing.Kind, sort: str) -> None:
+def test_validation_agrees_with_the_recorded_results(kind: probing.Kind, sort: str) -> None:
     resource = _resource(kind)
     _, _, stored = _created(resource, kind.base)
-    for verdict in _VERDICTS:
-        if (verdict["kind"], verdict["sort"]) != (kind.name, sort):
+    for case in _CASES:
+        if (case["kind"], case["sort"]) != (kind.name, sort):
             continue
-        row = _rows(kind, sort)[verdict["row"]]
+        row = _rows(kind, sort)[case["row"]]
         if not _is_ours(kind, row):
             continue
         if sort == "create":
             code, causes, _ = _created(resource, probing.changed(kind.base, row))
         else:
             code, causes, _ = _updated(resource, probing.changed(stored, row), stored, "status" * (sort == "status"))
-        recorded = {tuple(cause) for cause in verdict["causes"]}
-        assert (code < 300) == (verdict["code"] < 300), (sort, row, causes, verdict)
+        recorded = {tuple(cause) for cause in case["causes"]}
+        assert (code < 300) == (case["code"] < 300), (sort, row, causes, case)
         if not any(_OTHER_PLACE.search(place) for _, place in recorded):
             assert causes == recorded, (sort, row)
 
 
 def test_enough_is_recorded() -> None:
-    ours = [v for v in _VERDICTS if _is_ours(_KINDS[v["kind"]], _rows(_KINDS[v["kind"]], v["sort"])[v["row"]])]
+    ours = [v for v in _CASES if _is_ours(_KINDS[v["kind"]], _rows(_KINDS[v["kind"]], v["sort"])[v["row"]])]
     assert len(ours) > 300
-    assert sum(verdict["code"] >= 300 for verdict in ours) > 150
+    assert sum(case["code"] >= 300 for case in ours) > 150
 
 
 @pytest.mark.parametrize(
