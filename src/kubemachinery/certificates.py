@@ -1,6 +1,6 @@
-"""A little authority of one's own: makes itself, signs certificates for servers and clients, knows when they end.
+"""A private certificate authority: creates itself, issues certificates for servers and clients, checks their expiry.
 
-Everything is PEM. The time arrives as an argument; keys come from the operating system's randomness.
+Everything is PEM. The time is an argument; keys come from the random source of the operating system.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CERTIFICATE_DAYS: Final = 360
 AUTHORITY_DAYS: Final = 3650
 RENEW_DAYS: Final = 30
-# Clocks of other machines may be behind ours: what is made now was good a while ago.
+# Clocks of other machines may be behind: a new certificate is valid since a while ago.
 _SKEW: Final = datetime.timedelta(hours=1)
 
 
@@ -37,7 +37,7 @@ class KeyPair:
 
 
 class CertificateAuthority:
-    """Signs certificates."""
+    """A certificate authority."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -58,7 +58,7 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, certificate: bytes, key: bytes) -> CertificateAuthority | None:
-        """The authority that somebody kept; None where it cannot be read, or the two do not belong together."""
+        """Load a stored authority; None when it cannot be parsed, or the key does not belong to the certificate."""
         try:
             found = x509.load_pem_x509_certificate(certificate)
             private = serialization.load_pem_private_key(key, None)
@@ -70,7 +70,7 @@ class CertificateAuthority:
 
     @property
     def key_pair(self) -> KeyPair:
-        """What to keep of it."""
+        """The certificate and key of the authority, to be stored."""
         return KeyPair(self._certificate.public_bytes(serialization.Encoding.PEM), _key_pem(self._key))
 
     def issue(self, name: str, groups: Sequence[str], now: datetime.datetime, *, hosts: Sequence[str] = ()) -> KeyPair:
@@ -94,10 +94,10 @@ class CertificateAuthority:
         return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
     def signed(self, certificate: bytes) -> bool:
-        """Whether a certificate is one of ours."""
+        """Whether this authority signed the certificate."""
         try:
             x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(self._certificate)
-        except Exception:  # the library has a class for each way in which a signature can be wrong
+        except Exception:  # the library has one exception class per kind of invalid signature
             return False
         return True
 
@@ -105,7 +105,7 @@ class CertificateAuthority:
 def still_good(
     certificate: bytes, now: datetime.datetime, hosts: Sequence[str] = (), renew_days: int = RENEW_DAYS
 ) -> bool:
-    """Whether a certificate lasts for another while, and is for these hosts and no others."""
+    """Whether a certificate is valid for at least `renew_days` more, and for exactly these hosts."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
     except ValueError:
@@ -122,7 +122,7 @@ def still_good(
 
 
 def is_pair(certificate: bytes, key: bytes) -> bool:
-    """Whether a certificate and a key, both in PEM, can be read and belong together."""
+    """Whether a certificate and a key, both in PEM, can be parsed and belong together."""
     try:
         proven = x509.load_pem_x509_certificate(certificate).public_key()
         return proven == serialization.load_pem_private_key(key, None).public_key()
@@ -131,8 +131,8 @@ def is_pair(certificate: bytes, key: bytes) -> bool:
 
 
 def load_into(context: SSLContext, identity: KeyPair) -> None:
-    """Let a context show this certificate from the next connection on. OpenSSL reads files only: this one is readable
-    by us alone, and gone in a moment."""
+    """Use this certificate in the context from the next connection on. OpenSSL reads files only: this one is readable
+    by this user alone, and deleted at once."""
     with tempfile.TemporaryDirectory() as private:
         both = Path(private) / "both.pem"
         write_private(both, identity.certificate + b"\n" + identity.key)
@@ -140,7 +140,7 @@ def load_into(context: SSLContext, identity: KeyPair) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner can read, there in one piece or not at all."""
+    """Write a file that only its owner can read, atomically."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

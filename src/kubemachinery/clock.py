@@ -1,7 +1,7 @@
-"""What a clock is, and the clock of the system.
+"""The clock interface, and the clock of the operating system.
 
-Rooms that need the time are handed a `Clock`. Waiting is done with the event loop's own time (`asyncio.sleep`,
-`asyncio.timeout`), so a loop with virtual time and a clock that reads it move a whole system through a day in a moment.
+Packages that need the time get a `Clock` as an argument. Waiting uses the time of the event loop (`asyncio.sleep`,
+`asyncio.timeout`), so a loop with virtual time and a clock that reads it simulate a day in a moment.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The two questions: what time is it for people, and how much time has passed."""
+    """Wall-clock time and monotonic time."""
 
     def now(self) -> int:
-        """Nanoseconds since 1970. May jump when somebody sets the clock."""
+        """Nanoseconds since 1970. May jump when the clock is set."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment. Never goes back."""
+        """Seconds since an arbitrary moment. Never decreases."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of the operating system."""
 
     def now(self) -> int:
         return time.time_ns()

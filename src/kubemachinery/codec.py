@@ -1,8 +1,8 @@
-"""From bytes to typed values and back.
+"""Decoding of JSON to typed values, and encoding.
 
-A typed value is for reading: it knows the fields this program looks at, and decoding one is fast because the rest is
-skipped. Who changes an object that others write to as well sends a patch of the difference (`patches`), or the tree it
-came as: what no type names would be lost on the way through one.
+A typed value is for reading: it has the fields that this program reads, and decoding is fast because the rest is
+skipped. To change an object that other clients write as well, send a patch of the difference (`patches`) or the tree as
+it was read: fields that no type declares would be lost in a typed value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class DecodeError(ValueError):
-    """Bytes that are not the object they should be. The message says where and why in one sentence."""
+    """Bytes that do not decode to the expected type. The message has the path and the reason in one sentence."""
 
 
 # --- Decoding ---------------------------------------------------------------------------------------------------------
@@ -40,18 +40,18 @@ def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(data: bytes | str, type_: type[S]) -> S:
-    """The object in `data`, seen as `type_`. Whether it says so itself is not asked."""
+    """Decode `data` as `type_`. Its `apiVersion` and `kind` are not checked."""
     try:
         return cast(S, _decoder(type_).decode(data))
     except msgspec.ValidationError:
-        # Kubernetes treats null as absent, and clients write it in the oddest places. That is rare enough to be slow.
+        # Kubernetes treats null as absent, and clients write it in unexpected places. The slow path is rare.
         return from_tree(tree(data), type_)
     except _UNREADABLE as error:
         raise _unreadable(error) from None
 
 
 def tree(data: bytes | str) -> Tree:
-    """The object in `data` as plain dicts and lists."""
+    """Decode `data` to plain dicts and lists."""
     try:
         found = msgspec.json.decode(data)
     except _UNREADABLE as error:
@@ -62,7 +62,7 @@ def tree(data: bytes | str) -> Tree:
 
 
 def from_tree(raw: Mapping[str, Any], type_: type[S]) -> S:
-    """A tree, seen as `type_`; null means absent, as everywhere in Kubernetes."""
+    """Convert a tree to `type_`; null means absent, as everywhere in Kubernetes."""
     try:
         return msgspec.convert(without_nulls(raw), type_)
     except msgspec.ValidationError as error:
@@ -84,7 +84,7 @@ _PLACE: Final = re.compile(r"^(?P<what>.*) - at `(?:key in )?\$\.?(?P<place>.*)`
 
 
 def _sentence(message: str) -> str:
-    """msgspec's complaint with the place in front, spelt as in every other error of this program."""
+    """The message of msgspec, with the path in front in the form of a field error."""
     found = _PLACE.match(message)
     if found is None:
         return message
@@ -99,11 +99,11 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    """A typed value as JSON: what is absent stays out, what the API requires is always there."""
+    """Encode a typed value to JSON: absent fields are omitted, fields that the API requires are always written."""
     return _ENCODER.encode(value)
 
 
 def to_tree(value: msgspec.Struct) -> Tree:
-    """A typed value as plain dicts and lists."""
-    # By way of JSON, since `to_builtins` would leave tuples as they are.
+    """Convert a typed value to plain dicts and lists."""
+    # Through JSON, because `to_builtins` leaves tuples as they are.
     return cast(Tree, msgspec.json.decode(_ENCODER.encode(value)))

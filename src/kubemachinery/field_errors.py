@@ -1,4 +1,4 @@
-"""What is wrong with a field: the one shape in which every validation in this program answers."""
+"""Field errors: the result type of every validation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ErrorType(StrEnum):
     INTERNAL = "InternalError"
 
 
-# What a person reads between the path and the value, as kubectl users know it.
+# The text between the path and the value, as kubectl users know it.
 _TITLES: Final = {
     ErrorType.INVALID: "Invalid value",
     ErrorType.REQUIRED: "Required value",
@@ -41,7 +41,7 @@ _WITHOUT_VALUE: Final = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, Erro
 
 
 def _shown(value: object) -> str:
-    """A value as JSON has it. An integer beyond 64 bits is JSON too, though our encoder does not write it."""
+    """The value as JSON. An integer beyond 64 bits is JSON too, although the encoder does not write it."""
     try:
         return msgspec.json.encode(value).decode()
     except (OverflowError, TypeError, ValueError, RecursionError):
@@ -49,7 +49,7 @@ def _shown(value: object) -> str:
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing wrong in one place: where (`spec.podSets[0].count`), of what sort, why, and the value found there."""
+    """One invalid field: its path (`spec.podSets[0].count`), the error type, the reason, and the value found."""
 
     path: str
     type: ErrorType
@@ -58,7 +58,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> str:
-        """The sentence without its path, as `details.causes[].message` carries it."""
+        """The message without the path, as in `details.causes[].message`."""
         title = _TITLES[self.type]
         if self.value is not msgspec.UNSET and self.type not in _WITHOUT_VALUE:
             title = f"{title}: {_shown(self.value)}"

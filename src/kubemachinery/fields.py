@@ -1,11 +1,12 @@
-"""What a field of the API says of itself: its meaning, its default, its limits, its rules.
+"""Declarations of API fields: description, default, limits and validation rules.
 
-Every field of a type in this room is written once, as `Annotated[T, Field("what it means", limits…)]`. The type checks
-what kind of value it is; everything else that people and API servers want to know stands in the `Field`. CRDs, OpenAPI
-documents, defaulting, validation and the reference pages are derived from it (see `schema`).
+Every field of an API type is declared once, as `Annotated[T, Field("description", limits…)]`. The type determines the
+kind of value; the `Field` has everything else. CRDs, OpenAPI documents, defaulting, validation and the reference pages
+are derived from it (see `pykueue.api.schema`).
 
-A `Field` without a meaning is a set of limits with a name, such as `Subdomain` below. Annotations add up, and what
-stands further out wins: `Annotated[Subdomain, Field("The queue.")]` has the limits of one and the meaning of the other.
+A `Field` without a description is a named set of limits, such as `Subdomain` below. Annotations are merged, and the
+outer one wins: `Annotated[Subdomain, Field("The queue.")]` has the limits of the inner and the description of the
+outer.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ValidationRule:
-    """A rule in CEL over `self` (and `oldSelf`, on update), and the sentence for those who break it."""
+    """A CEL rule over `self` (and `oldSelf`, on update), and the message when it does not hold."""
 
     cel: str
     message: str
-    # Where the complaint points to, as a path from the place that carries the rule (`.name`).
+    # The path of the error, relative to the value with the rule (`.name`).
     field_path: str | None = None
 
 
 IMMUTABLE: Final = ValidationRule("self == oldSelf", "cannot be changed once set")
 
 
-# Compared by identity: a default may be a dict, and annotations want to be hashed.
+# Compared by identity: a default may be a dict, and annotations must be hashable.
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """Meaning, default and limits of one field; the names of the limits are those of JSON Schema and Kubernetes."""
+    """Description, default and limits of one field; the limits have the names of JSON Schema and Kubernetes."""
 
     meaning: str = ""
     default: Any = msgspec.UNSET
@@ -60,31 +61,31 @@ class Field:
     nullable: bool = False
     # Text or number, as quantities are.
     int_or_string: bool = False
-    # What the schema does not name is kept instead of pruned.
+    # Unknown fields are kept instead of pruned.
     preserve_unknown: bool = False
     rules: tuple[ValidationRule, ...] = ()
 
     def refined_by(self, outer: Field) -> Field:
-        """This field as `outer` refines it: whatever `outer` says replaces what is said here; rules add up."""
-        said = {
+        """This field refined by `outer`: values set in `outer` replace those of this one; rules are concatenated."""
+        values = {
             part.name: value
             for part in fields(outer)
             if (value := getattr(outer, part.name)) != getattr(NOTHING, part.name) and part.name != "rules"
         }
-        return replace(self, **said, rules=self.rules + outer.rules)
+        return replace(self, **values, rules=self.rules + outer.rules)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that `enum` allows, as plain text; none when anything goes."""
+        """The values that `enum` allows, as plain text; empty without an enum."""
         return tuple(str(choice) for choice in self.enum or ())
 
 
-# A field of which nothing is said.
+# A field without any declaration.
 NOTHING: Final = Field()
 
 
 class RequiredDefault:
-    """Makes the stand-in for a required field that is absent. A type of its own, so that the schema can tell."""
+    """Makes the value of a required field that is absent. A class of its own, so that `schema` recognizes it."""
 
     __slots__ = ("_make",)
 
@@ -96,17 +97,17 @@ class RequiredDefault:
 
 
 def required(make: Callable[[], T]) -> T:
-    """The Python default of a field that the API requires: `make()` stands in while it is absent.
+    """The Python default of a field that the API requires: `make()` is its value while it is absent.
 
-    Unlike an ordinary default it is always written: a Condition whose message is empty still has a message, and an API
-    server refuses one without.
+    Unlike an ordinary default it is always written: an API server refuses a Condition without a message, even when the
+    message is empty.
     """
     stand_in: T = msgspec.field(default_factory=RequiredDefault(make))
     return stand_in
 
 
 def always(value: T) -> T:
-    """The Python default of a field that is written even when nobody set it, such as `kind`."""
+    """The Python default of a field that is always written, such as `kind`."""
     constant: T = msgspec.field(default_factory=lambda: value)
     return constant
 
@@ -129,5 +130,5 @@ Int64: TypeAlias = Annotated[int, Field(format="int64")]
 Time: TypeAlias = Annotated[str, Field(format="date-time")]
 Label: TypeAlias = Annotated[str, Field(max_length=63, pattern=LABEL_PATTERN)]
 Subdomain: TypeAlias = Annotated[str, Field(max_length=253, pattern=SUBDOMAIN_PATTERN)]
-# Quantities stay as they came; `quantity.parse` makes exact numbers of them where somebody calculates.
+# Quantities stay text; `quantity.parse` converts them to exact numbers for calculations.
 Quantity: TypeAlias = Annotated[QuantityText, Field(int_or_string=True, pattern=QUANTITY_PATTERN)]

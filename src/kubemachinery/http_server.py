@@ -1,9 +1,9 @@
-"""The one HTTP adapter: a handler and a port; and a letter box for those who are called back. No other module knows
-which library speaks HTTP.
+"""The HTTP server adapter: serves a handler on a port; and a client that posts to callbacks. With
+`client.transport`, the only module that imports the HTTP library.
 
-A handler takes a `Request` and gives a `Response`, both plain values, so that it also answers requests that never
-see a socket: make a `Request` and await the handler. A response either has a body or a `stream`, a coroutine that is
-handed a function to write with and runs until the stream ends.
+A handler gets a `Request` and returns a `Response`, both plain values, so it also serves requests without a socket:
+create a `Request` and await the handler. A response has either a body or a `stream`, a coroutine that gets a function
+to write with and runs until the stream ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aiohttp import web
 log = logging.getLogger(__name__)
 
 BODY_SECONDS: Final = 30.0
-# Longer bodies are sent piece by piece: encrypting one of many megabytes at once would be felt by everybody else.
+# Longer bodies are sent in pieces: encrypting many megabytes at once would delay all other requests.
 PIECE_BYTES: Final = 256 * 1024
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
@@ -56,7 +56,7 @@ def _nothing() -> None:
 
 
 def body_of(content: bytes) -> Callable[[int], Awaitable[bytes]]:
-    """The reader of a body that is already there."""
+    """The reader of a body that is in memory."""
 
     async def read(limit: int) -> bytes:
         if len(content) > limit:
@@ -68,7 +68,7 @@ def body_of(content: bytes) -> Callable[[int], Awaitable[bytes]]:
 
 @dataclass(slots=True)
 class Request:
-    """What a client asks. `path` is as it came, percent signs and all; header names are in lower case."""
+    """A request. `path` is as received, percent-encoded; header names are in lower case."""
 
     method: str
     path: str
@@ -79,9 +79,9 @@ class Request:
     certificate: Mapping[str, list[str]] | None = None
     remote: str = ""
     secure: bool = False
-    # Every line of the headers as it came, for those that may be there more than once.
+    # Every header line as received, for headers that may occur more than once.
     lines: Iterable[tuple[str, str]] = ()
-    # To be called by the handler when the client has proved who it is: such a connection outlasts those of others.
+    # Called by the handler when the client is authenticated: such a connection is kept longer than others.
     identified: Callable[[], None] = _nothing
 
     def first(self, name: str, default: str = "") -> str:
@@ -91,13 +91,13 @@ class Request:
         return next((value for key, value in self.query if key == name), default)
 
     def every(self, header: str) -> list[str]:
-        """The values of a header, one for each line that has it."""
+        """The values of a header, one per header line."""
         return [value for name, value in self.lines if name.lower() == header.lower()]
 
 
 @dataclass(slots=True)
 class Response:
-    """What it is told."""
+    """A response."""
 
     status: int = 200
     body: bytes = b""
@@ -110,7 +110,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class HttpServer:
-    """A handler that is being served. `port` is the one it got when 0 was asked for."""
+    """A handler that is being served. `port` is the actual one when 0 was requested."""
 
     def __init__(self, server: _Server, connections: _Connections, listening: socket.socket, host: str) -> None:
         self._server = server
@@ -124,7 +124,7 @@ class HttpServer:
         return len(self._connections.open)
 
     async def close(self, shutdown_seconds: float | None = None) -> None:
-        """Take no more connections, let answers finish for a moment, then close what is left."""
+        """Accept no more connections, give responses a moment to finish, then close the rest."""
         self._connections.stop()
         await asyncio.sleep(0)  # requests that arrived before are handled
         self._server.pre_shutdown()
@@ -141,7 +141,7 @@ async def serve(
     shutdown_seconds: float = 2.0,
     limits: ConnectionLimits | None = None,
 ) -> HttpServer:
-    """Serve `handler`; returns when connections are taken."""
+    """Serve `handler`; return when connections are accepted."""
     raise_open_files_limit()
     server = _Server(handler, shutdown_seconds)
     listening = _listen(host, port)
@@ -171,9 +171,9 @@ def _listen(host: str, port: int) -> socket.socket:
 class ConnectionLimits:
     """How many connections there may be, and how long each stage of one may take.
 
-    When `connections_max` is reached, a new connection takes the place of another: of the oldest one without a request
-    in progress whose client has not proved who it is; then of the oldest of such a client at all; then of the longest
-    idle one of a known client. A known client whose request is being answered never loses its connection, so clients
+    When `connections_max` is reached, a new connection replaces another: the oldest one of an unauthenticated client
+    without a request in progress; then the oldest one of an unauthenticated client at all; then the longest idle one of
+    an authenticated client. An authenticated client with a request in progress never loses its connection, so clients
     without credentials cannot lock out those with credentials.
     """
 
@@ -191,7 +191,7 @@ class ConnectionLimits:
 # File descriptors that connections leave to the rest of the process: databases, logs, pipes, connections to others.
 _OTHER_FILES: Final = 128
 _OPEN_FILES_WANTED: Final = 65_536
-# A peer that acknowledges nothing for so long, or takes nothing for so long, is cut off by the kernel.
+# The kernel closes the connection of a peer that acknowledges nothing, or receives nothing, for so long.
 _PEER_GONE_SECONDS: Final = 30
 
 
@@ -200,7 +200,7 @@ inherited_open_files: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def raise_open_files_limit() -> None:
-    """Raise the soft limit of open files towards the hard one: shells and units give 1,024."""
+    """Raise the soft limit of open files towards the hard one: the default of shells and units is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(_OPEN_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -215,7 +215,7 @@ def connections_possible(wanted: int) -> int:
 
 
 class _SeldomLog:
-    """Log lines that clients can cause: each sort at most once in `seconds`, with the number of those left out."""
+    """Log lines that clients can cause: each kind at most once in `seconds`, with the number of those suppressed."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         self._seconds = seconds
@@ -233,10 +233,10 @@ class _SeldomLog:
 
 
 class _Stage(IntEnum):
-    """What is known of a connection, in the order in which connections are given up for others.
+    """The state of a connection, in the order in which connections are closed in favour of new ones.
 
-    A connection in its handshake is unknown and idle, too. Among these the oldest goes first: the newest may be that of
-    a client that is about to send its credentials.
+    A connection in its handshake counts as unauthenticated and idle. Among these the oldest is closed first: the newest
+    may be that of a client that is about to send its credentials.
     """
 
     UNKNOWN_IDLE = 0
@@ -254,9 +254,9 @@ class _Accepted:
         self.socket = accepted
         self.connecting: asyncio.Task[None] | None = None
         self.protocol: _Protocol | None = None
-        # Since when it is in the state in which it is.
+        # When it entered its current state.
         self.since = now
-        # When the first byte of the request came that is being read.
+        # When the first byte of the current request arrived.
         self.begun: float | None = None
         self.more_came = False
         self.is_busy = False
@@ -270,7 +270,7 @@ class _Accepted:
         return _Stage.UNKNOWN_BUSY if self.is_busy else _Stage.UNKNOWN_IDLE
 
     def is_late(self, now: float, limits: ConnectionLimits) -> bool:
-        """Whether the client took too long for what it is doing. The handshake has a timer of its own."""
+        """Whether the client exceeded the time limit of its state. The handshake has a timer of its own."""
         if self.protocol is None or self.is_busy:
             return False
         if self.begun is not None:
@@ -278,7 +278,7 @@ class _Accepted:
         return now - self.since > (limits.idle_seconds if self.requests else limits.silent_seconds)
 
     def drop(self) -> None:
-        """Close it at once. Nothing that was not sent yet is sent."""
+        """Close it at once; data that is not sent yet is discarded."""
         if self.protocol is not None and self.protocol.transport is not None:
             self.protocol.transport.abort()
         elif self.connecting is not None:
@@ -286,7 +286,7 @@ class _Accepted:
 
 
 class _Connections:
-    """Accepts connections, counts them, and gives up the least deserving ones when there are too many.
+    """Accepts connections, counts them, and closes those of lowest priority when there are too many.
 
     Accepting is done here and not by `loop.create_server`, which neither counts connections in their handshake nor
     stops accepting before the process is out of file descriptors.
@@ -302,7 +302,7 @@ class _Connections:
         self._max = connections_possible(limits.connections_max)
         self._seldom = server.seldom
         self._tasks: list[asyncio.Task[None]] = []
-        # In the order in which they came.
+        # In the order of arrival.
         self.open: dict[_Accepted, None] = {}
 
     def start(self) -> None:
@@ -343,8 +343,8 @@ class _Connections:
         accepted.connecting = asyncio.create_task(self._connect(accepted))
 
     def _make_room(self) -> bool:
-        """Give up one connection; False where all of them are of known clients and busy."""
-        # They are in the order in which they came, so this seldom looks at more than the first.
+        """Close one connection; False when all are busy ones of authenticated clients."""
+        # They are in the order of arrival, so this seldom examines more than the first.
         victim = next((one for one in self.open if one.stage is _Stage.UNKNOWN_IDLE), None)
         victim = victim or min(self.open, key=lambda one: (one.stage, one.since), default=None)
         if victim is None or victim.stage is _Stage.KNOWN_BUSY:
@@ -360,7 +360,7 @@ class _Connections:
         return True
 
     async def _connect(self, accepted: _Accepted) -> None:
-        """From an accepted socket to a connection that can carry requests."""
+        """Perform the handshake: from an accepted socket to a connection for requests."""
         loop = asyncio.get_running_loop()
         timeout = {"ssl_handshake_timeout": self._limits.handshake_seconds} if self._tls is not None else {}
         try:
@@ -372,8 +372,8 @@ class _Connections:
                 **timeout,
             )
         except (OSError, ssl.SSLError, asyncio.CancelledError, TimeoutError) as error:
-            # The client hung up, speaks no TLS, took too long, or was given up for another.
-            log.debug("a connection did not come about: %s", type(error).__name__)
+            # The client closed it, does not use TLS, took too long, or it was closed in favour of another.
+            log.debug("connection not established: %s", type(error).__name__)
             accepted.socket.close()
             self.open.pop(accepted, None)
         except Exception:
@@ -400,7 +400,7 @@ class _Connections:
 
 
 def _keep_alive(accepted: socket.socket) -> None:
-    """Have the kernel find out that a peer is gone, or takes nothing."""
+    """Let the kernel detect a peer that is gone or receives nothing."""
     accepted.setblocking(False)
     for option, seconds in (("TCP_KEEPIDLE", _PEER_GONE_SECONDS), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if (number := getattr(socket, option, None)) is not None:
@@ -410,7 +410,7 @@ def _keep_alive(accepted: socket.socket) -> None:
 
 
 class _Server(web.Server):
-    """Makes the protocol of each connection, and hands its requests to the handler."""
+    """Creates the protocol of each connection, and passes its requests to the handler."""
 
     def __init__(self, handler: Handler, shutdown_seconds: float) -> None:
         super().__init__(self._answer)
@@ -428,7 +428,7 @@ class _Server(web.Server):
 
 
 class _Protocol(web.RequestHandler):
-    """One connection that carries requests: keeps count of what it does, and hears when it ends."""
+    """One connection for requests: tracks its state, and is notified when it ends."""
 
     __slots__ = ("_accepted", "_losing", "_lost", "_server")
 
@@ -457,7 +457,7 @@ class _Protocol(web.RequestHandler):
 
     def eof_received(self) -> None:
         if self._losing is not None and self.transport is not None:
-            # Whoever reads a stream and hangs up is gone: what is not sent yet must not keep the connection.
+            # The reader of a stream closed the connection: unsent data must not keep it open.
             self.transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -476,15 +476,15 @@ class _Protocol(web.RequestHandler):
         finally:
             accepted.is_busy = False
             accepted.since = self._loop.time()
-            # Some of the next request may have come already; aiohttp does not say how much.
+            # Part of the next request may have arrived already; aiohttp does not expose how much.
             accepted.begun = accepted.since if accepted.more_came and not self._messages else None
 
     def identified(self) -> None:
-        """The client of this connection has proved who it is."""
+        """Mark the client of this connection as authenticated."""
         self._accepted.is_known = True
 
     async def streaming(self, stream: Awaitable[None]) -> bool:
-        """Run a stream until its end or the end of the connection; whether it came to its own end."""
+        """Run a stream until it or the connection ends; return whether the stream ended by itself."""
         running = self._losing = asyncio.ensure_future(stream)
         if not self.connected:
             running.cancel()
@@ -509,9 +509,9 @@ class _Protocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what cannot be parsed, or was not foreseen.
+        """The response to a request that cannot be parsed, or to an unexpected error.
 
-        What could not be parsed is neither logged nor sent back: it may hold a token.
+        Unparsable input is neither logged nor returned: it may contain a token.
         """
         if status != 500:
             name = type(exc).__name__
@@ -522,12 +522,12 @@ class _Protocol(web.RequestHandler):
         return super().handle_error(request, status, exc, message)
 
 
-# No browser guesses what an answer is; who answers is for no client to know.
+# Browsers must not guess the content type; the name of the server is not sent.
 _FIXED_HEADERS: Final = {"X-Content-Type-Options": "nosniff"}
 
 
 class _Whole(web.Response):
-    """An answer without the name and the version of the program."""
+    """A response without the name and the version of the server."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()
@@ -542,7 +542,7 @@ class _Streamed(web.StreamResponse):
 
 async def _answer(handler: Handler, incoming: web.BaseRequest, protocol: _Protocol) -> web.StreamResponse:
     if len(incoming.headers.getall("Authorization", ())) > 1:
-        # Which of them counts is for nobody to choose: a proxy in between may have looked at the other one.
+        # Refuse rather than choose one: a proxy in between may have used the other.
         return _Whole(status=400, text="more than one Authorization header", headers=_FIXED_HEADERS)
     try:
         request = _request(incoming, protocol)
@@ -553,7 +553,9 @@ async def _answer(handler: Handler, incoming: web.BaseRequest, protocol: _Protoc
     except ConnectionError:
         if incoming.transport is not None:
             raise
-        log.debug("%s %s: the client hung up before all of it had come", request.method, request.path)
+        log.debug(
+            "%s %s: the client closed the connection before the whole request had arrived", request.method, request.path
+        )
         return _Whole(status=400, headers=_FIXED_HEADERS)
     if response.stream is not None:
         return await _stream(incoming, protocol, response, response.stream)
@@ -593,7 +595,7 @@ async def _stream(
     except StreamDropped:
         _abort(incoming)
     except (ConnectionError, asyncio.CancelledError):
-        # The client went away, or we do. There is nobody left to tell.
+        # The client or this server closes the connection. There is no reader for a response.
         _abort(incoming)
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
@@ -641,7 +643,7 @@ async def _read(incoming: web.BaseRequest, limit: int) -> bytes:
     if (incoming.content_length or 0) > limit:
         raise BodyTooLarge
     if incoming.content.is_eof():
-        # It came with its headers, as most do: nothing to wait for.
+        # It arrived with its headers, as most do: nothing to wait for.
         whole = incoming.content.read_nowait()
         if len(whole) > limit:
             raise BodyTooLarge
@@ -664,7 +666,7 @@ async def _read(incoming: web.BaseRequest, limit: int) -> bytes:
 
 
 class SendError(Exception):
-    """Nobody answered, or not in a way that can be used; the message says why."""
+    """No response, or an unusable one; the message has the reason."""
 
 
 class Sender:
@@ -677,7 +679,7 @@ class Sender:
     async def post(
         self, url: str, body: bytes, *, tls: ssl.SSLContext, timeout_seconds: float, bytes_max: int
     ) -> tuple[int, bytes]:
-        """The status and the body of the answer. Raises SendError; TimeoutError where it took too long."""
+        """Return the status and the body of the response. Raises SendError, or TimeoutError after the time limit."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=64), headers={"User-Agent": self._agent}, auto_decompress=False
@@ -692,7 +694,7 @@ class Sender:
                 while chunk := await response.content.readany():
                     answer += chunk
                     if len(answer) > bytes_max:
-                        raise SendError(f"its answer is longer than {bytes_max} bytes")
+                        raise SendError(f"its response is longer than {bytes_max} bytes")
                 return response.status, bytes(answer)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""The indexes of a Job as its status writes them: `1,3-5` stands for four of them."""
+"""Completion indexes of a Job in the format of its status: `1,3-5` is four indexes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 def parse(text: str, below: int) -> Iterator[int]:
-    """The numbers that a text stands for, as far as there are so many; what cannot be read is left out."""
+    """The indexes of a text that are less than `below`; parts that cannot be parsed are skipped."""
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first.isdigit() and (last or first).isdigit():
@@ -14,7 +14,7 @@ def parse(text: str, below: int) -> Iterator[int]:
 
 
 def format(numbers: Iterable[int]) -> str:
-    """The shortest such text: three and more in a row are written as a range."""
+    """The shortest text of these indexes: three and more in a row become a range."""
     parts: list[str] = []
     start = last = None
     for number in [*sorted(set(numbers)), None]:

@@ -1,7 +1,7 @@
-"""The table of kinds: what a kind is called, where it lives, in which versions, what `kubectl get` shows of it.
+"""Kinds: names, scope, versions, and the columns that `kubectl get` prints.
 
-This module holds the form of a row and how rows are found; it knows no particular kind. The rows of this program are in
-`registry`, and rooms that know nothing of queueing are handed the table they work with.
+This module defines the type of a row and the look-ups; it contains no particular kind. The kinds of pykueue are in
+`pykueue.api.registry`; generic packages get the table as an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubemachinery.versions import VersionChange
 
 
 class Scope(StrEnum):
-    """Whether objects of a kind live in a namespace or belong to the whole cluster."""
+    """Whether objects of a kind are namespaced or cluster-scoped."""
 
     CLUSTER = "Cluster"
     NAMESPACED = "Namespaced"
@@ -25,7 +25,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PrinterColumn:
-    """One column of `kubectl get`. With a priority above 0 it shows only with `-o wide`."""
+    """One column of `kubectl get`. With a priority above 0 it is shown only with `-o wide`."""
 
     name: str
     path: str
@@ -42,18 +42,18 @@ class Version:
     type: type[msgspec.Struct] | None = None
     storage: bool = False
     served: bool = True
-    # What clients that use this version are told; None for a version that is here to stay.
+    # The warning for clients that use this version; None for a version that is not deprecated.
     deprecation: str | None = None
     columns: tuple[PrinterColumn, ...] = ()
-    # Paths that field selectors may name beside the usual two.
+    # Paths for field selectors, in addition to the usual two.
     selectable: tuple[str, ...] = ()
-    # What this version says differently from the type of the storage version.
+    # The differences of this version from the type of the storage version.
     changes: tuple[VersionChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One row of the table."""
+    """A kind of the API: group, names, scope and versions."""
 
     group: str
     kind: str
@@ -62,7 +62,7 @@ class Kind:
     scope: Scope = Scope.NAMESPACED
     short_names: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    # Objects change shape from one version to another, so that somebody has to convert them.
+    # Whether the versions differ in their fields, so that a webhook has to convert objects.
     converts: bool = False
 
     @property
@@ -84,7 +84,7 @@ class Kind:
 
     @property
     def storage(self) -> Version:
-        """The version that objects are stored in and that this program speaks."""
+        """The version in which objects are stored, and which this program uses."""
         return next(version for version in self.versions if version.storage)
 
     @property
@@ -106,7 +106,7 @@ class Kind:
         return next((version for version in self.versions if version.name == name), None)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "", *, version: str = "") -> str:
-        """Where objects are served. Without a name it is the list, without a namespace the list over all of them."""
+        """The request path of an object; of the list without a name; of the list over all namespaces without both."""
         chosen = self.version(version) if version else self.storage
         if chosen is None:
             raise LookupError(f"{self.name} has no version {version!r}")
@@ -119,21 +119,21 @@ class Kind:
 
 
 class Kinds:
-    """A table of kinds, with the ways in which people and programs name one."""
+    """A table of kinds, with look-ups by type, by apiVersion and kind, and by resource name."""
 
     def __init__(self, rows: Iterable[Kind]) -> None:
         self.rows: Final = tuple(rows)
         self._by_version_and_kind: Final[dict[tuple[str, str], tuple[Kind, Version]]] = {}
         self._by_type: Final[dict[type, Kind]] = {}
-        self._by_word: Final[dict[str, Kind]] = {}
+        self._by_resource: Final[dict[str, Kind]] = {}
         for row in self.rows:
             for version in row.versions:
                 self._by_version_and_kind[row.api_version_of(version), row.kind] = (row, version)
                 if version.type is not None:
                     self._by_type[version.type] = row
-            # As with kubectl, a word that two kinds share means the one that was there first.
-            for word in (row.name, row.plural, row.singular, *row.short_names):
-                self._by_word.setdefault(word, row)
+            # As with kubectl, a name that two kinds share means the first of them.
+            for resource in (row.name, row.plural, row.singular, *row.short_names):
+                self._by_resource.setdefault(resource, row)
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self.rows)
@@ -142,13 +142,13 @@ class Kinds:
         return len(self.rows)
 
     def find(self, api_version: str, kind: str) -> tuple[Kind, Version] | None:
-        """The row and version that an object's `apiVersion` and `kind` mean."""
+        """The kind and version of an object's `apiVersion` and `kind`."""
         return self._by_version_and_kind.get((api_version, kind))
 
-    def named(self, word: str) -> Kind | None:
-        """The kind that somebody means who types `cq`, `clusterqueues` or `clusterqueues.kueue.x-k8s.io`."""
-        return self._by_word.get(word.lower())
+    def named(self, resource: str) -> Kind | None:
+        """The kind for a resource name such as `cq`, `clusterqueues` or `clusterqueues.kueue.x-k8s.io`."""
+        return self._by_resource.get(resource.lower())
 
     def of(self, type_: type[Any]) -> Kind:
-        """The row of a type."""
+        """The kind of a type."""
         return self._by_type[type_]

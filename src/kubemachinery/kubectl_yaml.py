@@ -1,6 +1,6 @@
 """The YAML that kubectl reads and writes: which unquoted scalars are numbers, truth values and null.
 
-kubectl and kube-apiserver turn YAML into JSON by the rules of `sigs.k8s.io/yaml`: YAML 1.1 words (`yes`, `off`, `y`),
+kubectl and kube-apiserver convert YAML to JSON by the rules of `sigs.k8s.io/yaml`: YAML 1.1 booleans (`yes`, `off`),
 Go's spelling of integers (`017`, `0o17`, `0x1F`, `0b11`, `1_000`), decimal fractions with or without an exponent. There
 are no base-60 numbers (`22:22` is text), and a timestamp is text. PyYAML follows other rules, and builds a base-60
 number in quadratic time, so neither its resolvers nor its constructors are used here.
@@ -42,12 +42,12 @@ _INTEGER: Final = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<binary>[01]+)|0[oO]?(?P<octal>[0-7]+)|(?P<decimal>0|[1-9][0-9]*))"
 )
 _FRACTION: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-# In a scalar that begins with a point, an underscore separates two digits; in others it is skipped wherever it stands.
+# In a scalar that begins with a point, an underscore separates two digits; in others it is skipped anywhere.
 _POINT_FIRST: Final = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
 _BASES: Final = {"hex": 16, "binary": 2, "octal": 8, "decimal": 10}
 _INT64: Final = range(-(2**63), 2**63)
 _UINT64: Final = range(2**64)
-# From here on Go writes a number with an exponent, which JSON readers take for a fraction.
+# From here on Go writes a number with an exponent, which JSON readers parse as a fraction.
 _EXPONENT_FROM: Final = 1e21
 
 
@@ -81,7 +81,7 @@ def _fraction(plain: str) -> int | float | None:
     value = float(plain)
     if math.isinf(value):
         return None
-    # JSON has one sort of number: `1e3` arrives there as 1000, written with the shortest digits that keep the value.
+    # JSON has one number type: `1e3` becomes 1000, written with the shortest digits that keep the value.
     if value.is_integer() and abs(value) < _EXPONENT_FROM and (whole := int(decimal.Decimal(repr(value)))) in _INT64:
         return whole
     return value
@@ -141,7 +141,7 @@ def _tag(text: str) -> str:
 
 
 def _resolve(self: Any, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-    """The tag of a node without one. Takes the place of PyYAML's search through regular expressions."""
+    """The tag of a node without one, instead of PyYAML's search through regular expressions."""
     if kind is yaml.ScalarNode:
         return _tag(value) if implicit[0] else _TEXT
     return f"{_TAG}seq" if kind is yaml.SequenceNode else f"{_TAG}map"

@@ -1,8 +1,8 @@
-"""What every Kubernetes object carries: metadata, owners, conditions, selectors; and how times and names are spelt.
+"""Types of every Kubernetes object: metadata, owner references, conditions, selectors; the formats of times and names.
 
-Nothing here has heard of queueing. The types are for reading: every field has a default that means *absent*, so that a
-partial object always decodes. Times and durations travel as text and become integers of nanoseconds where somebody
-calculates. Checks of names return sentences, one for each thing wrong, and none when all is well.
+The types are for reading: every field has a default that means *absent*, so that a partial object always decodes. Times
+and durations are text, and integers of nanoseconds in calculations. Checks of names return messages, one per violation,
+and none for a valid name.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ HOUR: Final = 60 * MINUTE
 
 
 class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """The shape that every type of the API shares: immutable, camelCase on the wire, silent about what is absent.
+    """The base of all API types: immutable, camelCase in JSON, absent fields omitted.
 
-    Objects of the API are trees without cycles, so the garbage collector need not look at them: it would otherwise go
-    through every field of every cached object again and again.
+    API objects are trees without cycles, so they are excluded from garbage collection, which would otherwise traverse
+    every field of every cached object repeatedly.
     """
 
 
@@ -39,7 +39,7 @@ class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
 
 class OwnerReference(ApiStruct, frozen=True):
-    """The object that this one belongs to, and goes with."""
+    """The object that owns this one; this one is deleted with it."""
 
     api_version: Annotated[str, Field("The owner's API version, as `group/version`.")] = required(str)
     kind: Annotated[str, Field("The owner's kind.")] = required(str)
@@ -64,53 +64,59 @@ class ManagedFieldsEntry(ApiStruct, frozen=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True):
-    """Who an object is: its name and place, its revision, its labels, its owners."""
+    """Metadata of an object: name and namespace, revision, labels, owners."""
 
     name: Annotated[str, Field("The name, one of a kind in its namespace.")] = ""
     generate_name: Annotated[str, Field("The start of a name that the server completes.")] = ""
     namespace: Annotated[str, Field("The namespace; empty for kinds of the whole cluster.")] = ""
-    uid: Annotated[str, Field("Tells this object from every other, also from later ones of its name.")] = ""
+    uid: Annotated[str, Field("Unique identifier; a later object of the same name has another one.")] = ""
     resource_version: Annotated[str, Field("The revision of the store at which this object last changed.")] = ""
     generation: Annotated[Int64, Field("Counts changes of the specification.")] = 0
     creation_timestamp: Annotated[Time | None, Field("When it was created.")] = None
     deletion_timestamp: Annotated[Time | None, Field("Since when, or until when, it is being deleted.")] = None
-    deletion_grace_period_seconds: Annotated[Int64 | None, Field("How long its deletion may take.")] = None
-    labels: Annotated[dict[str, str], Field("Short words to select by.")] = {}
-    annotations: Annotated[dict[str, str], Field("Words that nobody selects by.")] = {}
+    deletion_grace_period_seconds: Annotated[Int64 | None, Field("Grace period of the deletion, in seconds.")] = None
+    labels: Annotated[dict[str, str], Field("Keys and values to select by.")] = {}
+    annotations: Annotated[dict[str, str], Field("Keys and values that are not used in selectors.")] = {}
     owner_references: Annotated[
         tuple[OwnerReference, ...], Field("The objects it belongs to.", list_type="map", list_map_keys=("uid",))
     ] = ()
-    finalizers: Annotated[tuple[str, ...], Field("Who must agree before it is gone.", list_type="set")] = ()
-    managed_fields: Annotated[tuple[ManagedFieldsEntry, ...], Field("Who set which fields.", list_type="atomic")] = ()
+    finalizers: Annotated[
+        tuple[str, ...], Field("Finalizers that must be removed before the object is deleted.", list_type="set")
+    ] = ()
+    managed_fields: Annotated[
+        tuple[ManagedFieldsEntry, ...], Field("Which managers set which fields.", list_type="atomic")
+    ] = ()
     self_link: Annotated[str, Field("No longer filled in.")] = ""
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The one owner that steers this object, if any."""
+        """The owner that controls this object, if any."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
 class Condition(ApiStruct, frozen=True):
-    """One thing that is true, false or unknown of an object, since when, and why."""
+    """One aspect of the state of an object: true, false or unknown, since when, and why."""
 
     type: Annotated[str, Field("What it is about.", max_length=316, pattern=QUALIFIED_PATTERN)] = required(str)
     status: Annotated[str, Field("True, False or Unknown.", enum=("True", "False", "Unknown"))] = required(str)
-    observed_generation: Annotated[Int64, Field("The generation of the object that this was said of.", minimum=0)] = 0
+    observed_generation: Annotated[
+        Int64, Field("The generation of the object that the condition was set for.", minimum=0)
+    ] = 0
     last_transition_time: Annotated[Time, Field("When the status last changed.")] = required(str)
     reason: Annotated[
         str,
         Field(
-            "Why, in one word that programs read.",
+            "Why, as one word for programs.",
             min_length=1,
             max_length=1024,
             pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         ),
     ] = required(str)
-    message: Annotated[str, Field("Why, in words that people read.", max_length=32768)] = required(str)
+    message: Annotated[str, Field("Why, as text for users.", max_length=32768)] = required(str)
 
 
 class LabelSelectorRequirement(ApiStruct, frozen=True):
-    """One demand on one label."""
+    """One requirement on one label."""
 
     key: Annotated[str, Field("The label's key.")] = required(str)
     operator: Annotated[str, Field("In, NotIn, Exists or DoesNotExist.")] = required(str)
@@ -121,7 +127,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True):
 
 
 class LabelSelector(ApiStruct, frozen=True):
-    """All of `matchLabels` and all of `matchExpressions`. An empty one selects everything; an absent one, nothing."""
+    """All of `matchLabels` and all of `matchExpressions`. An empty selector matches all, an absent one nothing."""
 
     match_labels: Annotated[dict[str, str], Field("Labels that must be there with these values.")] = {}
     match_expressions: Annotated[
@@ -133,7 +139,7 @@ class LabelSelector(ApiStruct, frozen=True):
 
 
 class TimeError(ValueError):
-    """A text that is neither the time nor the duration it should be."""
+    """A text that is not a valid time or duration."""
 
 
 _TIME: Final = re.compile(
@@ -143,7 +149,7 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAY_SECONDS: Final = 86_400
 
 
-# The same second is read many times over (creation times, transition times of one pass), so the answers are kept.
+# The same second is parsed many times (creation times, transition times of one pass), so results are cached.
 @lru_cache(maxsize=1 << 15)
 def parse_time(text: TimeText) -> Nanoseconds:
     """Nanoseconds since 1970 of an RFC 3339 time, with any fraction (cut at nanoseconds) and any offset."""
@@ -267,22 +273,22 @@ def _check(text: str, length: int, pattern: re.Pattern[str], rule: str) -> Messa
 
 
 def check_label_name(text: str) -> Messages:
-    """What keeps `text` from being an RFC 1123 label, the form of a namespace's name."""
+    """Why `text` is not an RFC 1123 label, the form of a namespace's name; empty if it is one."""
     return _check(text, LABEL_LENGTH, _LABEL, _LABEL_RULE)
 
 
 def check_label_1035_name(text: str) -> Messages:
-    """What keeps `text` from being an RFC 1035 label, the form of a service's name."""
+    """Why `text` is not an RFC 1035 label, the form of a service's name; empty if it is one."""
     return _check(text, LABEL_LENGTH, _LABEL_1035, _LABEL_1035_RULE)
 
 
 def check_subdomain_name(text: str) -> Messages:
-    """What keeps `text` from being an RFC 1123 subdomain, the form of most objects' names."""
+    """Why `text` is not an RFC 1123 subdomain, the form of most objects' names; empty if it is one."""
     return _check(text, SUBDOMAIN_LENGTH, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def check_qualified_name(text: str) -> Messages:
-    """What keeps `text` from being `name` or `domain/name`, the form of label keys, resources and finalizers."""
+    """Why `text` is not `name` or `domain/name`, the form of label keys, resources and finalizers."""
     prefix, slash, name = text.rpartition("/")
     messages: Messages = ()
     if "/" in prefix:
@@ -297,5 +303,5 @@ def check_qualified_name(text: str) -> Messages:
 
 
 def check_label_value(text: str) -> Messages:
-    """What keeps `text` from being the value of a label; an empty value is one."""
+    """Why `text` is not a label value; an empty text is one."""
     return _check(text, LABEL_LENGTH, _QUALIFIED, f"{_QUALIFIED_RULE}, or be empty") if text else ()

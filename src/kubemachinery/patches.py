@@ -1,8 +1,7 @@
 """Making and applying patches to JSON trees: merge patches (RFC 7386) and JSON patches (RFC 6902).
 
-Nothing is changed in place and nothing is copied whole. What a patch touches is copied along its path, level by level;
-everything beside the path is shared with the tree it came from. Trees are therefore never to be modified by whoever
-holds them.
+Trees are neither changed in place nor copied whole. A patch copies the containers along its path; everything else is
+shared with the original tree. Therefore callers must never modify a tree in place.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 Tree: TypeAlias = Any
-"""What JSON knows: null, booleans, numbers, texts, lists and maps from texts."""
+"""A JSON value: null, booleans, numbers, strings, lists and maps with string keys."""
 
 Operation: TypeAlias = dict[str, Any]
 """One step of a JSON patch: `op`, `path`, and `value` or `from`."""
 
 MOST_OPERATIONS: Final = 10_000
-# Copies of copies double a tree with every step, so that their sum is bounded as the size of a request is.
+# Copies of copies double a tree with every step, so their total is bounded, as the size of a request is.
 MOST_COPIED_BYTES: Final = 3 * 2**20
 _DEEPEST_POINTER: Final = 512
 # Request bodies have at most 100 levels; functions that walk a tree by recursion read about 500.
@@ -32,11 +31,11 @@ class Fault(Enum):
     """Why a patch could not be applied."""
 
     MALFORMED = auto()
-    """It is no patch, whatever it is applied to."""
+    """The patch is malformed, independent of the target."""
     NOT_APPLICABLE = auto()
-    """It points to something that is not there."""
+    """A path does not exist in the target."""
     TEST_FAILED = auto()
-    """One of its tests found another value."""
+    """A test operation found another value."""
 
 
 class PatchError(ValueError):
@@ -66,7 +65,7 @@ def same(a: Tree, b: Tree) -> bool:
 
 
 def merge(target: Tree, patch: Tree) -> Tree:
-    """The target with a merge patch applied: maps merge key by key, null removes a key, anything else replaces."""
+    """The target with a merge patch applied: maps merge key by key, null removes a key, any other value replaces."""
     try:
         return _merge(target, patch)
     except RecursionError:
@@ -86,9 +85,9 @@ def _merge(target: Tree, patch: Tree) -> Tree:
 
 
 def make_merge(before: Tree, after: Tree) -> Tree:
-    """The merge patch that makes `after` of `before`; {} when nothing differs.
+    """The merge patch that turns `before` into `after`; {} when they are equal.
 
-    A merge patch cannot say that a key is there with null in it: such keys come out absent.
+    A merge patch cannot express a key with the value null: such keys become absent.
     """
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return after
@@ -126,7 +125,7 @@ def _parts(text: object) -> list[str]:
 
 
 class _Refusal(Exception):
-    """A `PatchError` that does not know yet which operation it belongs to."""
+    """A `PatchError` without the index of its operation."""
 
     def __init__(self, fault: Fault, why: str) -> None:
         self.fault = fault
@@ -156,7 +155,7 @@ def _child(container: Tree, part: str) -> Tree:
 
 
 def apply(target: Tree, operations: Sequence[Operation]) -> Tree:
-    """The target with every operation of a JSON patch applied in order, or `PatchError`: then none of them counts."""
+    """The target with every operation of a JSON patch applied in order. Raises `PatchError`: then none is applied."""
     if not isinstance(operations, list | tuple):
         raise PatchError(Fault.MALFORMED, "a JSON patch is a list of operations")
     if len(operations) > MOST_OPERATIONS:
@@ -194,8 +193,8 @@ def _children(container: Tree) -> Iterable[Tree]:
 
 
 class _Draft:
-    """A tree under change. Containers that are ours alone, because we made them, are changed in place; others first
-    become ours by a copy of that one level. Kept by identity, and kept alive so that no identity is used twice."""
+    """A tree under change. Containers created here are changed in place; others are first copied, that one level only.
+    Own containers are recorded by identity, and kept alive so that no identity is used twice."""
 
     def __init__(self, root: Tree) -> None:
         self.root = root
@@ -243,7 +242,7 @@ class _Draft:
         if self._copied_bytes > MOST_COPIED_BYTES:
             raise _Refusal(Fault.MALFORMED, f"copies more than {MOST_COPIED_BYTES} bytes")
         self._put(_parts(operation.get("path")), value)
-        # The value now hangs in two places, so that nothing in it is ours alone any more.
+        # The value is now in two places, so no container in it may be changed in place any more.
         self._ours.clear()
 
     def test(self, operation: Operation) -> None:
@@ -259,7 +258,7 @@ class _Draft:
         return found
 
     def _owned(self, parts: list[str]) -> Tree:
-        """The container at `parts`, made ours together with everything above it."""
+        """The container at `parts`, copied together with all containers above it."""
         here = self.root = self._own(self.root)
         for part in parts:
             child = self._own(_child(here, part))
@@ -316,7 +315,7 @@ _ACTS: Final[dict[str, Callable[[_Draft, Operation], None]]] = {
 
 
 def make(before: Tree, after: Tree) -> list[Operation]:
-    """Operations that make `after` of `before`; none when nothing differs. Lists keep what is alike at both ends."""
+    """Operations that turn `before` into `after`; none when they are equal. Lists keep equal items at both ends."""
     return list(_differences(before, after, ""))
 
 

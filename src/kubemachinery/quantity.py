@@ -1,12 +1,13 @@
-"""Kubernetes quantities, exactly: `100m`, `1.5Gi`, `3e6`, and what they are worth.
+"""Exact Kubernetes quantities: `100m`, `1.5Gi`, `3e6`.
 
 A quantity is an integer times a power of ten, with the family of suffix that it was written in; nothing is ever a
 float. Parsing keeps all digits down to nano and rounds what is finer away from zero. Equality, order and hash look at
 the number alone: `1000m` is `1`.
 
-The public type keeps up to eighteen digits in a 64-bit integer and longer ones in a big decimal, and its 64-bit
-readings of what does not fit show which of the two it was. `value` and `milli_value` repeat that, because two programs
-that read one object must see one figure. Whoever decides on amounts asks `rounded`, which is exact at any size.
+Kubernetes' own type (`resource.Quantity`) keeps up to eighteen digits in a 64-bit integer and longer ones in a big
+decimal, and its 64-bit values of numbers that do not fit depend on which of the two it was. `value` and `milli_value`
+repeat that, because two programs that read one object must get one number. Decisions about amounts use `rounded`,
+which is exact at any size.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _NANO: Final = -9
 _LONGEST_TEXT: Final = 256
 _LARGEST_EXPONENT: Final = 2000
 
-# The powers of ten by which the public type multiplies in one step, and so wraps; by others it goes digit by digit and
-# answers 0 as soon as a step overflows.
+# The powers of ten by which Kubernetes' type multiplies in one step, and so wraps; by others it goes digit by digit and
+# returns 0 as soon as a step overflows.
 _ONE_STEP: Final = frozenset({0, 1, 2, 3, 6, 9})
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity; the message names the text and what is wrong with it."""
+    """A text that is not a quantity; the message has the text and the reason."""
 
 
 class QuantityFormat(Enum):
@@ -67,7 +68,7 @@ class Quantity:
     scale: Final[int]
     format: Final[QuantityFormat]
     wide: Final[bool]
-    """Whether the public type keeps it outside its 64-bit form; only the 64-bit readings can tell."""
+    """Whether Kubernetes' type keeps it outside its 64-bit form; only the 64-bit values depend on it."""
     _nano: Final[int]
     _text: str | None
 
@@ -89,7 +90,7 @@ class Quantity:
         self._text = text
         self._nano = unscaled * 10 ** (scale - _NANO)
 
-    # What it is worth.
+    # Numeric values.
 
     @property
     def sign(self) -> int:
@@ -100,11 +101,11 @@ class Quantity:
         return _away_from_zero(self._nano, 10 ** (scale - _NANO))
 
     def value(self) -> int:
-        """Whole units in 64 bits, as the public type reads them; see the module's words on what does not fit."""
+        """Whole units in 64 bits, as Kubernetes' type computes them; see the module docstring for overflow."""
         return self._in_64_bits(0)
 
     def milli_value(self) -> int:
-        """Thousandths in 64 bits, as the public type reads them; see the module's words on what does not fit."""
+        """Thousandths in 64 bits, as Kubernetes' type computes them; see the module docstring for overflow."""
         return self._in_64_bits(-3)
 
     def _in_64_bits(self, power: int) -> int:
@@ -118,12 +119,12 @@ class Quantity:
             return _wrap(self.unscaled * 10**shift)
         divisor: int = 10**-shift
         if self.unscaled < _INT64_MAX and shift > -19:
-            # Every negative number comes this way, however large, and is rounded up instead of away from zero.
+            # Every negative number takes this branch, however large, and is rounded up instead of away from zero.
             low = _wrap(self.unscaled)
             return (low // divisor if low >= 0 else -(-low // divisor)) + (low % divisor != 0)
         return _wrap(-(-self.unscaled // divisor))
 
-    # How it is written.
+    # Formatting.
 
     @property
     def canonical(self) -> str:
@@ -148,7 +149,7 @@ class Quantity:
             number //= 1000
             exponent += 3
         if self.format is not QuantityFormat.EXPONENT:
-            # A thousand E and more has no suffix, and is written without one: the recorded answer, though it says less.
+            # A thousand E and more has no suffix and is written without one, as Kubernetes does.
             return f"{number}{_DECIMAL_SUFFIXES.get(exponent, '')}"
         return f"{number}e{exponent}" if exponent else str(number)
 
@@ -158,7 +159,7 @@ class Quantity:
     def __repr__(self) -> str:
         return f"Quantity({self.canonical!r})"
 
-    # How it is compared and calculated with. A result is written in the family of its left side, unless that is zero.
+    # Comparison and arithmetic. A result has the suffix family of its left operand, unless that is zero.
 
     def __eq__(self, other: object) -> bool:
         return self._nano == other._nano if isinstance(other, Quantity) else NotImplemented
@@ -213,7 +214,7 @@ def _wrap(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-# A cluster has few spellings, so that nearly every call is answered from here; the bound is for a hostile one.
+# A cluster has few different texts, so nearly every call is answered by the cache; the bound limits hostile input.
 @lru_cache(maxsize=1 << 14)
 def parse(text: QuantityText) -> Quantity:
     """The quantity that a text or a JSON number spells; raises `QuantityError` when it spells none."""
@@ -232,7 +233,7 @@ def parse(text: QuantityText) -> Quantity:
     number = int(shifted) if sign != "-" else -int(shifted)
 
     if suffix.format is QuantityFormat.BINARY:
-        # The public type's estimate of how many digits times this power of two still fit in 64 bits.
+        # Kubernetes' type's estimate of how many digits times this power of two still fit in 64 bits.
         if not fraction and len(digits) <= 14 - suffix.exponent // 10 * 3:
             kept = spelling if number % 8 else None
             return Quantity(number << suffix.exponent, 0, QuantityFormat.BINARY, wide=False, text=kept)
@@ -242,12 +243,12 @@ def parse(text: QuantityText) -> Quantity:
 
     scale = suffix.exponent - len(fraction)
     if len(shifted) <= 18 and scale >= _NANO:
-        # A spelling that already looks canonical is kept as it came, sign and fraction included.
+        # A text that already looks canonical is kept unchanged, sign and fraction included.
         kept = spelling if scale % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0" else None
         return Quantity(number, scale, suffix.format, wide=False, text=kept)
     if not (whole or fraction):
         raise QuantityError(f"{spelling!r} has a suffix and no number")
-    # The public type brings a long number to nano, whatever its exponent, and reads it from there.
+    # Kubernetes' type brings a long number to nano, whatever its exponent, and reads it from there.
     if scale > _NANO:
         number, scale = number * 10 ** (scale - _NANO), _NANO
     return Quantity(number, scale, suffix.format, wide=True)

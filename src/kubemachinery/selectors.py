@@ -1,11 +1,11 @@
-"""Label and field selectors: read, checked, matched, and compared with each other.
+"""Label and field selectors: parse, validate, match, and compare.
 
 A label selector comes as an object (`matchLabels`, `matchExpressions`) or as text (`app=web,tier in (a,b),!old`). Both
-become one `Selector`: a tuple of demands on single keys, all of which must hold. An absent selector object selects
+become one `Selector`: a tuple of requirements on single keys, all of which must hold. An absent selector object selects
 nothing and an empty one everything; an empty text selects everything.
 
-A selector that is malformed is told by `check` (objects) or refused by `parse` (texts). Compiled all the same, a
-malformed demand holds for nothing.
+`check` reports errors of a selector object; `parse` refuses a malformed text. A malformed requirement that is compiled
+anyway matches nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Labels: TypeAlias = Mapping[str, str]
 
 
 class SelectorError(ValueError):
-    """A text that is no selector; the message says where it stops making sense."""
+    """A text that is not a selector; the message names the position of the error."""
 
 
 class Operator(StrEnum):
-    """How a demand looks at a label's value. Label selector objects know the first four, node selectors all."""
+    """Operators of a requirement. Label selector objects have the first four, node selectors all."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -52,7 +52,7 @@ def _integer(text: str) -> int | None:
 
 
 class Requirement(NamedTuple):
-    """One demand on one key."""
+    """One requirement on one key."""
 
     key: str
     operator: str
@@ -62,16 +62,16 @@ class Requirement(NamedTuple):
         return self.meets(labels.get(self.key))
 
     def meets(self, found: str | None) -> bool:
-        """Whether this value, or the absence of one, is what the demand asks for."""
+        """Whether this value, or the absence of one, meets the requirement."""
         meets = _MEETS.get(self.operator)
         return meets is not None and meets(found, self.values)
 
     def messages(self) -> Messages:
-        """What is wrong with this demand, in sentences."""
+        """Messages about what is invalid in this requirement."""
         return tuple(message for _, _, message in self._faults(tuple(Operator)))
 
     def _faults(self, operators: Iterable[str]) -> Iterator[tuple[str, ErrorType, str]]:
-        """Where below this demand, what sort, and why."""
+        """Path below this requirement, error type and message."""
         values = len(self.values)
         if self.operator not in operators:
             yield "operator", ErrorType.NOT_SUPPORTED, f"must be one of {', '.join(operators)}"
@@ -98,7 +98,7 @@ def _compare(holds: Callable[[int, int], bool]) -> Callable[[str | None, tuple[s
     return compared
 
 
-# By operator: does the value found at the key (None when there is no such label) meet the demand?
+# By operator: does the value found at the key (None when there is no such label) meet the requirement?
 _MEETS: Final[dict[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     Operator.IN: lambda found, values: found in values,
     Operator.NOT_IN: lambda found, values: found not in values,
@@ -110,7 +110,7 @@ _MEETS: Final[dict[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
 
 
 class Selector(NamedTuple):
-    """Demands that must all hold; none of them: everything is selected. `NOTHING` is the selector of nothing."""
+    """Requirements that must all hold; without any, everything matches. `NOTHING` matches nothing."""
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
@@ -125,7 +125,7 @@ class Selector(NamedTuple):
         return True
 
     def overlaps(self, other: Selector) -> bool:
-        """Whether some set of labels satisfies both. Keys do not influence each other, so each is asked alone."""
+        """Whether some set of labels satisfies both. Keys are independent, so each is checked alone."""
         if self.nothing or other.nothing:
             return False
         by_key: dict[str, list[Requirement]] = {}
@@ -161,7 +161,7 @@ def spelt(tree: Mapping[str, Any]) -> str:
 
 
 def exactly(labels: Labels) -> Selector:
-    """The selector of everything that carries these labels with these values, such as a pod's `nodeSelector`."""
+    """The selector for exactly these labels and values, such as a pod's `nodeSelector`."""
     return Selector(tuple(Requirement(key, Operator.IN, (value,)) for key, value in labels.items()))
 
 
@@ -171,10 +171,10 @@ def overlaps(a: LabelSelector | None, b: LabelSelector | None) -> bool:
 
 
 def _satisfiable(requirements: list[Requirement]) -> bool:
-    """Whether one label (or its absence) can meet all these demands on its key.
+    """Whether one label (or its absence) can meet all these requirements on its key.
 
-    Finitely many answers decide it: no label at all, one of the values that some demand names, or one value that none
-    of them names. Any further unnamed value would fare like the first, except with Gt and Lt, whose numbers come along.
+    Finitely many candidates decide it: no label, each value that a requirement names, and one value that none names.
+    Any other unnamed value behaves like that one, except with Gt and Lt, so the numbers next to their bounds are added.
     """
 
     def met(found: str | None) -> bool:
@@ -186,7 +186,7 @@ def _satisfiable(requirements: list[Requirement]) -> bool:
 
 
 def _between(requirements: list[Requirement], named: set[str]) -> Iterator[str]:
-    """Unnamed spellings of the lowest numbers that the demands Gt and Lt leave: one more than can all be taken."""
+    """Unnamed texts of the lowest numbers that Gt and Lt allow: one more than all of them could exclude."""
     if not any(r.operator in _COMPARING for r in requirements):
         return
     # A label's value starts with a letter or digit, so that no number in it is negative.
@@ -204,7 +204,7 @@ def _between(requirements: list[Requirement], named: set[str]) -> Iterator[str]:
 
 
 def check(tree: Any, path: str) -> tuple[FieldError, ...]:
-    """What is wrong with a label selector, given as a JSON tree; an absent one is in order."""
+    """The errors of a label selector, given as a JSON tree; an absent one is valid."""
     return tuple(_check(tree, path))
 
 
@@ -342,7 +342,7 @@ class _Reader:
         return tuple(dict.fromkeys(values))
 
     def _value(self) -> str:
-        """A word, or nothing at all: `a=` and `a in (,x)` ask for an empty value."""
+        """A value, which may be empty: `a=` and `a in (,x)` require an empty value."""
         return self._next().word if self._peek.word else ""
 
     def _word(self, expected: str) -> str:
@@ -371,7 +371,7 @@ class _Reader:
 
 
 class FieldRequirement(NamedTuple):
-    """A field that must, or must not, have a value. A field that is not there has the empty one."""
+    """A field that must, or must not, have a value. An absent field has the empty value."""
 
     path: str
     value: str
@@ -382,7 +382,7 @@ class FieldRequirement(NamedTuple):
 
 
 class FieldSelector(NamedTuple):
-    """Demands on fields that must all hold."""
+    """Requirements on fields that must all hold."""
 
     requirements: tuple[FieldRequirement, ...] = ()
 
@@ -390,7 +390,7 @@ class FieldSelector(NamedTuple):
         return all(requirement.holds(fields) for requirement in self.requirements)
 
     def exact(self, path: str) -> str | None:
-        """The one value that `path` must have, when the selector says so: a list can then go straight to it."""
+        """The one value that the selector requires at `path`, if any: a list can then use an index."""
         return next((r.value for r in self.requirements if r.path == path and r.equal), None)
 
 
@@ -400,7 +400,7 @@ _ESCAPED: Final = re.compile(r"\\(.)|([=,])", re.DOTALL)
 
 
 def parse_fields(text: str) -> FieldSelector:
-    r"""The selector that `a.b=c,d!=e` spells; `\,`, `\=` and `\\` stand for themselves. Raises `SelectorError`."""
+    r"""The selector that `a.b=c,d!=e` spells; `\,`, `\=` and `\\` are escapes. Raises `SelectorError`."""
     if (len(text) - len(text.rstrip("\\"))) % 2:
         raise SelectorError(f"the field selector {text!r} ends in a lone '\\'")
     return FieldSelector(tuple(_field(term, text) for term in _TERM.findall(text)))

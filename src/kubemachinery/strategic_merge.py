@@ -1,17 +1,17 @@
-"""Strategic merge patches: a merge patch that knows, from the schema, which lists are made of items with a name.
+"""Strategic merge patches: merge patches that merge lists item by item where the schema has a merge key.
 
     merge(tree, patch, schema)
 
-A list with the strategy `merge` takes the items of the patch one by one: by the key that the schema names, or by value
-where the items are plain. Five words in a patch say more than values can:
+A list with the strategy `merge` merges the items of the patch one by one: by the key that the schema names, or by value
+where the items are scalars. Five directives can occur in a patch:
 
-| word | where | what it does |
+| directive | where | effect |
 | --- | --- | --- |
-| `$patch: replace` | a map, or a list's own item | what stands here replaces what was there |
-| `$patch: delete` | a map, or an item with its key | it goes |
-| `$retainKeys: [..]` | a map | every other key of it goes |
+| `$patch: replace` | a map, or an item of its own in a list | the value in the patch replaces the original |
+| `$patch: delete` | a map, or an item with its key | it is deleted |
+| `$retainKeys: [..]` | a map | all other keys of the map are deleted |
 | `$setElementOrder/F: [..]` | beside the list F | the order of its items |
-| `$deleteFromPrimitiveList/F: [..]` | beside the list F of plain values | these go |
+| `$deleteFromPrimitiveList/F: [..]` | beside the list F of scalars | these values are deleted |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ABSENT: Final = object()
 
 
 def merge(tree: Tree, patch: Any, schema: Schema) -> Tree:
-    """The tree with the patch applied; neither is changed. Raises `PatchError` for a patch that makes no sense."""
+    """The tree with the patch applied; neither is changed. Raises `PatchError` for a malformed patch."""
     if not isinstance(patch, dict):
         raise PatchError(Fault.MALFORMED, "a strategic merge patch is an object")
     try:
@@ -56,7 +56,7 @@ def _merge_map(original: Tree, patch: Tree, schema: Schema) -> Tree:
             case "delete":
                 return {}
             case other:
-                raise _malformed(f"knows {_PATCH}: replace and delete for an object, not {other!r}")
+                raise _malformed(f"supports {_PATCH}: replace and delete for an object, not {other!r}")
     out = _retained(original, patch)
     ordered = {key.removeprefix(_ORDER) for key in patch if key.startswith(_ORDER)}
     for field in ordered:
@@ -89,7 +89,7 @@ def _merge_value(out: Tree, key: str, value: Any, schema: Schema) -> None:
 
 
 def _retained(original: Tree, patch: Tree) -> Tree:
-    """The original without the keys that the patch does not want to keep."""
+    """The original without the keys that `$retainKeys` excludes."""
     if _RETAIN not in patch:
         return dict(original)
     wanted = patch[_RETAIN]
@@ -102,7 +102,7 @@ def _retained(original: Tree, patch: Tree) -> Tree:
 
 
 def _plain(value: Any) -> Any:
-    """A new value without nulls and without the words of a patch; `_ABSENT` where it was nothing but such a word."""
+    """A new value without nulls and directives; `_ABSENT` when it was only a directive."""
     if isinstance(value, dict):
         if _PATCH in value:
             return _ABSENT
@@ -155,12 +155,12 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[A
 def _holds_objects(*lists: Sequence[Any]) -> bool:
     sorts = {isinstance(item, dict) for one in lists for item in one}
     if len(sorts) > 1 or any(isinstance(item, list) for one in lists for item in one):
-        raise _malformed("merges a list whose items are not all of one sort")
+        raise _malformed("merges a list with items of different types")
     return sorts == {True}
 
 
 def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any], bool]:
-    """The original without what the patch deletes, the patch without its words, and whether it replaces the list."""
+    """The original without deleted items, the patch without directives, and whether it replaces the list."""
     additions: list[Any] = []
     base = original
     replaces = False
@@ -175,7 +175,7 @@ def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[lis
             case word if word is _ABSENT:
                 additions.append(item)
             case word:
-                raise _malformed(f"knows {_PATCH}: replace and delete for an item of a list, not {word!r}")
+                raise _malformed(f"supports {_PATCH}: replace and delete for an item of a list, not {word!r}")
     return (additions if replaces else base), additions, replaces
 
 
@@ -193,7 +193,7 @@ def _merge_items(base: list[Any], additions: list[Any], key: str, schema: Schema
 
 
 def _merge_in_order(out: Tree, field: str, patch: Tree, schema: Schema) -> None:
-    """Merge a list together with the word about its order."""
+    """Merge a list together with its `$setElementOrder`."""
     order = patch[_ORDER + field]
     if not isinstance(order, list):
         raise _malformed(f"{_ORDER}{field} is a list")
@@ -213,7 +213,7 @@ def _merge_in_order(out: Tree, field: str, patch: Tree, schema: Schema) -> None:
         else:
             merged = _merge_list(before, changes, schema)
             if key and len(merged) and _holds_objects(before, changes):
-                # The public server takes as the old order what its own merging left in the old list: items that go
+                # kube-apiserver uses as the old order what its own merge left in the old list: deleted items
                 # make room, and new ones count as old as far as that room reaches. kubectl's users see it on a rename.
                 base, additions, _ = _special_items(before, changes, key)
                 fresh = [item for item in additions if _position(item, base, key) < 0]
@@ -226,7 +226,7 @@ def _merge_in_order(out: Tree, field: str, patch: Tree, schema: Schema) -> None:
 
 
 def _check_order(changes: list[Any], order: list[Any], key: str, field: str) -> None:
-    """The items of the patch must stand in the order that it asks for."""
+    """The items of the patch must be in the order of its `$setElementOrder`."""
     if not order or not changes:
         return
     wanted = iter(order)
@@ -263,10 +263,10 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 def _in_order(merged: list[Any], order: Sequence[Any], before: Sequence[Any], key: str) -> list[Any]:
-    """Items that the patch names take the patch's order; between them, the others keep the place that they had.
+    """Items that the patch names get the order of the patch; the others keep their position between them.
 
-    Both groups are sorted on their own and then zipped: an item that nobody named goes first where the original had it
-    before the named one.
+    Both groups are sorted separately and then merged: an unnamed item precedes a named one where it did so in the
+    original.
     """
     if key and any(isinstance(item, dict) and key not in item for item in (*merged, *order)):
         raise _malformed(f"has an item of a list without its {key!r}")

@@ -1,9 +1,9 @@
-"""What the servers of this program accept as TLS: the oldest version, the cipher suites, the key exchange groups.
+"""TLS settings of servers: the minimum version, the cipher suites, the key exchange groups.
 
 `profile_of` reads the names that Kueue's Configuration uses, which are those of Go, and returns a `TlsProfile` in the
-names of OpenSSL, with what could not be taken over. Every server gets its context from the one profile of its process.
+names of OpenSSL, with notices about values that are not supported. All servers of a process use one profile.
 
-Two differences from Go remain, and both give notices. Python chooses one key exchange group for a server up to version
+Two differences from Go remain; both produce notices. Python chooses one key exchange group for a server up to version
 3.14 (`set_ecdh_curve`), several from 3.15 on (`set_groups`); of several groups, the first that can be offered is. And
 OpenSSL is built without some of the suites that Go still names (RC4, 3DES).
 """
@@ -24,7 +24,7 @@ _MINIMUM: Final = {
 
 _TLS13_SUITES: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 
-# The name in the registry of TLS -> the name in OpenSSL. Go's older names without a hash stand for those with one.
+# The name in the registry of TLS -> the name in OpenSSL. Go's older names without a hash mean those with one.
 SUITES: Final[Mapping[str, str]] = {
     "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
     "TLS_RSA_WITH_3DES_EDE_CBC_SHA": "DES-CBC3-SHA",
@@ -51,7 +51,7 @@ SUITES: Final[Mapping[str, str]] = {
     },
 }
 
-# The number in the registry of TLS groups -> how people and OpenSSL name it.
+# The number in the registry of TLS groups -> its name in OpenSSL.
 GROUPS: Final[Mapping[int, str]] = {
     23: "prime256v1",
     24: "secp384r1",
@@ -65,7 +65,7 @@ GROUPS: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TlsProfile:
-    """What a server accepts, in the names of OpenSSL. Empty means the defaults of this Python."""
+    """TLS settings of a server, in the names of OpenSSL. Empty means the defaults of this Python."""
 
     minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     # The suites of TLS 1.2. Those of TLS 1.3 cannot be chosen, as in Go.
@@ -73,7 +73,7 @@ class TlsProfile:
     groups: tuple[str, ...] = ()
 
     def server_context(self) -> ssl.SSLContext:
-        """A context for a server, without a certificate yet. Servers speak HTTP/1.1 only, and say so by ALPN."""
+        """A context for a server, without a certificate. ALPN offers HTTP/1.1 only."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self.minimum
         if self.ciphers:
@@ -89,7 +89,7 @@ DEFAULT: Final = TlsProfile()
 
 @dataclass(frozen=True, slots=True)
 class TlsProfileResult:
-    """A profile, what of the request is left out of it, and why no server can offer what was asked for."""
+    """A profile, notices about values that are not offered, and problems that make the settings unusable."""
 
     profile: TlsProfile
     notices: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ def profile_of(
 ) -> TlsProfileResult:
     """The profile of `tls.minVersion`, `.cipherSuites` and `.curvePreferences`, which are valid names already.
 
-    `own_certificate`: the servers use the certificate that the manager makes, whose key is ECDSA.
+    `own_certificate`: the servers use the certificate that the manager makes, with an ECDSA key.
     """
     notices: list[str] = []
     problems: list[str] = []
@@ -138,7 +138,7 @@ def _listed(groups: Sequence[int]) -> str:
 
 
 def _chosen_groups(groups: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The groups to offer in the order asked for, and those that have to be left out."""
+    """The groups to offer in the given order, and those that cannot be offered."""
     usable = [group for group in groups if _has_group(GROUPS[group])]
     chosen = usable if hasattr(ssl.SSLContext, "set_groups") else usable[:1]
     return chosen, [group for group in groups if group not in chosen]

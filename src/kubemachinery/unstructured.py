@@ -1,8 +1,8 @@
-"""Reading and changing JSON trees that nobody has checked yet.
+"""Reading and changing JSON trees that have not been validated.
 
-Defaulting, conversion and validation work on what a client sent, before anything is known about its shape. The readers
-here answer for any JSON at all: what has the wrong type reads as absent, and it is for the schema to complain.
-Changes never touch the tree they are given; they return a new one that shares whatever did not change.
+Defaulting, conversion and validation work on the tree that a client sent. The readers here accept any JSON: a value of
+the wrong type reads as absent, and the schema reports it. Changes do not modify their argument; they return a new tree
+that shares the unchanged parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class _Absent:
-    """The answer for a place that a tree does not have, which is not the same as one that holds null."""
+    """The value of a path that the tree does not have, which differs from null."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -37,24 +37,24 @@ def text(value: object) -> str:
 
 
 def integer(value: object) -> int | None:
-    """A whole number, and `None` for everything else; a truth value is not a number, whatever Python thinks."""
+    """A whole number, or `None` for any other value; a bool is not a number here."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def texts(value: object) -> dict[str, str]:
-    """The entries of a mapping whose values are text, as labels and annotations are."""
+    """The entries of a mapping with text values, such as labels and annotations."""
     return {key: entry for key, entry in mapping(value).items() if isinstance(entry, str)}
 
 
 def get(tree: object, *path: str) -> Any:
-    """The value at `path`, or `None` where the tree does not go that far."""
+    """The value at `path`, or `None` if the tree does not have it."""
     for key in path:
         tree = mapping(tree).get(key)
     return tree
 
 
 def find(tree: object, path: Path) -> Any:
-    """The value at `path`, or `ABSENT`; unlike `get` it tells null from nothing."""
+    """The value at `path`, or `ABSENT`; unlike `get` it distinguishes null from absent."""
     for key in path:
         if not isinstance(tree, dict) or key not in tree:
             return ABSENT
@@ -69,7 +69,7 @@ def entries(tree: object, *path: str) -> Iterator[tuple[int, Mapping[str, Any]]]
 
 
 def put(tree: Tree, path: Path, value: object) -> Tree:
-    """`tree` with `value` at `path`, making the mappings on the way; a tree that has no room for it stays as it is."""
+    """`tree` with `value` at `path`, creating mappings on the way; unchanged if another value is in the way."""
     head, *rest = path
     if not rest:
         return {**tree, head: value}
@@ -78,7 +78,7 @@ def put(tree: Tree, path: Path, value: object) -> Tree:
 
 
 def without(tree: Tree, path: Path) -> Tree:
-    """`tree` without what stands at `path`. The mapping that held it stays, even when it is empty now."""
+    """`tree` without the value at `path`. The mapping that contained it stays, even when it is empty."""
     if find(tree, path) is ABSENT:
         return tree
     head, *rest = path
@@ -88,13 +88,13 @@ def without(tree: Tree, path: Path) -> Tree:
 
 
 def changed(tree: Tree, path: Path, change: Callable[[Any], Any]) -> Tree:
-    """`tree` with `change(value)` in place of the value at `path`; what is absent stays absent."""
+    """`tree` with `change(value)` at `path`; an absent value stays absent."""
     value = find(tree, path)
     return tree if value is ABSENT else put(tree, path, change(value))
 
 
 def each(change: Callable[[Tree], Tree]) -> Callable[[Any], Any]:
-    """`change` for every object of a list; whatever is not a list of objects passes unchanged."""
+    """A list with `change` applied to every object; a value that is not a list of objects is returned unchanged."""
 
     def change_all(value: Any) -> Any:
         if not isinstance(value, list):

@@ -1,7 +1,7 @@
-"""What an older version of a kind says differently, as data.
+"""Differences of an older version of a kind from the storage version, as data.
 
 A version is not a second set of types: it is the same fields with a table of differences, which `schema` applies to
-the schema it derived from the types. Places are written as in an error message, `spec.podSets[].count`; the empty
+the schema that it derived from the types. Places are written as in an error message, `spec.podSets[].count`; the empty
 place is the object itself.
 """
 
@@ -33,7 +33,7 @@ class FieldsRemoved:
 
 @dataclass(frozen=True, slots=True)
 class FieldsAdded:
-    """The object at `place` has the fields of `fields` as well; where it has one already, this one is meant."""
+    """The object at `place` also has the fields of `fields`; they replace fields of the same name."""
 
     place: str
     fields: type[msgspec.Struct]
@@ -41,7 +41,7 @@ class FieldsAdded:
 
 @dataclass(frozen=True, slots=True)
 class LimitsChanged:
-    """The value at `place` lacks the limits named in `without`, and has those of `field`."""
+    """The value at `place` does not have the limits named in `without`, and has those of `field`."""
 
     place: str
     without: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class RequiredFields:
 
 @dataclass(frozen=True, slots=True)
 class RulesReplaced:
-    """The value at `place` has these rules in place of its own."""
+    """The value at `place` has these rules instead of its own."""
 
     place: str
     rules: tuple[ValidationRule, ...]

@@ -1,7 +1,7 @@
-"""YAML and JSON as people write them, read into plain trees with the place of every mistake.
+"""YAML and JSON files of users, read into plain trees; errors have their line and column.
 
-Several documents may stand in a file; keys become text, as JSON has them; times stay the text that was written; and a
-key written twice is an error, not a silent loss of the first.
+A file may contain several documents. Keys become text, as in JSON; times stay text; a duplicate key is an error, not a
+silent loss of the first value.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import yaml
 from kubemachinery import kubectl_yaml
 from kubemachinery.errors import UsageError
 
-# Loading takes about a second for eight MiB. A file of this size holds more objects than a server takes.
+# Loading takes about a second for eight MiB. A file of this size has more objects than a server accepts.
 FILE_BYTES_MAX: Final = 64 * 2**20
 
 
 class Document(NamedTuple):
-    """One document of a file: where it stands, and what it says."""
+    """One document of a file: its source and its tree."""
 
     source: str
     tree: Any
 
 
 class _Loader(kubectl_yaml.Loader):
-    """Refuses a key that is written twice, instead of losing the first value."""
+    """Refuses a duplicate key, instead of losing the first value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         seen: set[str] = set()
@@ -45,16 +45,16 @@ class _Loader(kubectl_yaml.Loader):
                 merged = self._merged(value)
             else:
                 written[key] = self.construct_object(value, deep=deep)
-        return {**merged, **written}  # what is written overrules what `<<` brings
+        return {**merged, **written}  # explicit keys override those of `<<`
 
     def _merged(self, node: yaml.Node) -> dict[str, Any]:
-        """What `<<` brings: a mapping, or several, of which the first to have a key has the say. The loader's own way
-        of doing this puts their entries one behind the other, and a few lines of merges of merges are millions."""
+        """The entries of `<<`: of one mapping, or of several, where the first with a key wins. PyYAML would concatenate
+        their entries, so that a few lines of nested merges become millions of entries."""
         found = self.construct_object(node, deep=True)
         parts = found if isinstance(found, list) else [found]
         if not all(isinstance(part, dict) for part in parts):
             raise yaml.constructor.ConstructorError(
-                None, None, "<< takes a mapping, or a list of them", node.start_mark
+                None, None, "<< requires a mapping, or a list of mappings", node.start_mark
             )
         return {key: value for part in reversed(parts) for key, value in part.items()}
 
@@ -75,7 +75,7 @@ def parse(text: str, source: str) -> Iterator[Document]:
         for index, tree in enumerate(yaml.load_all(text, Loader=_Loader), start=1):
             if tree is not None:
                 if _values(tree, {}) > _VALUES_MAX:
-                    raise ValueError(f"document {index} stands for more than {_VALUES_MAX} values")
+                    raise ValueError(f"document {index} expands to more than {_VALUES_MAX} values")
                 yield Document(f"{source} document {index}", tree)
     except yaml.YAMLError as error:
         raise UsageError(f"{source}: {_sentence(error)}") from None
@@ -89,7 +89,7 @@ def read(path: Path) -> Iterator[Document]:
 
 
 def text(path: Path) -> str:
-    """What stands in a file. Pipes are read as well; a device that never ends is refused by its size."""
+    """The content of a file. Pipes are read as well; a device that never ends is refused by its size."""
     try:
         with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
@@ -112,7 +112,7 @@ def _decoded(content: bytes, source: str) -> str:
         raise UsageError(f"{source}: is not UTF-8 (byte {error.start})") from None
 
 
-# A few lines of aliases to aliases can stand for billions of values. The largest object a server takes has far fewer.
+# A few lines of aliases to aliases can expand to billions of values. The largest object of a server has far fewer.
 _VALUES_MAX: Final = 5_000_000
 
 
@@ -120,8 +120,8 @@ _DEPTH_MAX: Final = 200
 
 
 def _check_depth(text: str) -> None:
-    """Loading recurses in C, where too deep ends the program and not the file. Few files come near, which is told by
-    their indentation and brackets alone; those that do are gone through step by step."""
+    """Refuse nesting that is too deep: loading recurses in C, where an overflow ends the process. Indentation and
+    brackets show whether a file comes near the limit; only such a file is scanned token by token."""
     indentation = max((len(line) - len(line.lstrip(" -?")) for line in text.splitlines()), default=0)
     if indentation + text.count("[") + text.count("{") <= _DEPTH_MAX:
         return
@@ -136,11 +136,11 @@ def _check_depth(text: str) -> None:
 
 
 def _values(tree: Any, sizes: dict[int, int]) -> int:
-    """How many values a tree stands for, aliases counted as often as they are used. One inside itself has no end."""
+    """The number of values of a tree, aliases counted once per use. A tree that contains itself is infinite."""
     children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
     known = sizes.get(id(tree)) if children else 1
     if known is None:
-        sizes[id(tree)] = _VALUES_MAX  # what a child that is its own parent finds
+        sizes[id(tree)] = _VALUES_MAX  # found by a child that is its own ancestor
         known = sizes[id(tree)] = 1 + sum(_values(child, sizes) for child in children)
     return known
 

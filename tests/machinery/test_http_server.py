@@ -38,7 +38,7 @@ async def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_one_quiet_lin
             await begun.wait()
             writer.close()
             await writer.wait_closed()
-            await eventually(lambda: "POST /somewhere: the client hung up" in caplog.text)
+            await eventually(lambda: "POST /somewhere: the client closed the connection" in caplog.text)
     finally:
         await server.close()
     assert [record.name for record in caplog.records if record.levelno > logging.INFO] == []

@@ -112,7 +112,7 @@ def test_what_is_new_loses_its_words() -> None:
         ({"containers": [{"image": "x"}]}, "without its 'name'"),
         ({"containers": [{"$patch": "delete"}]}, "without its 'name'"),
         ({"containers": [{"$patch": "merge", "name": "a"}]}, "merge"),
-        ({"containers": ["a"]}, "not all of one sort"),
+        ({"containers": ["a"]}, "items of different types"),
         ({"$retainKeys": "labels"}, "a list of keys"),
         ({"$retainKeys": [], "labels": {}}, "does not list"),
         ({"$setElementOrder/containers": {}}, "is a list"),

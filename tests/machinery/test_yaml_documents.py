@@ -64,14 +64,14 @@ def test_merges_of_merges_are_not_multiplied() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: {<<: 5}\n", "x.yaml: line 1, column 9: << takes a mapping, or a list of them"),
+        ("a: {<<: 5}\n", "x.yaml: line 1, column 9: << requires a mapping, or a list of mappings"),
         ("a: {<<: {b: 1}, <<: {c: 1}}\n", "x.yaml: line 1, column 17: the key '<<' is written twice"),
         ("a: 1\nb: 2\na: 3\n", "x.yaml: line 3, column 1: the key 'a' is written twice"),
         ("a: [1\n", "x.yaml: line 2, column 1:"),
         ("? [a]\n: b\n", "x.yaml: line 1, column 3: a key must be a plain value"),
         ("a: !!python/object:os.system x\n", "x.yaml: line 1, column 4:"),
-        ("a: &x [*x]\n", "x.yaml: is not usable YAML or JSON: document 1 stands for more than"),
-        (BOMB, "x.yaml: is not usable YAML or JSON: document 1 stands for more than"),
+        ("a: &x [*x]\n", "x.yaml: is not usable YAML or JSON: document 1 expands to more than"),
+        (BOMB, "x.yaml: is not usable YAML or JSON: document 1 expands to more than"),
         ("[" * 5000 + "]" * 5000, "x.yaml: is not usable YAML or JSON"),
     ],
 )

@@ -1,13 +1,12 @@
 """CEL, the expression language of Kubernetes: compiled against types, evaluated within a budget.
 
     program = cel.compile("self.minCount <= self.count", {"self": some_object_type}, result=types.BOOL)
-    if isinstance(program, cel.CompileError): ...         # says what and where
+    if isinstance(program, cel.CompileError): ...         # has the message and the position
     answer = program.evaluate({"self": tree}, cel.Budget(1_000_000))
-    if isinstance(answer, cel.CelError): ...              # no value, and why
+    if isinstance(answer, cel.CelError): ...              # no value; has the reason
 
-The way of an expression through this package: `lexer`, `parser` (to the shapes of `ast`), `checker` (types from
-`types`, functions from `library`), then `compiler`, which writes Python, and `interpreter`, which is asked wherever
-that stumbles.
+The stages: `lexer`, `parser` (to the nodes of `ast`), `checker` (types from `types`, functions from `library`), then
+`compiler`, which generates Python, and `interpreter`, which evaluates again when the generated code raises.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Mapping
 
 from kubemachinery.cel import ast, checker, interpreter, parser, types
 from kubemachinery.cel.compiler import compile_python
-from kubemachinery.cel.errors import CelError, CompileError, CostExceeded, Unreadable
+from kubemachinery.cel.errors import CelError, CompileError, CostExceeded, ExpressionError
 from kubemachinery.cel.types import CelType
 from kubemachinery.cel.values import Budget, Value, lifter
 
@@ -40,14 +39,14 @@ class Program:
         return variable in self._uses
 
     def evaluate(self, bindings: Mapping[str, Value], budget: Budget) -> Value | CelError:
-        """The value, or why there is none. What a variable without a binding would be asked is an error too."""
+        """The value, or a `CelError`. A variable without a binding is an error, too."""
         start = budget.left
         try:
             if self._fast is not None:
                 return self._fast(budget, *[bindings[name] for name in self._names])
         except CostExceeded as error:
             return error
-        except Exception:  # whatever it was, the interpreter tells what CEL makes of it
+        except Exception:  # the interpreter determines the result that CEL defines
             budget.left = start
         return self.interpret(bindings, budget)
 
@@ -70,8 +69,8 @@ def compile(text: str, variables: Mapping[str, CelType], *, result: CelType | No
     try:
         expr = checker.check(parser.parse(text), variables)
         if result is not None and not types.assignable(expr.type, result, {}):
-            raise Unreadable(f"the expression must be a {result}, but is a {expr.type}", 0)
-    except Unreadable as error:
+            raise ExpressionError(f"the expression must be a {result}, but is a {expr.type}", 0)
+    except ExpressionError as error:
         return CompileError(error.message, error.at, text)
     except RecursionError:
         return CompileError("the expression is nested too deeply", 0, text)

@@ -49,7 +49,7 @@ class Index(Expr):
 
 @dataclass(eq=False)
 class Call(Expr):
-    """A function, a method (the receiver is the first argument) or an operator, whose name has underscores: `_+_`."""
+    """A call of a function, a method (the receiver is the first argument) or an operator (a name such as `_+_`)."""
 
     function: str
     args: list[Expr]
@@ -86,9 +86,9 @@ class MapLiteral(Expr):
 
 @dataclass(eq=False)
 class Macro(Expr):
-    """A loop: `subject.name(variable, body)`, with a second variable, a filter or a value where the macro has one.
+    """A comprehension: `subject.name(variable, body)`, with a second variable, filter or value where it has one.
 
-    `optMap` and `optFlatMap` are loops over at most one thing.
+    `optMap` and `optFlatMap` are loops over at most one value.
     """
 
     name: str
@@ -123,7 +123,7 @@ def children(expr: Expr) -> list[Expr]:
 
 
 def walk(expr: Expr) -> list[Expr]:
-    """The expression and everything in it."""
+    """The expression and all its subexpressions."""
     found = [expr]
     for each in found:
         found.extend(children(each))

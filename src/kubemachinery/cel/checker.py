@@ -1,6 +1,4 @@
-"""Types: every expression gets one, every call the overloads that fit it, and what does not fit is said with its
-place.
-"""
+"""The type checker: gives every expression its type and every call its overloads; an error has its position."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from kubemachinery.cel.ast import (
     Ternary,
     walk,
 )
-from kubemachinery.cel.errors import CelError, Unreadable
+from kubemachinery.cel.errors import CelError, ExpressionError
 from kubemachinery.cel.lexer import RESERVED
 from kubemachinery.cel.types import (
     BOOL,
@@ -44,9 +42,9 @@ from kubemachinery.cel.values import type_of
 
 
 def check(expr: Expr, variables: Mapping[str, CelType]) -> Expr:
-    """Types the expression, in place; gives it back, since a dotted name may turn out to be one thing.
+    """Type the expression in place; return it, because a dotted name may be replaced by one identifier.
 
-    Raises `Unreadable` at the first thing that does not fit.
+    Raises `ExpressionError` at the first error.
     """
     return _Checker(dict(variables)).typed(expr)
 
@@ -91,7 +89,7 @@ class _Checker:
     def _condition(self, expr: Expr) -> Expr:
         expr = self.typed(expr)
         if not assignable(expr.type, BOOL, {}):
-            raise Unreadable(f"expected a bool, found {expr.type}", expr.at)
+            raise ExpressionError(f"expected a bool, found {expr.type}", expr.at)
         return expr
 
     # --- Names and fields -----------------------------------------------------------------------------------------
@@ -104,7 +102,7 @@ class _Checker:
         if name in TYPE_NAMES:
             expr.name = name
             return TYPE
-        raise Unreadable(f"undeclared reference to {name!r}", expr.at)
+        raise ExpressionError(f"undeclared reference to {name!r}", expr.at)
 
     def _dotted(self, expr: Expr) -> str | None:
         """`a.b.c` as one name, unless it begins with a variable."""
@@ -136,19 +134,19 @@ class _Checker:
         if isinstance(operand, ObjectType):
             declared = operand.fields.get(expr.field)
             if declared is None and expr.field in RESERVED:
-                # Since Kubernetes 1.31 a reserved word may also be selected as it is, besides `__namespace__`.
+                # Since Kubernetes 1.31 a reserved word may also be selected unescaped, besides `__namespace__`.
                 declared = operand.fields.get(f"__{expr.field}__")
             if declared is None:
-                raise Unreadable(f"undefined field {expr.field!r}", expr.at)
+                raise ExpressionError(f"undefined field {expr.field!r}", expr.at)
             expr.json_name = declared.json_name
             return declared.type
         if operand.name == "map":
             if not assignable(STRING, operand.params[0], {}):
-                raise Unreadable(f"a {operand} has no fields", expr.at)
+                raise ExpressionError(f"a {operand} has no fields", expr.at)
             return operand.params[1]
         if operand == DYN:
             return DYN
-        raise Unreadable(f"a {operand} has no fields", expr.at)
+        raise ExpressionError(f"a {operand} has no fields", expr.at)
 
     def _index(self, expr: Index) -> CelType:
         operand = expr.operand.type
@@ -160,9 +158,9 @@ class _Checker:
         elif inner == DYN:
             key, found = DYN, DYN
         else:
-            raise Unreadable(f"a {operand} cannot be indexed", expr.at)
+            raise ExpressionError(f"a {operand} cannot be indexed", expr.at)
         if not assignable(expr.index.type, key, {}):
-            raise Unreadable(f"a {inner} cannot be indexed by {expr.index.type}", expr.at)
+            raise ExpressionError(f"a {inner} cannot be indexed by {expr.index.type}", expr.at)
         return optional_of(found) if expr.optional or inner is not operand else found
 
     # --- Calls ----------------------------------------------------------------------------------------------------
@@ -184,7 +182,7 @@ class _Checker:
             return
         known = library.overloads(expr.function, member=expr.member)
         if not known:
-            raise Unreadable(f"undeclared reference to {expr.function!r}", expr.at)
+            raise ExpressionError(f"undeclared reference to {expr.function!r}", expr.at)
         results = []
         for overload in known:
             bound: Bindings = {}
@@ -210,7 +208,7 @@ class _Checker:
         try:
             expr.overloads[0].function(*probe)
         except CelError as error:
-            raise Unreadable(str(error), expr.at) from None
+            raise ExpressionError(str(error), expr.at) from None
 
     def _membership(self, expr: Call, types: list[CelType]) -> None:
         item, items = types
@@ -222,8 +220,8 @@ class _Checker:
         expr.type = BOOL
 
     @staticmethod
-    def _no_overload(expr: Call, types: list[CelType]) -> Unreadable:
-        return Unreadable(f"no matching overload for {expr.function!r} applied to {_shown(types)}", expr.at)
+    def _no_overload(expr: Call, types: list[CelType]) -> ExpressionError:
+        return ExpressionError(f"no matching overload for {expr.function!r} applied to {_shown(types)}", expr.at)
 
     def _ternary(self, expr: Ternary) -> None:
         expr.condition = self._condition(expr.condition)
@@ -232,7 +230,7 @@ class _Checker:
         common = join(expr.then.type, expr.otherwise.type)
         if common is None:
             types = [BOOL, expr.then.type, expr.otherwise.type]
-            raise Unreadable(f"no matching overload for '_?_:_' applied to {_shown(types)}", expr.at)
+            raise ExpressionError(f"no matching overload for '_?_:_' applied to {_shown(types)}", expr.at)
         expr.type = common
 
     # --- Literals -------------------------------------------------------------------------------------------------
@@ -251,7 +249,9 @@ class _Checker:
         plain = [each.type for at, each in enumerate(elements) if at not in literal.optional]
         known = next((type_ for type_ in plain if type_ != DYN), None)
         if known is not None and DYN in plain:
-            raise Unreadable(f"expected {plain[0]} throughout, found {known if plain[0] == DYN else DYN}", literal.at)
+            raise ExpressionError(
+                f"expected {plain[0]} throughout, found {known if plain[0] == DYN else DYN}", literal.at
+            )
         types = [self._unwrapped(each, at in literal.optional) for at, each in enumerate(elements)]
         return self._common(types, literal.at)
 
@@ -260,17 +260,17 @@ class _Checker:
         if not optional or expr.type == DYN:
             return expr.type
         if expr.type.name != "optional_type":
-            raise Unreadable(f"expected an optional, found {expr.type}", expr.at)
+            raise ExpressionError(f"expected an optional, found {expr.type}", expr.at)
         return expr.type.params[0]
 
     @staticmethod
     def _common(types: list[CelType], at: int) -> CelType:
-        """Kubernetes asks for one type throughout a literal."""
+        """Kubernetes requires one element type throughout a literal."""
         common: CelType | None = None
         for type_ in types:
             joined = type_ if common is None else join(common, type_)
             if joined is None:
-                raise Unreadable(f"expected {common} throughout, found {type_}", at)
+                raise ExpressionError(f"expected {common} throughout, found {type_}", at)
             common = joined
         return DYN if common is None else common
 
@@ -291,7 +291,7 @@ class _Checker:
         subject = expr.subject.type
         if expr.name in ("optMap", "optFlatMap"):
             if subject.name != "optional_type" and subject != DYN:
-                raise Unreadable(f"{expr.name}() works on an optional, not on a {subject}", expr.at)
+                raise ExpressionError(f"{expr.name}() works on an optional, not on a {subject}", expr.at)
             return {expr.variables[0]: subject.params[0] if subject.params else DYN}
         pairs: tuple[CelType, CelType]
         if subject.name == "list" and expr.name != "transformMapEntry":
@@ -303,7 +303,7 @@ class _Checker:
         elif subject == DYN:
             pairs, single = (DYN, DYN), DYN
         else:
-            raise Unreadable(f"{expr.name}() works on a list or a map, not on a {subject}", expr.at)
+            raise ExpressionError(f"{expr.name}() works on a list or a map, not on a {subject}", expr.at)
         if len(expr.variables) == 1:
             return {expr.variables[0]: single}
         return dict(zip(expr.variables, pairs, strict=True))
@@ -328,5 +328,5 @@ class _Checker:
                 return optional_of(body)
             case _:
                 if body.name != "optional_type" and body != DYN:
-                    raise Unreadable(f"optFlatMap() makes an optional, not a {body}", expr.body.at)
+                    raise ExpressionError(f"optFlatMap() makes an optional, not a {body}", expr.body.at)
                 return body

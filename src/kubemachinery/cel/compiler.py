@@ -1,11 +1,11 @@
-"""The fast way to evaluate: the expression as one Python expression, with Python's own short circuits and loops.
+"""The fast evaluation: the expression as one generated Python expression, with Python's short circuits and loops.
 
-What the checker knows decides what is written: a field of an object becomes a look-up, a comparison of strings
-becomes `==`, and only where types are unknown is a general function called. Values from JSON are taken as they are
-and turned into doubles or timestamps where one is actually used (`values.lifter`).
+The types of the checker determine the code: a field of an object becomes a look-up, a comparison of strings becomes
+`==`, and a generic function is called only where types are unknown. JSON values are used unchanged and converted to
+doubles or timestamps where one is used (`values.lifter`).
 
-The program may fail where CEL would not (`a || b` with an error in `a`), and in any way Python fails; whoever runs it
-falls back to the interpreter then. What it returns is right.
+The program may raise any Python exception, also where CEL has a result (`a || b` with an error in `a`); the caller then
+falls back to the interpreter. A value that it returns is correct.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _NAMES: Final[dict[str, object]] = {
 
 
 def compile_python(expr: Expr, variables: tuple[str, ...]) -> Program | None:
-    """A function of a budget and the variables, in their order; None where Python cannot take the expression."""
+    """A function of the budget and the variables, in order; None when Python cannot compile the expression."""
     writer = _Writer({name: _Local(f"v_{name}", raw=True) for name in variables})
     body = writer.write(expr)
     params = ", ".join(["budget", *(f"v_{name}" for name in variables)])
@@ -116,7 +116,7 @@ class _Writer:
         return code if lift is None else f"{self.constant(lift)}({code})"
 
     def _is_raw(self, expr: Expr) -> bool:
-        """Whether the expression reaches into JSON as it came."""
+        """Whether the expression reads unconverted JSON."""
         match expr:
             case Ident(name=name):
                 return name in self.scope and self.scope[name].raw
@@ -126,7 +126,7 @@ class _Writer:
                 return False
 
     def _inside(self, expr: Expr) -> str:
-        """Python for something that is only reached into: it stays as it came."""
+        """Code for a value of which only members are read: it stays unconverted."""
         return self._code(expr) if self._is_raw(expr) else self.write(expr)
 
     def _code(self, expr: Expr) -> str:
@@ -202,7 +202,7 @@ class _Writer:
 
     @staticmethod
     def _compares_with_text(expr: Call) -> bool:
-        """A text equals nothing but the same text, so that Python's answer is right whatever the other side is."""
+        """A string equals only the same string, so Python's `==` is correct for any other operand."""
         return any(isinstance(arg, Literal) and isinstance(arg.value, str) for arg in expr.args)
 
     def _membership(self, expr: Call, args: list[str]) -> str:

@@ -1,8 +1,8 @@
-"""What can go wrong with an expression.
+"""Errors of CEL expressions.
 
-CompileError          the text is not an expression, or its types do not fit; a value, with its place
-CelError              evaluating it went wrong, as CEL foresees
-└── CostExceeded      it took more steps than it was given
+CompileError          a syntax or type error, with its position; a value
+CelError              a runtime error that CEL defines; a value
+└── CostExceeded      the cost budget is exhausted
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CompileError:
-    """One thing wrong with an expression, at an offset counted in characters."""
+    """A syntax or type error of an expression, at an offset in characters."""
 
     message: str
     at: int
@@ -30,7 +30,7 @@ class CompileError:
         return f"{self.line}:{self.column}: {self.message}"
 
 
-class Unreadable(Exception):
+class ExpressionError(Exception):
     """Raised inside lexer, parser and checker; `compile` turns it into a `CompileError`."""
 
     def __init__(self, message: str, at: int) -> None:

@@ -1,8 +1,8 @@
-"""The slow and exact way to evaluate: step by step, with CEL's rule that a decided answer outweighs an error.
+"""The exact evaluation: a tree walk, with CEL's rule that a determined result takes precedence over an error.
 
 `a && b` is false if either side is false, even if the other side fails; `a || b` likewise with true; `all` and
-`exists` are such chains. The compiled program stops at the first error instead, and whenever it meets one, this
-interpreter is asked.
+`exists` are such chains. The compiled program stops at the first error instead; the expression is then evaluated by
+this interpreter.
 """
 
 from __future__ import annotations
@@ -112,14 +112,14 @@ def _position(key: Value) -> int:
 
 
 def dispatch(budget: Budget, name: str, overloads: Iterable[library.Overload], args: tuple[Value, ...]) -> Value:
-    """Calls the first overload that takes these values; where types are known, there is only one to choose from."""
+    """Call the first overload that accepts these values; with known types there is only one."""
     for overload in overloads:
         if all(map(conforms, args, overload.params)):
             return paid(budget, overload.function, *args) if overload.grows else overload.function(*args)
     raise no_such_overload(name)
 
 
-# Methods of an optional that look at their argument only if there is no value.
+# Methods of an optional that evaluate their argument only if there is no value.
 LAZY: Final = frozenset({"or", "orValue"})
 
 
@@ -140,14 +140,14 @@ def as_bool(value: Value) -> bool:
 
 
 def elements(subject: Value) -> Iterable[Value]:
-    """What a loop with one variable goes over: the items of a list, the keys of a map."""
+    """The values of a loop with one variable: the items of a list, the keys of a map."""
     if isinstance(subject, list | dict):
         return subject
     raise no_such_overload("a list or a map was expected")
 
 
 def pairs(subject: Value) -> Iterable[tuple[Value, Value]]:
-    """What a loop with two variables goes over: positions and items, or keys and values."""
+    """The values of a loop with two variables: indexes and items, or keys and values."""
     if isinstance(subject, list):
         return enumerate(subject)
     if isinstance(subject, dict):
@@ -202,7 +202,7 @@ def sorted_by(items: Value, keys: list[Value]) -> list[Value]:
 
 
 class _Sortable:
-    """Lets Python sort by CEL's order."""
+    """A sort key with CEL's order."""
 
     __slots__ = ("value",)
 
@@ -276,7 +276,7 @@ class _Interpreter:
 
     @staticmethod
     def _decide(answers: Iterable[bool | CelError], decisive: bool) -> bool:
-        """The decisive answer if there is one; otherwise the first error; otherwise the other answer."""
+        """The determining value if there is one; otherwise the first error; otherwise the other value."""
         error: CelError | None = None
         for answer in answers:
             if answer is decisive:
@@ -326,7 +326,7 @@ class _Interpreter:
                 return [self.value(expr.body, inner) for _, inner in scopes]
 
     def _scopes(self, expr: Macro, subject: Value, scope: Scope) -> Iterator[tuple[Value, Scope]]:
-        """Each element, with the scope in which the body sees it; what the filter drops does not come up."""
+        """Each element that the filter accepts, with the scope in which the body is evaluated."""
         two = len(expr.variables) == 2
         for item in loop(self.budget, pairs(subject) if two else elements(subject), expr.cost):
             bound = zip(expr.variables, item if two else (item,), strict=True)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from kubemachinery.cel.errors import Unreadable
+from kubemachinery.cel.errors import ExpressionError
 from kubemachinery.cel.values import UInt
 
 TEXT_MAX: Final = 100_000
@@ -52,15 +52,15 @@ _NUMBERED_ESCAPES: Final = {"x": (2, 16), "X": (2, 16), "u": (4, 16), "U": (8, 1
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens, the last of which is "end"; raises `Unreadable`."""
+    """All tokens, the last of which is "end"; raises `ExpressionError`."""
     if len(text) > TEXT_MAX:
-        raise Unreadable(f"the expression is longer than {TEXT_MAX} characters", 0)
+        raise ExpressionError(f"the expression is longer than {TEXT_MAX} characters", 0)
     found: list[Token] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise Unreadable(f"unexpected character {text[at]!r}", at)
+            raise ExpressionError(f"unexpected character {text[at]!r}", at)
         kind, lexeme = match.lastgroup, match[0]
         end = match.end()
         if kind == "string":
@@ -86,11 +86,11 @@ def _integer(lexeme: str, at: int) -> int:
     unsigned = lexeme[-1] in "uU"
     digits = lexeme.rstrip("uU")
     if len(digits) > 40:
-        raise Unreadable("the integer is too large", at)
+        raise ExpressionError("the integer is too large", at)
     value = int(digits, 16 if digits.startswith("0x") else 10)
     # One more than the largest integer passes here: with a minus before it, it is the smallest.
     if value > (UINT_MAX if unsigned else -INT_MIN):
-        raise Unreadable("the integer is too large", at)
+        raise ExpressionError("the integer is too large", at)
     return UInt(value) if unsigned else value
 
 
@@ -102,7 +102,7 @@ def _quoted(text: str, at: int, opening: str) -> tuple[str | bytes, int]:
     is_bytes = "b" in prefix
     while not text.startswith(quote, position):
         if position >= len(text) or (len(quote) == 1 and text[position] in "\r\n"):
-            raise Unreadable("the string has no end", at)
+            raise ExpressionError("the string has no end", at)
         if text[position] == "\\" and "r" not in prefix:
             parts.append(text[start:position])
             piece, position = _escape(text, position, is_bytes)
@@ -113,7 +113,7 @@ def _quoted(text: str, at: int, opening: str) -> tuple[str | bytes, int]:
     parts.append(text[start:position])
     if not is_bytes:
         return "".join(parts), position + len(quote)
-    # Escapes in bytes stand for single bytes, marked by `_escape`; everything else is encoded.
+    # Escapes in bytes are single bytes, marked by `_escape`; all other characters are encoded.
     return b"".join(_encoded(part) for part in parts), position + len(quote)
 
 
@@ -138,12 +138,12 @@ def _escape(text: str, at: int, is_bytes: bool) -> tuple[str, int]:
     elif char in _NUMBERED_ESCAPES and not (is_bytes and char in "uU"):
         (length, base), start = _NUMBERED_ESCAPES[char], at + 2
     else:
-        raise Unreadable("unknown escape in a string", at)
+        raise ExpressionError("unknown escape in a string", at)
     digits = text[start : start + length]
     try:
         code = int(digits, base) if digits.isalnum() and len(digits) == length else -1
     except ValueError:
         code = -1
     if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        raise Unreadable("unknown escape in a string", at)
+        raise ExpressionError("unknown escape in a string", at)
     return chr(_BYTE_MARK + code) if is_bytes else chr(code), start + length

@@ -20,7 +20,7 @@ from kubemachinery.cel.ast import (
     Select,
     Ternary,
 )
-from kubemachinery.cel.errors import Unreadable
+from kubemachinery.cel.errors import ExpressionError
 from kubemachinery.cel.lexer import Token
 
 DEPTH_MAX: Final = 60
@@ -33,7 +33,7 @@ _LEVELS: Final = {operator: level for level, row in enumerate(_OPERATORS) for op
 
 @dataclass(frozen=True)
 class _Loop:
-    """How a macro is written: how many variables it names, and whether a filter may stand before the body."""
+    """The form of a macro: the number of its variables, and whether a filter may precede the body."""
 
     variables: int
     filtered: bool = False
@@ -50,7 +50,7 @@ _MACROS: Final[dict[tuple[str, int], _Loop]] = {
 
 
 def parse(text: str) -> Expr:
-    """The expression that the text says; raises `Unreadable`."""
+    """Parse the text to an expression; raises `ExpressionError`."""
     parser = _Parser(lexer.tokens(text))
     expr = parser.expression()
     parser.expect("end")
@@ -79,7 +79,7 @@ class _Parser:
         if token is None:
             found = self.token
             shown = "the end" if found.kind == "end" else repr(found.value if found.value is not None else found.kind)
-            raise Unreadable(f"expected {'the end' if kind == 'end' else repr(kind)}, found {shown}", found.at)
+            raise ExpressionError(f"expected {'the end' if kind == 'end' else repr(kind)}, found {shown}", found.at)
         return token
 
     def name(self) -> Token:
@@ -90,7 +90,7 @@ class _Parser:
     def nested(self, expr: Callable[[], Expr]) -> Expr:
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise Unreadable("the expression is nested too deeply", self.token.at)
+            raise ExpressionError("the expression is nested too deeply", self.token.at)
         result = expr()
         self.depth -= 1
         return result
@@ -119,7 +119,7 @@ class _Parser:
                 continue
             links += 1
             if links > CHAIN_MAX:
-                raise Unreadable("too many operators in a row", token.at)
+                raise ExpressionError("too many operators in a row", token.at)
             left = Call("@in" if token.kind == "in" else f"_{token.kind}_", [left, right], at=token.at)
         return left
 
@@ -162,7 +162,7 @@ class _Parser:
         if negative:
             value = -value
         if type(value) is int and not lexer.INT_MIN <= value <= lexer.INT_MAX:
-            raise Unreadable("the integer is too large", token.at)
+            raise ExpressionError("the integer is too large", token.at)
         return Literal(value, at=token.at)
 
     def _primary(self) -> Expr:
@@ -186,7 +186,7 @@ class _Parser:
                 leading_dot = self.take(".") is not None
                 name = str(self.name().value)
                 if name in lexer.RESERVED:
-                    raise Unreadable(f"{name!r} is a reserved word", token.at)
+                    raise ExpressionError(f"{name!r} is a reserved word", token.at)
                 if self.token.kind == "(":
                     return self._call(name, token.at)
                 return Ident(f".{name}" if leading_dot else name, at=token.at)
@@ -199,7 +199,7 @@ class _Parser:
         while True:
             links += 1
             if links > CHAIN_MAX:
-                raise Unreadable("too many selections in a row", self.token.at)
+                raise ExpressionError("too many selections in a row", self.token.at)
             if dot := self.take("."):
                 optional = self.take("?") is not None
                 name = str(self.name().value)
@@ -212,7 +212,7 @@ class _Parser:
                 expr = Index(expr, self.expression(), optional=optional, at=bracket.at)
                 self.expect("]")
             elif self.token.kind == "{" and isinstance(expr, Ident | Select):
-                raise Unreadable("messages cannot be constructed here", self.token.at)
+                raise ExpressionError("messages cannot be constructed here", self.token.at)
             else:
                 return expr
 
@@ -231,7 +231,7 @@ class _Parser:
         if name == "has" and len(args) == 1:
             field = args[0]
             if not isinstance(field, Select) or field.test or field.optional:
-                raise Unreadable("has() takes a field, as in has(self.name)", at)
+                raise ExpressionError("has() takes a field, as in has(self.name)", at)
             return Select(field.operand, field.field, test=True, at=field.at)
         return Call(name, args, at=at)
 
@@ -243,10 +243,10 @@ class _Parser:
         variables = []
         for arg in args[: loop.variables]:
             if not isinstance(arg, Ident):
-                raise Unreadable(f"{name}() names its variable first", arg.at)
+                raise ExpressionError(f"{name}() names its variable first", arg.at)
             variables.append(arg.name)
         if len(set(variables)) < len(variables):
-            raise Unreadable(f"{name}() names one variable twice", at)
+            raise ExpressionError(f"{name}() names one variable twice", at)
         filter_ = args[loop.variables] if loop.filtered else None
         name = "exists_one" if name == "existsOne" else name
         return Macro(name, subject, tuple(variables), args[-1], filter_, at=at)

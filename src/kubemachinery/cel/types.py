@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class CelType:
-    """A type by its name and parameters. `shape` says how a list from a schema compares; it is no part of the type."""
+    """A type by its name and parameters. `shape` determines how a list from a schema compares; equality ignores it."""
 
     name: str
     params: tuple[CelType, ...] = ()
@@ -22,7 +22,7 @@ class CelType:
 
 @dataclass(frozen=True)
 class CelListShape:
-    """A list that Kubernetes treats as a set (no keys) or as a map with keys: its order means nothing."""
+    """A list that Kubernetes treats as a set (no keys) or as a map with keys: its order is not significant."""
 
     keys: tuple[str, ...] = ()
 
@@ -37,7 +37,7 @@ class CelField:
 
 @dataclass(frozen=True, eq=False)
 class ObjectType(CelType):
-    """An object with declared fields. Two object types are the same only if they are one."""
+    """An object with declared fields. Object types are equal only when identical."""
 
     fields: Mapping[str, CelField] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ TYPE: Final = CelType("type")
 TIMESTAMP: Final = CelType("google.protobuf.Timestamp")
 DURATION: Final = CelType("google.protobuf.Duration")
 
-# What Kubernetes adds. Values of these come only from functions.
+# The types that Kubernetes adds. Only functions return values of these.
 URL: Final = CelType("kubernetes.URL")
 IP: Final = CelType("net.IP")
 CIDR: Final = CelType("net.CIDR")
@@ -97,7 +97,7 @@ TYPE_NAMES: Final = {
 
 
 def accepts_null(type_: CelType) -> bool:
-    """Whether null may stand where this type is asked for."""
+    """Whether null is assignable to this type."""
     return isinstance(type_, ObjectType) or type_ in _NULLABLE or type_.name == "optional_type"
 
 
@@ -107,7 +107,7 @@ Bindings = dict[str, CelType]
 
 
 def resolve(type_: CelType, bound: Bindings) -> CelType:
-    """The type with its variables replaced by what they stand for; by dyn where they are free."""
+    """The type with its variables replaced by their bindings; by dyn where they are free."""
     if isinstance(type_, TypeParam):
         known = bound.get(type_.name)
         return DYN if known is None else resolve(known, bound)
@@ -117,7 +117,7 @@ def resolve(type_: CelType, bound: Bindings) -> CelType:
 
 
 def assignable(actual: CelType, expected: CelType, bound: Bindings) -> bool:
-    """Whether a value of the one type may go where the other is asked for; variables are bound on the way."""
+    """Whether `actual` is assignable to `expected`; type variables are bound on the way."""
     if isinstance(expected, TypeParam):
         known = bound.get(expected.name)
         if known is None:
@@ -147,12 +147,12 @@ def assignable(actual: CelType, expected: CelType, bound: Bindings) -> bool:
 
 
 def _is_vaguer(known: CelType, actual: CelType) -> bool:
-    """Whether dyn stands in one where the other says more, as in list(dyn), the type of an empty list."""
+    """Whether `known` has dyn where `actual` is more specific, as in list(dyn), the type of an empty list."""
     return known != DYN and DYN in known.params and actual != known and actual != DYN
 
 
 def join(left: CelType, right: CelType) -> CelType | None:
-    """The type of a value that is one of the two; None where they do not go together."""
+    """The common type of the two; None when there is none."""
     bound: Bindings = {}
     either = TypeParam("T")
     if assignable(left, either, bound) and assignable(right, either, bound):

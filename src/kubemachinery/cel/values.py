@@ -1,7 +1,7 @@
-"""Values at run time, and the questions that any two of them can be asked.
+"""Runtime values, their equality and order.
 
-Most CEL values are plain Python values: bool, int, float, str, bytes, None, list, dict. What Python has not is here.
-Beware of what Python takes for equal and CEL does not: a bool is no number.
+Most CEL values are plain Python values: bool, int, float, str, bytes, None, list, dict. The other types are here.
+Python's equality differs from CEL's: in CEL a bool is not a number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """A value that may be absent; `present` tells, since null is a value too."""
+    """A value that may be absent; `present` distinguishes null from absent."""
 
     value: Value = None
     present: bool = False
@@ -54,7 +54,7 @@ def some(value: Value) -> Optional:
 
 
 class UnorderedList(list[Value]):
-    """A list from a schema whose order means nothing: a set, or a map by keys."""
+    """A list from a schema without significant order: a set, or a map by keys."""
 
     __slots__ = ("shape",)
 
@@ -72,7 +72,7 @@ class UnorderedList(list[Value]):
 
 
 class Budget:
-    """The steps that evaluations may still take, together."""
+    """The remaining cost budget, shared by several evaluations."""
 
     __slots__ = ("left",)
 
@@ -95,7 +95,7 @@ def loop(budget: Budget, items: Iterable[Value], cost: int) -> Iterator[Value]:
 
 
 def paid(budget: Budget, function: Callable[..., Value], *args: Value) -> Value:
-    """Calls a function whose work grows with its arguments: ten characters or one item are a step."""
+    """Call a function with a cost that grows with its arguments: ten characters or one item are a step."""
     steps = 1
     for arg in args:
         if isinstance(arg, str | bytes):
@@ -127,7 +127,7 @@ _TYPES: dict[type, CelType] = {
 
 
 def declare(python_type: type, type_: CelType) -> None:
-    """Tells which CEL type the values of a Python type have."""
+    """Declare the CEL type of the values of a Python type."""
     _TYPES[python_type] = type_
 
 
@@ -136,7 +136,7 @@ def type_of(value: Value) -> CelType:
 
 
 def conforms(value: Value, expected: CelType) -> bool:
-    """Whether a value may be handed to a parameter; elements of lists and maps are not looked at."""
+    """Whether a value may be passed to a parameter; elements of lists and maps are not checked."""
     if expected == types.DYN or isinstance(expected, types.TypeParam):
         return True
     if isinstance(expected, types.ObjectType):
@@ -150,7 +150,7 @@ _PLAIN: Final = frozenset({str, bytes, type(None), bool})
 
 
 def equal(budget: Budget, left: Value, right: Value) -> bool:
-    """CEL's equality: numbers by value whatever their type, true unlike 1, lists and maps by their elements."""
+    """CEL's equality: numbers by value across types, true is not 1, lists and maps by their elements."""
     left_type, right_type = type(left), type(right)
     if left_type in _PLAIN or right_type in _PLAIN:
         return left_type is right_type and bool(left == right)
@@ -232,7 +232,7 @@ _LIFTS: dict[CelType, Lift] = {types.DOUBLE: lambda value: float(value) if type(
 
 
 def declare_lift(type_: CelType, lift: Lift) -> None:
-    """Tells how a JSON value becomes a value of a type that JSON has not."""
+    """The conversion of a JSON value to a type that JSON does not have."""
     _LIFTS[type_] = lift
 
 

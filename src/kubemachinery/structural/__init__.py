@@ -1,14 +1,13 @@
-"""Structural schemas as Kubernetes means them: the schema of a CRD, compiled into what a server does with an object.
+"""Structural schemas of CRDs, compiled to the operations of a server: prune, default, validate.
 
     schema = structural.compile(version["schema"]["openAPIV3Schema"])
     unknown = schema.unknown_fields(tree)         # for fieldValidation Strict and Warn
     tree = schema.default(schema.prune(tree))
     errors = schema.validate(tree, old)           # old: the stored object, on update
 
-Trees are plain JSON values. None of these changes its argument; what comes back shares the parts that stayed as they
-were. A successor that shares parts with the stored object (`old`) has these passed over: they have been through all of
-this before, and a write of a status need not walk the spec. `check_schema` says why a schema cannot be served, and
-`compile` takes any schema, however odd, and never raises.
+Trees are plain JSON values. No operation changes its argument; results share the unchanged parts. Parts that a new
+object shares with the stored one (`old`) are skipped: they have been validated before, so a status write does not walk
+the spec. `check_schema` returns why a schema cannot be served; `compile` accepts any schema and never raises.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kubemachinery.structural.values import Finding, compile_values
 
 __all__ = ["Structural", "check_schema", "compile"]
 
-# After these, rules are not asked: they could only stumble over the same thing.
+# After these errors CEL rules are not evaluated: they could only fail on the same value.
 _BLOCKING: Final = frozenset(
     {
         ErrorType.NOT_SUPPORTED,
@@ -55,24 +54,24 @@ class Structural:
         self._rules = compile_rules(node)
 
     def unknown_fields(self, tree: Json, old: Json = None) -> list[str]:
-        """The paths of fields that the schema does not know and `prune` would drop, sorted."""
+        """The sorted paths of unknown fields, which `prune` would remove."""
         unknown: list[str] = []
         self._prune(_new_parts(tree, old), None, unknown)
         return sorted(unknown)
 
     def prune(self, tree: Json) -> Json:
-        """The tree without fields that the schema does not know."""
+        """The tree without unknown fields."""
         return self._prune(tree, None, [])
 
     def default(self, tree: Json, old: Json = None) -> Json:
-        """The tree with the defaults of absent fields, and without nulls where null is no value."""
+        """The tree with the defaults of absent fields, and without nulls where null is not allowed."""
         new = _new_parts(tree, old)
         if new is tree:
             return self._default(tree)
         return {**self._default(new), **{name: part for name, part in tree.items() if name not in new}}
 
     def validate(self, tree: Json, old: Json = None) -> list[FieldError]:
-        """All that is wrong with the tree; with `old`, an update, which may leave alone what was wrong before."""
+        """The errors of the tree; with `old`, of an update, which may keep values that were invalid before."""
         try:
             errors = self._structure(tree, old)
             if self._rules is None:
@@ -102,7 +101,7 @@ class Structural:
 
 
 def _new_parts(tree: Json, old: Json) -> Json:
-    """The tree without the fields that are the very same as in `old`."""
+    """The tree without the fields that are identical objects in `old`."""
     if type(tree) is not dict or type(old) is not dict:
         return tree
     return {name: part for name, part in tree.items() if old.get(name, ABSENT) is not part}

@@ -1,7 +1,7 @@
-"""Which old value a new value continues, and whether it is still the same.
+"""Correlation of new values with old ones in an update, and whether they are equal.
 
-Two rules of Kubernetes rest on this: an update may leave alone what was invalid before, and a rule with `oldSelf`
-sees the old value of the very thing it stands on. Properties correlate by name, the items of a list only where the
+Two features depend on it: ratcheting (an update may keep what was invalid before), and rules with `oldSelf`, which see
+the old value that correlates with `self`. Properties correlate by name, the items of a list only where the
 list is a map with keys.
 """
 
@@ -24,7 +24,7 @@ def same(left: Json, right: Json) -> bool:
 
 
 def unchanged(node: SchemaNode, value: Json, old: Json) -> bool:
-    """Whether a value is what it was; a list with keys may have been reordered."""
+    """Whether a value is unchanged; a list with keys may have been reordered."""
     if type(value) is list and type(old) is list and node.list_type == "map":
         find = old_items(node, old)
         return len(value) == len(old) and all(unchanged(node.items or SchemaNode(), item, find(item)) for item in value)
@@ -36,9 +36,7 @@ def unchanged(node: SchemaNode, value: Json, old: Json) -> bool:
 
 
 def old_items(node: SchemaNode, old: Json) -> Callable[[Json], Json]:
-    """Finds the old item that a new item continues; ABSENT where there is none, or lists of this type have no such
-    thing.
-    """
+    """A function that finds the old item for a new item; ABSENT when there is none, or the list has no keys."""
     if node.list_type != "map" or type(old) is not list:
         return lambda item: ABSENT
     by_key: dict[object, Json] = {}

@@ -1,4 +1,4 @@
-"""What a schema means to a rule: the CEL type of `self`, and how property names are spelt in expressions."""
+"""CEL declarations of a schema: the type of `self`, and the escaped names of properties in expressions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SCALAR_TYPES: Final = {"boolean": types.BOOL, "number": types.DOUBLE, "integer"
 
 
 def escape(name: str) -> str | None:
-    """The property name as an expression spells it; None where no expression can."""
+    """The escaped property name for expressions; None when it cannot be escaped."""
     if name in RESERVED:
         return f"__{name}__"
     if not _NAMEABLE.fullmatch(name):
@@ -44,10 +44,10 @@ class Declarations:
         self._types: dict[int, tuple[SchemaNode, types.CelType | None]] = {}
 
     def type_of(self, node: SchemaNode, *, root: bool = False) -> types.CelType | None:
-        """The type; None where rules cannot see values of this schema, because it says too little about them."""
+        """The type; None when rules cannot see values of this schema, because it declares no type for them."""
         known = self._types.get(id(node))
         if known is None:
-            # The node is kept beside its type: an id means nothing once its owner is gone.
+            # The node is kept with its type, so that its id is not reused.
             known = self._types[id(node)] = (node, self._declare(node, root or node.embedded))
         return known[1]
 
@@ -91,8 +91,8 @@ _UNQUOTED: Final = {**dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)), "'": 
 
 
 def field_path(node: SchemaNode, text: str) -> str | None:
-    """The path of a rule's `fieldPath` (`.spec['a/b']`) as errors spell it, from `node` on; None where it leads
-    nowhere.
+    """The path of a rule's `fieldPath` (`.spec['a/b']`) in the form of errors, relative to `node`; None when the
+    schema has no such path.
     """
     steps: list[str] = []
     at = 0

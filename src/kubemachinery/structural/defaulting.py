@@ -1,7 +1,7 @@
-"""Defaults: what an absent field means, and what becomes of a null where null is no value.
+"""Defaulting: the values of absent fields, and the removal of nulls where null is not allowed.
 
-A default goes only into an object that exists. A null where the schema does not allow null is replaced by the default,
-and without one the field goes. The tree is copied only where something changes.
+A default is set only in an object that exists. A null where the schema does not allow null is replaced by the default,
+or removed without one. The tree is copied only where a value changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Fill = Callable[[Json], Json]
 
 
 def compile_defaulting(node: SchemaNode) -> Fill:
-    """The filler for a value of this schema."""
+    """The defaulting function for a value of this schema."""
     return _fill_container(node) or _as_it_is
 
 
@@ -24,7 +24,7 @@ def _as_it_is(value: Json) -> Json:
 
 
 def _fill_container(node: SchemaNode) -> Fill | None:
-    """The filler of an object or list; None where nothing below can change."""
+    """The defaulting function of an object or list; None when nothing below has a default."""
     fill_object = _fill_object(node) if node.properties or node.additional else None
     fill_list = _fill_list(node.items) if node.items is not None else None
     if fill_object is None and fill_list is None:
@@ -72,7 +72,7 @@ def _fill_object(node: SchemaNode) -> Fill:
 
 
 def _maker(node: SchemaNode) -> Callable[[], Json]:
-    """Makes the default of a node; a default may leave room for the defaults below it."""
+    """A function that makes the default of a node, completed with the defaults below it."""
     return fresh(compile_defaulting(node)(node.default))
 
 
@@ -96,7 +96,7 @@ def _fill_list(items: SchemaNode) -> Fill | None:
 
 
 def fresh(value: Json) -> Callable[[], Json]:
-    """A maker of copies of a JSON value, so that no two trees ever share a default they might change."""
+    """A function that copies a JSON value, so that no two trees share a mutable default."""
     if isinstance(value, dict):
         members = {name: fresh(item) for name, item in value.items()}
         return lambda: {name: make() for name, make in members.items()}

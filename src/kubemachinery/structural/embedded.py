@@ -1,4 +1,4 @@
-"""Objects inside objects (`x-kubernetes-embedded-resource`): they too must say what they are, in proper words."""
+"""Embedded resources (`x-kubernetes-embedded-resource`): their apiVersion, kind and metadata are validated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _METADATA_TYPES: Final[dict[str, type]] = {
 
 
 def compile_embedded(node: SchemaNode) -> Search | None:
-    """The search through embedded resources below a node; None where there are none."""
+    """The check of embedded resources below a node; None when there are none."""
     children = {name: found for name, child in node.fields.items() if (found := compile_embedded(child))}
     additional = compile_embedded(node.additional) if node.additional is not None else None
     items = compile_embedded(node.items) if node.items is not None else None

@@ -1,7 +1,7 @@
-"""String formats that are checked; any other `format` is a remark.
+"""String formats that are validated; any other `format` is ignored.
 
-The table is that of kube-apiserver. Where its reading is looser than the name suggests (`duration` takes "about 5
-minutes"), the looseness is kept: an object that a real cluster takes must not be refused here.
+The table is that of kube-apiserver. Where it is more lenient than the name suggests (`duration` accepts "about 5
+minutes"), so is this one: an object that a real cluster accepts must not be refused here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Test = Callable[[str], bool]
 
 
 def checker(name: str) -> Test | None:
-    """The test of a format; None where the format is not one that is checked. Dashes in the name do not matter."""
+    """The check of a format; None for a format that is not validated. Dashes in the name are ignored."""
     return _FORMATS.get(name.replace("-", ""))
 
 

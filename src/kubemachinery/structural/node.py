@@ -1,6 +1,6 @@
-"""A schema read once: the keywords of an OpenAPI v3 schema as a typed tree, whatever strangers put into it.
+"""An OpenAPI v3 schema parsed to a typed tree.
 
-Reading is forgiving (a keyword of the wrong type counts as absent), because `check_schema` is the place that complains.
+Parsing is lenient (a keyword of the wrong type counts as absent); `check_schema` reports such errors.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
-Json = Any  # what `json.loads` gives: dict, list, str, int, float, bool, None
+Json = Any  # a result of `json.loads`: dict, list, str, int, float, bool, None
 
 
 class _Absent:
-    """The value that is not there; differs from null, which is a value."""
+    """The marker for an absent value, which differs from null."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -21,7 +21,7 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 
-# The fields of an object's own identity, which every resource has whatever its schema says.
+# The fields that every resource has, whether or not its schema declares them.
 RESOURCE_FIELDS: Final = ("apiVersion", "kind", "metadata")
 
 NUMBER_TYPES: Final = frozenset({"integer", "number"})
@@ -89,7 +89,7 @@ class SchemaNode:
         return self.properties or {}
 
     def child(self, name: str) -> SchemaNode | None:
-        """The schema of a property: by its name, or else that of any further property."""
+        """The schema of a property: by name, or else that of additional properties."""
         return self.fields.get(name) or self.additional
 
 

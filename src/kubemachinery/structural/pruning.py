@@ -1,7 +1,7 @@
-"""Fields that the schema does not know: which they are, and the tree without them.
+"""Pruning: the paths of unknown fields, and the tree without them.
 
-Both answers come from one walk. The tree is copied only where something goes; a tree without unknown fields comes back
-as the very same object.
+One walk computes both. The tree is copied only where a field is removed; a tree without unknown fields is returned as
+the same object.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 
 from kubemachinery.structural.node import RESOURCE_FIELDS, Json, SchemaNode
 
-# Where a value stands: its parent's place and its own name or index. Spelt out only when there is something to report.
+# The path of a value: its parent's path and its own name or index. Formatted only when there is something to report.
 Place = tuple["Place", str | int] | None
 
-# Takes a value and its place, reports what is unknown below it, and gives the value without that.
+# Takes a value and its path, reports unknown fields below it, and returns the value without them.
 Walk = Callable[[Json, Place, list[str]], Json]
 
 _OBJECT_META_FIELDS: Final = frozenset(
@@ -40,14 +40,12 @@ _OBJECT_META_FIELDS: Final = frozenset(
 
 
 def compile_pruning(root: SchemaNode) -> Walk:
-    """The walk for a whole resource, whose own identity (apiVersion, kind, metadata) is never touched."""
+    """The walk for a whole resource; its apiVersion, kind and metadata are kept."""
     return _walk(root, preserve=root.preserve_unknown, resource="root")
 
 
 def _walk(node: SchemaNode, *, preserve: bool, resource: str) -> Walk:
-    """`resource` tells whose apiVersion, kind and metadata stand here: of the "root", of an "embedded" object, of
-    none.
-    """
+    """`resource` is "root" or "embedded" for an object with apiVersion, kind and metadata, else empty."""
     children = {name: compile_part_pruning(child) for name, child in node.fields.items()}
     additional = compile_part_pruning(node.additional) if node.additional is not None else None
     items = _items(node, preserve)
@@ -96,11 +94,11 @@ def compile_part_pruning(node: SchemaNode) -> Walk:
 
 
 def _items(node: SchemaNode, preserve: bool) -> Walk | None:
-    """How the items of a list are walked: by their schema; without one everything in them is unknown, or nothing is."""
+    """The walk for items of a list: by their schema; without one all their fields are unknown, or none is."""
     if node.items is None:
         return None if preserve else _walk_unknown
     resource = "embedded" if node.items.embedded else ""
-    # Preserving unknown fields carries over from a list to its items, though not from an object to its properties.
+    # Preservation of unknown fields is inherited by the items of a list, but not by the properties of an object.
     return _walk(node.items, preserve=preserve or node.items.preserve_unknown, resource=resource)
 
 
@@ -124,7 +122,7 @@ def _prune_metadata(value: Json, place: Place, unknown: list[str]) -> Json:
     dropped = [name for name in value if name not in _OBJECT_META_FIELDS]
     unknown.extend(_spell((place, name)) for name in dropped)
     if "creationTimestamp" in value and value["creationTimestamp"] is None:
-        dropped.append("creationTimestamp")  # how Go clients spell "not yet"
+        dropped.append("creationTimestamp")  # the zero value that Go clients write
     return {name: item for name, item in value.items() if name not in dropped} if dropped else value
 
 

@@ -1,9 +1,8 @@
-"""Rules: the CEL expressions of `x-kubernetes-validations`, asked of every value that has some.
+"""Evaluation of the CEL rules of `x-kubernetes-validations`.
 
-A rule with `oldSelf` speaks of a change, so it is asked only where the update has an old value to compare with, or
-where it says that it can do without (`optionalOldSelf`). A rule without it is not held against a value that the
-update left alone. Where a tree shares a part with the old one, that part has answered before: there only rules with
-`oldSelf` are asked.
+A transition rule (with `oldSelf`) is evaluated only in an update with a correlated old value, or with
+`optionalOldSelf`. A failure of another rule is ignored on a value that the update did not change (ratcheting). Parts
+that the tree shares with the old one have been validated before: there only transition rules are evaluated.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _SORTS: Final = {
 
 @dataclass(frozen=True)
 class CompiledRule:
-    """A rule with its programs; in place of a program, why there is none."""
+    """A rule with its compiled programs; instead of a program, the error of its compilation."""
 
     rule: CelRule
     program: cel.Program | cel.CompileError
@@ -47,7 +46,7 @@ class CompiledRule:
 
     @property
     def words(self) -> str:
-        """How the rule is called in an error about itself."""
+        """The rule as quoted in an error about itself."""
         return (self.rule.message or self.rule.rule).strip()
 
 
@@ -66,11 +65,11 @@ def compile_rule(rule: CelRule, node: SchemaNode, self_type: types.CelType) -> C
 
 
 class _Stop(Exception):
-    """No step is left, so no further rule is asked."""
+    """The cost budget is exhausted, so no further rule is evaluated."""
 
 
 class _Run:
-    """One validation: what was found, and the steps that are left."""
+    """One validation: the errors found, and the remaining cost budget."""
 
     def __init__(self) -> None:
         self.errors: list[FieldError] = []
@@ -87,20 +86,20 @@ class _Run:
         return answer
 
 
-# Is the value what it was before the update? Asked only when a rule has failed.
+# Whether the value is unchanged by the update; computed only when a rule has failed.
 Settled = Callable[[], bool]
 Ask = Callable[[Json, Json, str, Settled, _Run], None]
 
 
 class _Asked(NamedTuple):
-    """The rules of a value and of everything below it; whether one of them speaks of a change."""
+    """The rules of a value and of everything below it; whether one of them is a transition rule."""
 
     ask: Ask
     of_change: bool
 
 
 def compile_rules(root: SchemaNode, *, resource: bool = True) -> Callable[[Json, Json], list[FieldError]] | None:
-    """Asks all rules of a resource, or of a value inside one; None where there are none."""
+    """The evaluation of all rules of a resource, or of a value inside one; None without rules."""
     asked = _compile(root, Declarations(), root=resource)
     if asked is None:
         return None
@@ -163,7 +162,7 @@ def _compile(node: SchemaNode, declarations: Declarations, *, root: bool = False
 
 def _settled(node: SchemaNode | None, value: Json, old: Json, parent: Settled) -> Settled:
     if old is ABSENT or node is None:
-        return parent  # an item of a list without keys is what it was if the list is
+        return parent  # an item of a list without keys is unchanged if the list is
     return lambda: unchanged(node, value, old)
 
 
@@ -191,12 +190,12 @@ def _ask_rule(
     elif compiled.uses_old_self or not settled():
         message = _message(compiled, bindings, run) or rule.message.strip() or f"failed rule: {rule.rule.strip()}"
         shown = msgspec.UNSET if node.type in ("object", "array") else value
-        told = "" if compiled.error_type is ErrorType.DUPLICATE else message
-        run.refuse(path + compiled.path, shown, told, compiled.error_type)
+        shown_message = "" if compiled.error_type is ErrorType.DUPLICATE else message
+        run.refuse(path + compiled.path, shown, shown_message, compiled.error_type)
 
 
 def _message(compiled: CompiledRule, bindings: dict[str, Json], run: _Run) -> str:
-    """What the rule's own expression says about the failure; nothing where it fails, too, or says nothing usable."""
+    """The result of the rule's messageExpression; empty when it fails or is not usable."""
     if not isinstance(compiled.message, cel.Program):
         return ""
     text = run.evaluate(compiled.message, bindings)

@@ -1,6 +1,6 @@
-"""Can a schema be served? What kube-apiserver refuses when a CRD is created, each with its path.
+"""Validation of the schema of a CRD: what kube-apiserver refuses at creation, each with its path.
 
-A schema is *structural* when the shape of an object (types, properties, items) is said once, outside of `allOf`,
+A schema is *structural* when the shape of an object (types, properties, items) is declared once, outside of `allOf`,
 `anyOf`, `oneOf` and `not`, and those only narrow it. That is what makes pruning and defaulting possible. Beyond that,
 defaults must be valid, and rules must compile.
 """
@@ -28,12 +28,12 @@ Errors = Iterator[FieldError]
 
 
 def check_schema(schema: Json, path: str = "openAPIV3Schema") -> list[FieldError]:
-    """Everything that keeps the schema of a resource from being served; nothing if it can be."""
+    """The errors of the schema of a resource; empty when it can be served."""
     try:
         errors = list(_misshapen(schema, path))
         if errors:
             return errors
-        # Later checks rest on what earlier ones have found to be in order.
+        # Later checks rely on the results of earlier ones.
         for stage in ((_structure, _complete, _each_schema), (_defaults,), (_rules,)):
             errors = [error for check in stage for error in check(schema, path)]
             if errors:
@@ -147,7 +147,7 @@ def _object(schema: Schema, keyword: str) -> dict[str, Json]:
 
 
 def _shape_schemas(schema: Schema, path: str) -> Iterator[tuple[Json, str]]:
-    """The schemas that say the shape of what is inside: properties, further properties, items."""
+    """The schemas that declare the shape of nested values: properties, additional properties, items."""
     for name, child in _object(schema, "properties").items():
         yield child, f"{path}.properties[{name}]"
     if isinstance(schema.get("additionalProperties"), dict):
@@ -177,7 +177,7 @@ _WITHOUT_TYPE: Final = {
     "items": "must not be empty for the items of a list",
     "field": "must not be empty for a field",
 }
-# What says shape, and so has no place where a schema only narrows.
+# The keywords that declare shape, which are forbidden where a schema only narrows.
 _SHAPING: Final = (
     *("type", "additionalProperties", "default", "title", "description", "nullable"),
     *("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string"),
@@ -209,13 +209,15 @@ def _structure(schema: Schema, path: str, level: str = "root") -> Errors:
     if level == "root" and type_ and type_ != "object":
         yield _invalid(f"{path}.type", type_, "must be object at the root")
     if embedded and not preserving and not _object(schema, "properties"):
-        yield _required(f"{path}.properties", "must not be empty for an embedded resource that preserves nothing")
+        yield _required(
+            f"{path}.properties", "must not be empty for an embedded resource that does not preserve unknown fields"
+        )
     yield from _identity(schema, path, level, embedded)
     yield from _narrowing(schema, path)
 
 
 def _identity(schema: Schema, path: str, level: str, embedded: bool) -> Errors:
-    """apiVersion, kind and metadata are what they are; a schema may at most restrict names."""
+    """apiVersion, kind and metadata are fixed; a schema may at most restrict names."""
     properties = _object(schema, "properties")
     if level == "root" or embedded:
         for name in ("kind", "apiVersion"):
@@ -227,7 +229,7 @@ def _identity(schema: Schema, path: str, level: str, embedded: bool) -> Errors:
         metadata = properties["metadata"]
         inside = set(_object(metadata, "properties")) - {"name", "generateName"}
         if inside or set(metadata) - {"type", "description", "properties"}:
-            yield _forbidden(f"{path}.properties[metadata]", "may say nothing but what name and generateName are")
+            yield _forbidden(f"{path}.properties[metadata]", "may only restrict name and generateName")
 
 
 def _narrowing(schema: Schema, path: str) -> Errors:
@@ -237,7 +239,7 @@ def _narrowing(schema: Schema, path: str) -> Errors:
             re2.compile(pattern)
         except re2.PatternError as error:
             yield _invalid(f"{path}.pattern", pattern, f"must be a regular expression: {error}")
-    # The two ways to write "integer or string", in which types may stand.
+    # The two forms of "integer or string", in which types are allowed.
     for child, child_path in _narrowing_schemas(schema, path):
         if child_path.startswith(f"{path}.anyOf") and schema.get("anyOf") == _INT_OR_STRING:
             continue
@@ -258,7 +260,7 @@ def _nested(schema: Schema, path: str, *, excused: bool = False) -> Errors:
 
 
 def _complete(schema: Schema, path: str) -> Errors:
-    """Whatever a narrowing schema speaks of must have its shape said outside."""
+    """Every value that a narrowing schema mentions must have its shape declared outside of it."""
     for child, child_path in _narrowing_schemas(schema, path):
         yield from _covered(child, schema, child_path, path)
 
@@ -289,7 +291,7 @@ _REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInva
 
 @dataclass(frozen=True)
 class _Where:
-    """What the surroundings of a schema forbid it."""
+    """The keywords that the context of a schema forbids."""
 
     root: bool = False
     in_metadata: bool = False
@@ -304,7 +306,7 @@ def _each_schema(schema: Schema, path: str, where: _Where = _AT_ROOT) -> Errors:
         yield _forbidden(f"{path}.nullable", "cannot be true at the root")
     type_ = schema.get("type")
     if type_ == "null":
-        yield _forbidden(f"{path}.type", "cannot be null, nullable says that")
+        yield _forbidden(f"{path}.type", "cannot be null, use nullable instead")
     if type_ and type_ not in _TYPES:
         yield _unsupported(f"{path}.type", type_, _TYPES)
     for keyword in _UNSERVED:
@@ -315,7 +317,7 @@ def _each_schema(schema: Schema, path: str, where: _Where = _AT_ROOT) -> Errors:
     if schema.get("default") is not None and where.default_forbidden:
         yield _forbidden(f"{path}.default", f"must not be set {where.default_forbidden}")
     if schema.get("uniqueItems"):
-        yield _forbidden(f"{path}.uniqueItems", "cannot be true, x-kubernetes-list-type: set says that")
+        yield _forbidden(f"{path}.uniqueItems", "cannot be true, use x-kubernetes-list-type: set instead")
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         yield _invalid(f"{path}.x-kubernetes-preserve-unknown-fields", False, "must be true or absent")
     if where.in_metadata and schema.get("x-kubernetes-embedded-resource"):
@@ -374,7 +376,7 @@ def _list_type(schema: Schema, path: str) -> Errors:
 
 
 def _set_items(items: Schema, path: str) -> Errors:
-    """The items of a set are owned as a whole, so nothing in them may be owned apart."""
+    """The items of a set are owned as a whole, so no part of them may be owned separately."""
     if items.get("type") == "array" and items.get("x-kubernetes-list-type") not in (None, "atomic"):
         yield _invalid(
             f"{path}.items.x-kubernetes-list-type", items["x-kubernetes-list-type"], "must be atomic in a set"
@@ -468,7 +470,9 @@ def _rules_of(
     for index, rule in enumerate(node.rules):
         place = f"{path}.x-kubernetes-validations[{index}]"
         if self_type is None:
-            yield _invalid(f"{place}.rule", rule.rule, "cannot be checked, the schema says too little about the value")
+            yield _invalid(
+                f"{place}.rule", rule.rule, "cannot be checked, the schema does not declare the type of the value"
+            )
             continue
         compiled = compile_rule(rule, node, self_type)
         if isinstance(compiled.program, cel.CompileError):
@@ -478,9 +482,9 @@ def _rules_of(
                 f"{place}.messageExpression", rule.message_expression, f"does not compile: {compiled.message}"
             )
         if compiled.uses_old_self and uncorrelated:
-            yield _invalid(f"{place}.rule", rule.rule, f"oldSelf means nothing inside {uncorrelated}")
+            yield _invalid(f"{place}.rule", rule.rule, f"oldSelf cannot be used inside {uncorrelated}")
         if not compiled.uses_old_self and rule.optional_old_self is not None:
-            yield _invalid(f"{place}.optionalOldSelf", rule.optional_old_self, "means nothing without oldSelf")
+            yield _invalid(f"{place}.optionalOldSelf", rule.optional_old_self, "has no effect without oldSelf")
     for name, child in node.fields.items():
         yield from _rules_of(child, f"{path}.properties[{name}]", declarations, uncorrelated)
     if node.additional is not None:

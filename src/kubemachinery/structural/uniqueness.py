@@ -1,7 +1,6 @@
-"""Lists that are sets or maps: no value twice, no key twice.
+"""Uniqueness in lists of type set and map: no duplicate values, no duplicate keys.
 
-An update of an object that already had duplicates may keep them; kube-apiserver then asks nothing of any list in the
-object.
+An update of an object that already had duplicates may keep them; kube-apiserver then checks no list of the object.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Search = Callable[[Json], list[Finding]]
 
 
 def compile_uniqueness(node: SchemaNode) -> Search | None:
-    """The search for duplicates at and below a node; None where no list below must be unique."""
+    """The search for duplicates at and below a node; None when no list below must be unique."""
     in_object = _in_object(node)
     in_list = _in_list(node)
     if in_object is None and in_list is None:
@@ -82,12 +81,12 @@ def _duplicate_keys(names: tuple[str, ...], value: list[Json]) -> Iterator[Findi
 
 
 def _distinct(values: list[Json]) -> bool:
-    """Whether these are texts, no two of them the same: the usual case, told at once."""
+    """Whether these are distinct strings: a fast path for the usual case."""
     return set(map(type, values)) <= {str} and len(set(values)) == len(values)
 
 
 def _duplicates(values: list[Json]) -> Iterator[Finding]:
-    """Reports the second of a kind, and no further ones."""
+    """Report the first duplicate only."""
     if _distinct(values):
         return
     seen: dict[object, int] = {}

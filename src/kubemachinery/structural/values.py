@@ -1,10 +1,9 @@
-"""Checks of values: every keyword of a schema that can refuse something, compiled once into small tests.
+"""Validation of values: every keyword of a schema that can refuse a value, compiled once to small checks.
 
-A compiled node is a table from Python type to the tests that apply to values of that type, so checking a value is one
-look-up and a handful of calls. A check that finds nothing returns None and allocates nothing; findings learn their
-path on the way out, from the inside to the outside. Each check is handed the old value too (ABSENT on create, or
-where nothing corresponds): findings on a value that an update left alone are dropped, and where it is the very same
-value, nothing is looked for.
+A compiled node is a table from Python type to the checks of values of that type, so validating a value is one look-up
+and a few calls. A check without findings returns None and allocates nothing; findings get their path on the way out,
+from the innermost step to the outermost. Each check also gets the old value (ABSENT on create, or without a correlated
+one): findings on a value that the update did not change are dropped, and an identical object is not checked at all.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kubemachinery.structural.node import ABSENT, NUMBER_TYPES, Json, SchemaNode
 
 @dataclass(slots=True)
 class Finding:
-    """Something wrong, at the path spelt by `steps` (innermost first); `whole` if it speaks of the whole object."""
+    """An error at the path of `steps` (innermost first); `whole` if it concerns the whole object."""
 
     error_type: ErrorType
     message: str
@@ -37,7 +36,7 @@ class Finding:
         path = "".join(reversed(self.steps)).removeprefix(".")
         if not self.whole:
             return FieldError(path, self.error_type, self.message, self.value)
-        # kube-apiserver gives such errors no field; the sentence names the place.
+        # kube-apiserver reports such errors without a field; the message names the path.
         return FieldError("", self.error_type, f"{path or 'the object'} {self.message}", self.value)
 
 
@@ -61,12 +60,12 @@ _NUMBER_RANGES: Final[dict[str, tuple[float, float]]] = {
 
 
 def compile_values(node: SchemaNode, *, root: bool = False) -> Check:
-    """The check of one node and everything below it."""
+    """The check of one node and all nodes below it."""
     return _check(node, _tests(node, root))
 
 
 def _tests(node: SchemaNode, root: bool = False) -> dict[type, tuple[Check, ...]]:
-    """What is asked of a value, by its Python type."""
+    """The checks of a value, by its Python type."""
     composition = _composition_tests(node)
     enum = [_enum(node.enum)] if node.enum else []
     numbers = _number_tests(node)
@@ -80,7 +79,7 @@ def _tests(node: SchemaNode, root: bool = False) -> dict[type, tuple[Check, ...]
     tests_by_type: dict[type, tuple[Check, ...]] = {}
     for python_type in _JSON_TYPES:
         tests = [*_type_tests(node, python_type)]
-        if python_type is not type(None):  # a null is asked for its type and whether it is among the options
+        if python_type is not type(None):  # of a null, only its type and its enum are checked
             tests += composition + specific.get(python_type, [])
         tests_by_type[python_type] = (*tests, *enum)
     return tests_by_type
@@ -114,7 +113,7 @@ def within(step: str, findings: list[Finding]) -> list[Finding]:
 
 
 def _type_tests(node: SchemaNode, python_type: type) -> Iterable[Check]:
-    """The test that a value of this Python type is of the node's type; none where it always is."""
+    """The check that a value of this Python type has the node's type; none when it always has."""
     actual = _JSON_TYPES[python_type]
     expected = node.types
     if not expected or actual in expected or (actual == "null" and node.nullable):
@@ -308,7 +307,7 @@ def _unique_items(value: list[Json], old: Json) -> Findings:
 
 
 def identity_of(value: Json) -> object:
-    """Something hashable that is equal for equal JSON values and for no others."""
+    """A hashable key that is equal for equal JSON values only."""
     if type(value) is dict:
         return (dict, frozenset((name, identity_of(item)) for name, item in value.items()))
     if type(value) is list:
@@ -366,7 +365,7 @@ def _only_known(names: frozenset[str]) -> Check:
 def _properties(node: SchemaNode, root: bool) -> Check:
     tests = {name: _tests(child) for name, child in node.fields.items()}
     children = {name: _check(child, tests[name]) for name, child in node.fields.items()}
-    # Of a property of this Python type nothing is asked, so that most values cost one look-up.
+    # A property of this Python type has no checks, so most values cost one look-up.
     quiet = {name: kind for name in children for kind in (str, int, bool) if not tests[name][kind]}
     additional = compile_values(node.additional) if node.additional is not None else None
 
@@ -382,7 +381,7 @@ def _properties(node: SchemaNode, root: bool) -> Check:
             if not olds:
                 more = check_child(item, ABSENT)
             else:
-                # What the root calls itself differs between versions of one object, so it never counts as left alone.
+                # apiVersion and kind of the root differ between versions of one object: they never count as unchanged.
                 before = ABSENT if root and name in ("apiVersion", "kind") else olds.get(name, ABSENT)
                 more = None if before is item else check_child(item, before)
             if more:
@@ -426,7 +425,7 @@ def _enum(options: tuple[Json, ...]) -> Check:
 
 def _composition_tests(node: SchemaNode) -> list[Check]:
     tests: list[Check] = []
-    # With x-kubernetes-int-or-string the two alternatives say what the type already says.
+    # With x-kubernetes-int-or-string the two alternatives repeat the type.
     if node.any_of and not (node.int_or_string and node.any_of == _INT_OR_STRING):
         tests.append(_any_of(node.any_of))
     if node.one_of:
@@ -473,12 +472,12 @@ def _one_of(options: tuple[SchemaNode, ...]) -> Check:
 
 
 def _nearest(options: tuple[SchemaNode, ...], failures: list[list[Finding]], value: Json) -> list[Finding]:
-    """The findings of the alternative that has most to say about the value, the first of them where several have."""
+    """The findings of the alternative that covers most of the value; of several, the first."""
     return max(zip(options, failures, strict=True), key=lambda pair: _reach(pair[0], value))[1]
 
 
 def _reach(node: SchemaNode, value: Json) -> int:
-    """How many values below this one the schema speaks of."""
+    """How many values below this one the schema declares."""
     if type(value) is dict:
         return sum(1 + _reach(child, item) for name, item in value.items() if (child := node.child(name)))
     if type(value) is list and node.items is not None:

@@ -1,8 +1,8 @@
 """Every function an expression may call, as tables from signature to implementation, one module per family.
 
-A signature reads as it is called: `string.charAt(int) -> string` on a receiver, `size(list<T>) -> int` without one,
+A signature has the form of its call: `string.charAt(int) -> string` on a receiver, `size(list<T>) -> int` without one,
 `sets::contains(list<T>, list<T>) -> bool` in a name space. Operators are functions with underscores for their operands.
-What Kubernetes offers elsewhere and rules on CRDs cannot have (`authorizer`) is not here, so it does not compile.
+Functions that Kubernetes does not offer to rules of CRDs (`authorizer`) are not here, so they do not compile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TABLES: Final[tuple[Mapping[str, Function], ...]] = (
     formats.FUNCTIONS,
 )
 
-# Their work does not grow with what they are given.
+# Their cost does not depend on their arguments.
 _CONSTANT: Final = frozenset({"size", "type", "dyn", "optional.of", "value", "hasValue"})
 _GROWING: Final = frozenset({"string", "bytes", "list", "map", "dyn"})
 

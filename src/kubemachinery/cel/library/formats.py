@@ -23,7 +23,7 @@ _QUALIFIED: Final = "(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 @dataclass(frozen=True)
 class NamedFormat:
-    """A name, and the complaint about a text, empty where there is none."""
+    """A named format; `message` returns the error of a text, empty when it is valid."""
 
     name: str
     message: Callable[[str], str]

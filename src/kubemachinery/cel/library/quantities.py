@@ -31,7 +31,7 @@ def _is_quantity(text: str) -> bool:
 
 
 def _is_integer(value: Quantity) -> bool:
-    """Whether the public type holds it as an integer; it does not look whether a fraction could be reduced."""
+    """Whether Kubernetes' type holds it as an integer; it does not try to reduce a fraction."""
     return not value.wide and value.scale >= 0 and INT_MIN <= value.rounded() <= INT_MAX
 
 

@@ -27,7 +27,7 @@ class Semver:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Sorts as versions do: a release after its pre-releases, numbers before words. The build does not count."""
+        """The sort key of a version: a release after its pre-releases, numbers before text. The build is ignored."""
         pre = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre_release)
         return (self.major, self.minor, self.patch, not self.pre_release, pre)
 

@@ -1,4 +1,4 @@
-"""Lists taken as sets."""
+"""Functions on lists as sets."""
 
 from __future__ import annotations
 

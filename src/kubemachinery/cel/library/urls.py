@@ -18,7 +18,7 @@ _PARTS: Final = re.compile(
 )
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+(?:%25[^\]]+)?\]|[^\s\[\]<>\"`{}|\\^:]*)(?::(?P<port>[0-9]*))?")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-# What may stand in a path as it is.
+# Characters that need no escape in a path.
 _PATH_SAFE: Final = "$&+,/:;=@-_.~!*'()%"
 
 

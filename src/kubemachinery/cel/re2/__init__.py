@@ -1,14 +1,14 @@
 """Regular expressions in the RE2 syntax of Kubernetes, matched in time linear in the text.
 
-Patterns come from strangers: a CRD's `pattern`, a rule's `matches()`. Python's `re` backtracks, so `(a+)+$` on forty
-letters would stop the server; it also reads a few things differently (`$` before a final newline, `\\d` beyond ASCII).
-So this is a small engine of its own: parse, compile to a program of four instructions, then
+Patterns are untrusted: a CRD's `pattern`, a rule's `matches()`. Python's `re` backtracks, so `(a+)+$` on forty
+letters would stop the server; its semantics also differ (`$` before a final newline, `\\d` beyond ASCII).
+Therefore this is a small engine: parse, compile to a program of four instructions, then
 
-- `search` walks a deterministic automaton that is built lazily and remembered, one dictionary look-up per character;
+- `search` walks a deterministic automaton that is built lazily and cached, one dictionary look-up per character;
 - `find` runs the threads of the program side by side in order of preference (leftmost, then first alternative).
 
-What RE2 refuses (back-references, look-around) is refused here, with the place. A pattern whose program would be too
-large is refused, and a search that would take too many steps raises `TooCostly` instead of going on.
+Constructs that RE2 refuses (back-references, look-around) are refused here, with the position, as are patterns with too
+large a program. A search that would take too many steps raises `TooCostly`.
 """
 
 from __future__ import annotations

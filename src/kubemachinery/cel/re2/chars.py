@@ -63,7 +63,7 @@ POSIX_CLASSES: Final = {
     "word": _WORD,
     "xdigit": _span("09AFaf"),
 }
-# The scripts that patterns in the wild name; the general categories come from `unicodedata`.
+# The scripts that patterns commonly name; the general categories are those of `unicodedata`.
 SCRIPTS: Final[dict[str, Ranges]] = {
     "Latin": ((0x41, 0x5A), (0x61, 0x7A), (0xAA, 0xAA), (0xBA, 0xBA), (0xC0, 0xD6), (0xD8, 0xF6), (0xF8, 0x2B8)),
     "Greek": ((0x370, 0x373), (0x375, 0x377), (0x37A, 0x37D), (0x37F, 0x3E1), (0x3F0, 0x3FF), (0x1F00, 0x1FFE)),

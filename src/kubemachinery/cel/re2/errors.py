@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class PatternError(ValueError):
-    """The text is not a regular expression that RE2 accepts; the message says what is wrong and where."""
+    """The text is not a regular expression that RE2 accepts; the message has the reason and the position."""
 
 
 class TooCostly(Exception):

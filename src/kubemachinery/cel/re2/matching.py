@@ -36,7 +36,7 @@ def _holds(kind: str, before: str | None, after: str | None) -> bool:
 
 
 def _context(char: str) -> str:
-    """What later assertions can tell of the character before them; keeps the automaton small."""
+    """The class of the previous character that later assertions depend on; few classes keep the automaton small."""
     return "\n" if char == "\n" else "w" if _is_word(char) else " "
 
 
@@ -98,7 +98,7 @@ class Pattern:
         return (self._move(state, None) if last is None else last) is True
 
     def _move(self, state: _State, char: str | None) -> _State | bool:
-        """Where a character (or the end, None) leads: to a state, or to an answer that no further text can change."""
+        """The transition for a character (or the end, None): a state, or a result that further text cannot change."""
         kernel: set[int] = set() if self._anchored else {self._start}
         move: _State | bool | None = None
         for at in self._closure(state.kernel, state.before, char):
@@ -121,7 +121,7 @@ class Pattern:
             yield from self._reached(entry, seen, before, after)
 
     def _reached(self, entry: int, seen: set[int], before: str | None, after: str | None) -> Iterator[int]:
-        """The instructions that take a character, or accept, to which one leads by itself: the preferred ones first."""
+        """The instructions that consume a character, or accept, reachable without input: the preferred ones first."""
         waiting = [entry]
         while waiting:
             at = waiting.pop()
@@ -178,7 +178,7 @@ class Pattern:
                 instruction = self._program[reached]
                 if instruction is None:
                     best = (begin, at)
-                    break  # whatever comes later in the list is less preferred
+                    break  # all later threads are less preferred
                 if isinstance(instruction, Consume) and after is not None and after in instruction.chars:
                     following.append((instruction.then, begin))
             threads = following

@@ -26,7 +26,7 @@ class When:
 
 @dataclass
 class Split:
-    """Goes both ways, `first` being preferred; filled in late where a loop leads back to it."""
+    """A fork, with `first` preferred; its targets are set later where a loop leads back to it."""
 
     first: int = -1
     second: int = -1
@@ -36,7 +36,7 @@ Instruction = Consume | When | Split | None  # None: matched
 
 
 def assemble(shape: Shape) -> tuple[list[Instruction], int]:
-    """Builds the program from its end, so that each instruction knows what follows it."""
+    """Builds the program from its end, so that each instruction is created with its successor."""
     program: list[Instruction] = [None]
     visits = 0
 
@@ -56,7 +56,7 @@ def assemble(shape: Shape) -> tuple[list[Instruction], int]:
     def emit(shape: Shape, then: int) -> int:
         nonlocal visits
         visits += 1
-        if visits > 10 * PROGRAM_MAX:  # `((){1000}){1000}` adds no instruction, but takes its time
+        if visits > 10 * PROGRAM_MAX:  # `((){1000}){1000}` adds no instruction, but takes time
             raise PatternError("the pattern is too large")
         match shape:
             case OneOf(chars):

@@ -69,7 +69,7 @@ _FLAG_NAMES: Final = {"i": "fold", "m": "multiline", "s": "dot_all", "U": "ungre
 
 
 def parse(text: str) -> Shape:
-    """The shape that the text says; raises `PatternError`."""
+    """Parse the text; raises `PatternError`."""
     return _Parser(text).parse()
 
 
@@ -231,7 +231,7 @@ class _Parser:
         return self._literal(self._escaped_char(char))
 
     def _named_class(self, char: str) -> Chars | None:
-        """`\\d`, `\\W`, `\\pL`, `\\P{Greek}`; None where the escape stands for one character."""
+        """`\\d`, `\\W`, `\\pL`, `\\P{Greek}`; None when the escape is a single character."""
         if char.lower() in PERL_CLASSES:
             return Chars(PERL_CLASSES[char.lower()], negated=char.isupper())
         if char not in "pP":
