@@ -328,13 +328,13 @@ class _Connections:
                     self._seldom.warn(
                         "accept", "cannot accept a connection, %d are open: %s", len(self.open), error.strerror
                     )
-                    self._make_room()
+                    self._evict_one()
                     await asyncio.sleep(0.05)
                 continue
             self._take(incoming, loop.time())
 
     def _take(self, incoming: socket.socket, now: float) -> None:
-        if len(self.open) >= self._max and not self._make_room():
+        if len(self.open) >= self._max and not self._evict_one():
             self._seldom.warn("full", "%d connections are open, no more are accepted", len(self.open))
             incoming.close()
             return
@@ -342,7 +342,7 @@ class _Connections:
         self.open[accepted] = None
         accepted.connecting = asyncio.create_task(self._connect(accepted))
 
-    def _make_room(self) -> bool:
+    def _evict_one(self) -> bool:
         """Close one connection; False when all are busy ones of authenticated clients."""
         # They are in the order of arrival, so this seldom examines more than the first.
         victim = next((one for one in self.open if one.stage is _Stage.UNKNOWN_IDLE), None)

@@ -214,7 +214,7 @@ def _merge_in_order(out: Tree, field: str, patch: Tree, schema: Schema) -> None:
             merged = _merge_list(before, changes, schema)
             if key and len(merged) and _holds_objects(before, changes):
                 # kube-apiserver uses as the old order what its own merge left in the old list: deleted items
-                # make room, and new ones count as old as far as that room reaches. kubectl's users see it on a rename.
+                # free positions, and new items count as old up to that number. kubectl shows it on a rename.
                 base, additions, _ = _special_items(before, changes, key)
                 fresh = [item for item in additions if _position(item, base, key) < 0]
                 known = [*base, *fresh][: len(before)]
