@@ -222,7 +222,7 @@ async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: 
             return False
 
         await eventually(is_seen, 0.2)
-        assert '"story":[' in (one := await asked("api/workloads/default/seen", ada))
+        assert '"history":[' in (one := await asked("api/workloads/default/seen", ada))
         assert '"note":""' in one, "the manager may read the Events that it tells of"
         for path, token, code in (
             ("", "", 200),

@@ -132,7 +132,7 @@ async def research(system: System) -> None:
         await system.workload(f"{name}-{number + 1}", queue, requests)
     await system.until(lambda found: found["totals"] == TOTALS, "api/overview")
     # Whose page is looked at, and would be asked anew when it comes to say why it waits.
-    await system.until(lambda found: found["sentence"], "api/workloads/default/segment-5")
+    await system.until(lambda found: found["message"], "api/workloads/default/segment-5")
 
 
 TOTALS = {"Pending": 4, "QuotaReserved": 0, "Admitted": 12, "Evicted": 0, "Inactive": 0, "Finished": 0}

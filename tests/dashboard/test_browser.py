@@ -110,7 +110,7 @@ async def test_a_workload_tells_its_story_and_what_would_let_it_in(page: Page) -
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('.causes')")
     assert "insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed" in await page.text()
-    assert await page.run("document.querySelector('.story li b').textContent") == "Created"
+    assert await page.run("document.querySelector('.history li b').textContent") == "Created"
     await page.run("document.querySelector('.help button').click()")
     await page.until("document.querySelector('.ways')")
     assert "raise nominalQuota of nvidia.com/gpu in flavor a100 of ClusterQueue video by" in await page.text()
@@ -120,7 +120,9 @@ async def test_a_workload_tells_its_story_and_what_would_let_it_in(page: Page) -
 async def test_the_assignment_of_an_admitted_workload_reads_as_text_with_links(page: Page) -> None:
     await page.go("#/workload/default/resnet-1")
     await page.until("document.querySelector('h1.named')?.textContent.startsWith('resnet-1')")
-    fact = "[...document.querySelectorAll('.facts div')].find((one) => one.querySelector('dt').textContent === 'Was given')"
+    fact = (
+        "[...document.querySelectorAll('.facts div')].find((one) => one.querySelector('dt').textContent === 'Assigned')"
+    )
     assert await page.run(f"{fact}.querySelector('dd').textContent") == "8 cpu of default, 24Gi memory of default"
     links = await page.run(f"[...{fact}.querySelectorAll('a')].map((one) => one.getAttribute('href'))")
     assert links == ["#/flavor/default", "#/flavor/default"]
@@ -163,7 +165,7 @@ SIGNS = {
     "#/": "[role=tree]",
     "#/queues": "[aria-label='Filter queues'] ~ table tbody tr",
     "#/workloads": "[aria-label='Filter workloads'] ~ table tbody tr",
-    "#/queue/video": "[aria-label='Waiting longest']",
+    "#/queue/video": "[aria-label='Longest pending']",
     "#/workload/default/segment-5": ".causes",
 }
 
@@ -314,7 +316,7 @@ async def test_an_answer_that_was_overtaken_is_not_shown(page: Page) -> None:
 async def test_an_explanation_that_was_overtaken_takes_no_later_one_away(page: Page) -> None:
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('[data-key=ways]')")
-    await page.run(f"({LATE})('explanation', (seen) => ({{...seen, sentence: 'another'}}))")
+    await page.run(f"({LATE})('explanation', (seen) => ({{...seen, message: 'another'}}))")
     await page.until("window.held")
     await page.run("document.querySelector('.help button').click()")
     await page.until("document.querySelector('.ways')")

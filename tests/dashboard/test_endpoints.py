@@ -157,7 +157,7 @@ async def small(shown: System) -> None:
     await shown.workload("runs", "a", {"cpu": "2"})
     await shown.until(lambda found: found["totals"]["Admitted"] == 1, "api/overview")
     await shown.workload("waits", "a", {"cpu": "1"})
-    await shown.until(lambda found: found["items"] and found["items"][0]["sentence"], "api/workloads", q="waits")
+    await shown.until(lambda found: found["items"] and found["items"][0]["message"], "api/workloads", q="waits")
 
 
 async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System) -> None:
@@ -165,9 +165,9 @@ async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System)
     _, found = await shown.query("api/workloads/default/waits")
     assert (found["state"], found["clusterQueue"]) == ("Pending", "a")
     env = await shown.until(
-        lambda answer: any(each["source"] == "event" for each in answer["story"]), "api/workloads/default/waits"
+        lambda answer: any(each["source"] == "event" for each in answer["history"]), "api/workloads/default/waits"
     )
-    assert env["story"][0]["what"] == "Created"
+    assert env["history"][0]["title"] == "Created"
     _, said = await shown.query("api/workloads/default/waits/explanation")
     assert said["position"] == {"inClusterQueue": 1, "inLocalQueue": 1}
     assert [held["workload"] for held in said["holders"]] == ["default/runs"]

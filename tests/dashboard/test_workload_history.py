@@ -41,7 +41,7 @@ RESERVED = condition("QuotaReserved", "True", "reserved")
     ],
 )
 def test_the_sentence_is_that_of_the_condition_that_the_state_rests_on(conditions: list[Tree], said: str) -> None:
-    assert workload_history.sentence(workload(*conditions)) == said
+    assert workload_history.message(workload(*conditions)) == said
 
 
 def test_a_line_has_the_state_of_the_object_that_its_sentence_is_from() -> None:
@@ -49,7 +49,7 @@ def test_a_line_has_the_state_of_the_object_that_its_sentence_is_from() -> None:
     before = workload(RESERVED, condition("Admitted", "True", "runs"))
     after = workload(condition("QuotaReserved", "False", "no room"), condition("Evicted", "True", "has to go"))
     line = workload_history.line(after, workload_table.row(before, "cq"))
-    assert (line["state"], line["sentence"]) == ("Pending", "no room")
+    assert (line["state"], line["message"]) == ("Pending", "no room")
 
 
 def event(reason: str, time: str, **more: Any) -> kube.Event:
@@ -72,7 +72,7 @@ def test_conditions_checks_and_events_make_one_story_in_order() -> None:
             ),
         ],
     )
-    assert [(each["what"], each.get("count")) for each in told] == [
+    assert [(each["title"], each.get("count")) for each in told] == [
         ("Created", None),
         ("QuotaReserved: False", None),
         ("budget: Ready", None),

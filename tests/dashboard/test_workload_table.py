@@ -37,7 +37,7 @@ def workload(*true: str, active: bool = True, **metadata: Any) -> kueue.Workload
     ],
 )
 def test_one_word_says_where_a_workload_is(true: tuple[str, ...], active: bool, said: DisplayState) -> None:
-    assert workload_table.word(workload(*true, active=active)) is said
+    assert workload_table.display_state(workload(*true, active=active)) is said
 
 
 def test_a_row_names_the_owner_that_steers_the_workload() -> None:
@@ -52,23 +52,23 @@ def test_a_row_names_the_owner_that_steers_the_workload() -> None:
 
 
 def row(name: str, **fields: Any) -> WorkloadRow:
-    whole = {"namespace": "lab", "queue": "q", "cluster_queue": "cq", "job": "", "word": DisplayState.PENDING, "priority": 0,
+    whole = {"namespace": "lab", "queue": "q", "cluster_queue": "cq", "job": "", "state": DisplayState.PENDING, "priority": 0,
              "created": DAY, **fields}  # fmt: skip
     return WorkloadRow(
-        name=name, searched=f"{whole['namespace']}/{name} {whole['queue']} {whole['word']}".lower(), **whole
+        name=name, searched=f"{whole['namespace']}/{name} {whole['queue']} {whole['state']}".lower(), **whole
     )
 
 
 ROWS = [
     row("a", priority=5, created="2026-01-03"),
-    row("b", word=DisplayState.ADMITTED, created="2026-01-02"),
+    row("b", state=DisplayState.ADMITTED, created="2026-01-02"),
     row("c", namespace="shop", queue="other", cluster_queue="second", created="2026-01-01"),
     row("d", priority=5, created="2026-01-04"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("question", "names"),
+    ("query", "names"),
     [
         (WorkloadQuery(), "d a b c"),  # the newest first
         (WorkloadQuery(descending=False), "c b a d"),
@@ -95,7 +95,7 @@ def test_counts_and_answers_follow_every_change() -> None:
     assert kept.put(row("a"))
     assert not kept.put(row("a"))  # nothing new
     assert [found.name for found in kept.query(WorkloadQuery())] == ["a"]
-    kept.put(row("a", word=DisplayState.ADMITTED))
+    kept.put(row("a", state=DisplayState.ADMITTED))
     kept.put(row("b", cluster_queue="second"))
     assert kept.totals() == {
         "Pending": 1,

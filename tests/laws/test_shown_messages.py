@@ -54,7 +54,7 @@ def lived(life: list[tuple[str, bool]], active: bool) -> kueue.Workload:
 def test_a_message_belongs_to_the_state_beside_it(life: list[tuple[str, bool]], active: bool) -> None:
     workload = lived(life, active)
     line = workload_history.line(workload, workload_table.row(workload, "cq"))
-    assert line["sentence"] in ("", BELONGS[line["state"]])
+    assert line["message"] in ("", BELONGS[line["state"]])
 
     shown = job_status.of_workload(workload)
     if "=" in shown.message:

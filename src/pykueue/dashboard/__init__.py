@@ -1,10 +1,10 @@
-"""The dashboard: cohorts, queues and Workloads at a glance, in a browser, for whoever may look.
+"""The dashboard: cohorts, queues and Workloads in a browser, filtered by the permissions of the user.
 
-    table       every Workload as one small row: found, counted and sorted without reading objects again
-    overview    cohorts and queues with their quota, use, borrowing and pending
-    story       one Workload: what became of it, in order
-    board       the three over the live copies, computed once for all viewers
-    pages       the paths: who may look at what; files, documents and the stream of changes
+    workload_table     every Workload as one small row: searched, counted and sorted without reading objects again
+    overview           cohorts and queues with their quota, usage, borrowing and pending counts
+    workload_history   one Workload: its conditions, checks and Events in order
+    summaries          these three over the informers, computed once for all users
+    endpoints          the paths: authorization, files, JSON documents and the stream of changes
 
-It reads and never writes. The page itself is in `static`: plain HTML, CSS and ES modules, as they are served.
+It reads and never writes. The page is in `static`: plain HTML, CSS and ES modules, served unchanged.
 """

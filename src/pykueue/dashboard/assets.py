@@ -1,4 +1,4 @@
-"""The files of the page, read once: a path is looked up in a table, so no path leads anywhere else."""
+"""The files of the page, read once. A path is looked up in a table, so that no other file can be requested."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Asset:
 
 @cache
 def files() -> dict[str, Asset]:
-    """Every file by its name."""
+    """Return every file by name."""
     found = {}
     for file in (resources.files(__package__) / "static").iterdir():
         if content_type := _TYPES.get(PurePosixPath(file.name).suffix):

@@ -1,16 +1,16 @@
-"""The paths under /dashboard/: files for everybody, and documents for those who may see what is in them.
+"""The paths under /dashboard/: files without authentication, and JSON documents by the permissions of the user.
 
-    api/me                                   what the viewer may look at
+    api/me                                   what the user has permission to list
     api/overview                             cohorts, with their busiest queues
     api/queues                               a page of ClusterQueues: q, cohort, sort, descending, offset, limit
     api/queues/NAME, api/flavors/NAME        one of them
     api/workloads                            a page of Workloads: q, namespace, queue, clusterQueue, state, sort, …
-    api/workloads/NAMESPACE/NAME             one, with its story
-    api/workloads/NAMESPACE/NAME/explanation why it is where it is; suggestions=true also looks for what would help
-    api/stream                               a line for every change, at most one a second (Server-Sent Events)
+    api/workloads/NAMESPACE/NAME             one, with its history
+    api/workloads/NAMESPACE/NAME/explanation why it is in its state; suggestions=true adds changes that would admit it
+    api/stream                               Server-Sent Events: one per change, at most one per second
 
-The files hold no data and are open. Everything else is asked of the API server: who the token belongs to, and whether
-they may list or get the very objects that the answer is made of. Only GET and HEAD are answered.
+The files hold no data and need no token. For every other path the API server authenticates the token (TokenReview) and
+authorizes list or get of the objects that the answer is made of (SubjectAccessReview). Only GET and HEAD are allowed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _HEADERS: Final = {
 
 
 class _Refused(Exception):
-    """An answer that is a sentence."""
+    """An error answer: status code and message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -70,11 +70,11 @@ def _gone(kind: str, name: str) -> _Refused:
 
 
 class DashboardEndpoints:
-    """Answers the paths. `close` ends the streams."""
+    """The handler of the paths. `close` ends the streams."""
 
-    def __init__(self, summaries: DashboardSummaries, door: DelegatedAuthorizer) -> None:
+    def __init__(self, summaries: DashboardSummaries, authorizer: DelegatedAuthorizer) -> None:
         self._summaries = summaries
-        self._door = door
+        self._authorizer = authorizer
         self._over = asyncio.Event()
         self._streams = 0
         self._overview: tuple[int, bytes] = (-1, b"")
@@ -83,7 +83,7 @@ class DashboardEndpoints:
         self._over.set()
 
     async def answer(self, request: Request) -> Response:
-        """A `serving.Handler`."""
+        """Handle a request (`http_server.Handler`)."""
         try:
             response = await self._route(request)
         except _Refused as refused:
@@ -95,7 +95,7 @@ class DashboardEndpoints:
 
     async def _route(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
-            refused = _json({"message": "the dashboard only shows: GET and HEAD"}, 405)
+            refused = _json({"message": "method not allowed: the dashboard supports GET and HEAD only"}, 405)
             refused.headers["Allow"] = "GET, HEAD"
             return refused
         if request.path == PREFIX.rstrip("/"):
@@ -105,7 +105,7 @@ class DashboardEndpoints:
             return await self._document(request, parts[1:])
         asset = assets.files().get(parts[0] or assets.INDEX) if len(parts) == 1 else None
         if asset is None:
-            raise _Refused(404, "there is no such page")
+            raise _Refused(404, "page not found")
         headers = {"ETag": asset.etag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == asset.etag:
             return Response(304, content_type=asset.content_type, headers=headers)
@@ -113,7 +113,7 @@ class DashboardEndpoints:
 
     async def _document(self, request: Request, parts: list[str]) -> Response:
         if not request.headers.get("authorization"):
-            raise _Refused(401, "a token is needed: the dashboard shows what its owner may see")
+            raise _Refused(401, "a bearer token is required")
         match parts:
             case ["me"]:
                 return await self._me(request)
@@ -133,15 +133,15 @@ class DashboardEndpoints:
                 return await self._explanation(request, namespace, name)
             case ["stream"]:
                 return await self._stream(request)
-        raise _Refused(404, "there is no such page")
+        raise _Refused(404, "page not found")
 
-    # --- Who may look -------------------------------------------------------------------------------------------------
+    # --- Authorization ------------------------------------------------------------------------------------------------
 
     async def _may(self, request: Request, verb: str, kind: type, namespace: str = "", name: str = "") -> bool:
         row = registry.ALL.of(kind)
         wanted = {"verb": verb, "group": row.group, "resource": row.plural, "namespace": namespace, "name": name}
         attributes = {"resourceAttributes": {key: value for key, value in wanted.items() if value}}
-        refusal = await self._door.denial(request, attributes)
+        refusal = await self._authorizer.denial(request, attributes)
         if refusal is not None and refusal.code != 403:
             raise _Refused(refusal.code, refusal.message)
         return refusal is None
@@ -149,10 +149,10 @@ class DashboardEndpoints:
     async def _require(self, request: Request, verb: str, kind: type, namespace: str = "", name: str = "") -> None:
         if not await self._may(request, verb, kind, namespace, name):
             where = f" in namespace {namespace}" if namespace else ""
-            raise _Refused(403, f"you may not {verb} {registry.ALL.of(kind).plural}{where}"[:500])
+            raise _Refused(403, f"you do not have permission to {verb} {registry.ALL.of(kind).plural}{where}"[:500])
 
     async def _me(self, request: Request) -> Response:
-        """What the page offers to whoever this is."""
+        """Return which lists the user has permission to read."""
         queues = await self._may(request, "list", kueue.ClusterQueue)
         return _json({"clusterQueues": queues, "workloads": await self._may(request, "list", kueue.Workload)})
 
@@ -213,26 +213,26 @@ class DashboardEndpoints:
             raise _gone("Workload", f"{namespace}/{name}")
         workload, tree = found
         events: list[kube.Event] = []
-        said = ""
+        note = ""
         if not await self._may(request, "list", kube.Event, namespace):
-            said = f"you may not list events in namespace {namespace}: the story is without them"
+            note = f"you do not have permission to list events in namespace {namespace}: the history lacks them"
         else:
             try:
                 events = await self._events(workload)
             except KubeError:
-                said = "the events could not be read: the story is without them"
-        return _json({**tree, "story": workload_history.timeline(workload, events), "note": said})
+                note = "the events could not be read: the history lacks them"
+        return _json({**tree, "history": workload_history.timeline(workload, events), "note": note})
 
     async def _events(self, workload: kueue.Workload) -> list[kube.Event]:
         metadata = workload.metadata
-        listing = await self._door.client.list(_EVENTS, metadata.namespace, fields=f"regarding.name={metadata.name}")
+        listing = await self._authorizer.client.list(_EVENTS, metadata.namespace, fields=f"regarding.name={metadata.name}")
         events = (codec.decode(bytes(item), kube.Event) for item in listing.items)
         return [event for event in events if event.regarding is not None and event.regarding.uid == metadata.uid]
 
     async def _explanation(self, request: Request, namespace: str, name: str) -> Response:
         await self._require(request, "get", kueue.Workload, namespace, name)
         sees_all = await self._may(request, "list", kueue.Workload)
-        # What would help names other people's Workloads, so it is for those who may see them.
+        # Suggestions name Workloads of other namespaces, so they require permission to list all of them.
         suggestions = _is_on(request, "suggestions") and sees_all
         await self._summaries.refresh()
         try:
@@ -240,22 +240,22 @@ class DashboardEndpoints:
         except UsageError:
             raise _gone("Workload", f"{namespace}/{name}") from None
         if found is None:
-            raise _Refused(501, "explanations are not served here; ask pykueue explain")
+            raise _Refused(501, "explanations are not available here; use pykueue explain")
         return _json(found if sees_all else _within(found, namespace))
 
     # --- The stream ---------------------------------------------------------------------------------------------------
 
     async def _stream(self, request: Request) -> Response:
-        # Whoever may look at nothing of all this has nothing to be told either.
+        # The stream reveals when something changes, so it requires the same permission.
         namespace = request.first("namespace")
         await self._require(request, "list", kueue.Workload, namespace)
         if self._streams >= STREAMS_MAX:
-            raise _Refused(503, "too many are watching; the page asks again by itself")
+            raise _Refused(503, "too many open streams; the page retries automatically")
 
         async def send(write: Write) -> None:
             self._streams += 1
             try:
-                await self._tell(request, namespace, write)
+                await self._send_changes(request, namespace, write)
             finally:
                 self._streams -= 1
 
@@ -263,19 +263,19 @@ class DashboardEndpoints:
         is_wanted = request.method == "GET"
         return Response(200, content_type="text/event-stream", headers=headers, stream=send if is_wanted else None)
 
-    async def _tell(self, request: Request, namespace: str, write: Write) -> None:
-        """Changes as they come, and a sign of life between them, for as long as the viewer may look."""
-        told, quiet = -1, 0.0
+    async def _send_changes(self, request: Request, namespace: str, write: Write) -> None:
+        """Send changes, and heartbeats between them, while the user has permission."""
+        sent, quiet = -1, 0.0
         while not self._over.is_set():
             await self._summaries.refresh()
-            if told != self._summaries.revision:
-                told, quiet = self._summaries.revision, 0.0
-                # Totals count everybody's Workloads.
+            if sent != self._summaries.revision:
+                sent, quiet = self._summaries.revision, 0.0
+                # Totals count the Workloads of all namespaces.
                 totals = {} if namespace else {"totals": self._summaries.table.totals()}
-                await write(b"event: changed\ndata: " + _encoded({"revision": told, **totals}) + b"\n\n")
+                await write(b"event: changed\ndata: " + _encoded({"revision": sent, **totals}) + b"\n\n")
             elif quiet >= HEARTBEAT_SECONDS:
                 quiet = 0.0
-                await write(b": still here\n\n")
+                await write(b": heartbeat\n\n")
             try:
                 await asyncio.wait_for(self._over.wait(), FRESH_SECONDS)
             except TimeoutError:
@@ -288,7 +288,7 @@ class DashboardEndpoints:
 
 
 def _within(found: Tree, namespace: str) -> Tree:
-    """An explanation for somebody who may see one namespace: what names Workloads of others is left out."""
+    """Return an explanation for a user with access to one namespace: Workloads of other namespaces are omitted."""
     keys = [*found["ahead"], *(holder["workload"] for holder in found["holders"])]
     hidden = [key for key in keys if not key.startswith(f"{namespace}/")]
     return {
@@ -297,7 +297,7 @@ def _within(found: Tree, namespace: str) -> Tree:
         "holders": [holder for holder in found["holders"] if holder["workload"] not in hidden],
         "causes": [cause for cause in found["causes"] if not any(key in cause for key in hidden)],
         "suggestions": [],
-        "note": "Workloads of other namespaces, and what would let this one in, are shown to those who may list them",
+        "note": "Workloads of other namespaces and suggestions require permission to list Workloads in all namespaces",
     }
 
 
@@ -344,7 +344,7 @@ def _encoded(tree: Tree) -> bytes:
 
 
 def _packed(request: Request, response: Response) -> Response:
-    """What is large travels small: the overview of a thousand queues is asked for every second while much happens."""
+    """Compress large bodies: the overview of a thousand queues is requested every second during changes."""
     if len(response.body) < _LARGE_BYTES or "gzip" not in request.headers.get("accept-encoding", ""):
         return response
     packed = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}

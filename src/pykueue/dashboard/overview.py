@@ -1,14 +1,14 @@
-"""Cohorts and queues with their figures: what is theirs, what they use, what they have of others and others of them.
+"""Cohorts and queues with their quota, usage, borrowed and lent amounts.
 
 For every pair of flavor and resource:
 
-    nominal     the quota of a queue; of a cohort, its own and that of everything beneath it
-    used        what reservations take of it
-    borrowed    what is used beyond the nominal quota
-    lent        what of the unused nominal quota could not be had now, because others in the tree use it
-    limit       what could be used were everything else idle; absent where there is no limit
+    nominal     the nominal quota of a queue; of a cohort, its own and that of its subtree
+    used        the usage of reservations
+    borrowed    usage above the nominal quota
+    lent        unused nominal quota that is not available now, because others in the tree use it
+    limit       the maximum usage if everything else were idle; absent without a limit
 
-A cohort of a thousand queues is told by its sums and its busiest queues; the others are a page of their own.
+The overview shows a cohort by its sums and its busiest queues; the other queues are on the page of queues.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from pykueue.state.world import World
 
 Tree = dict[str, Any]
 
-# How many queues of a cohort the overview shows, and how many lines it has at most.
+# The number of queues per cohort in the overview, and the maximum number of its lines.
 QUEUES_SHOWN: Final = 8
 LINES_MAX: Final = 400
-# The cohort of queues that have none; no cohort can be called so.
+# The filter value for queues without a cohort; not a valid name of a cohort.
 NO_COHORT: Final = "-"
 _NANO: Final = 1_000_000_000
 _SHORT: Final = 6
@@ -51,7 +51,7 @@ class QuotaFigures:
     limit: int = 0
 
     def include(self, other: QuotaFigures) -> None:
-        """Count a part in; what of it is lent to the other parts is no matter of the whole."""
+        """Add a member; amounts lent between members do not matter for the sum."""
         self.nominal = amounts.add(self.nominal, other.nominal)
         self.used = amounts.add(self.used, other.used)
 
@@ -66,12 +66,12 @@ class QuotaFigures:
 
 
 def _figure(resource: str, amount: int) -> float | None:
-    """The amount in the resource's own unit, for drawing; None where it has no end."""
+    """Return the amount in the unit of the resource, for drawing; None if unlimited."""
     return None if amount == UNLIMITED else amounts.as_quantity(resource, amount).rounded(-9) / _NANO
 
 
 def _short(resource: str, amount: int) -> str:
-    """The amount for a small place: bytes to three digits, as nobody reads kibibytes of a cluster."""
+    """Return a short text of the amount: bytes to three digits."""
     exact = amounts.text(resource, amount)
     if not exact.endswith("i") or len(exact) <= _SHORT:
         return exact
@@ -91,9 +91,9 @@ class OverviewEntry:
     parent: str
     pending: int
     admitted: int
-    reserved: int  # all who hold quota, admitted or not
+    reserved: int  # Workloads with quota, admitted or not
     figures: dict[FlavorResource, QuotaFigures]
-    problem: str = ""  # why a queue admits nobody
+    problem: str = ""  # why a queue is inactive
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -131,11 +131,11 @@ class Overview:
                 trees[id(node.tree)] = node.tree
         cohorts = [node for tree in trees.values() for node in tree.nodes if not node.is_queue]
         seen = {node.name for node in cohorts}
-        # Those without any queue beneath.
+        # Cohorts without a queue in their subtree.
         alone = (world.cohort_node(name) for name in world.cohorts if name not in seen)
         cohorts += filter(None, alone)
         offered = _offered(trees.values())
-        # The lowest first, so that sums climb.
+        # The deepest first, so that sums propagate to the root.
         for node in sorted(cohorts, key=lambda node: (-len(node.ancestors), node.name)):
             parent = _name(node.parent)
             self._cohorts_in.setdefault(parent, []).append(node.name)
@@ -161,24 +161,24 @@ class Overview:
         yield from (self.cohorts[name] for name in self._cohorts_in.get(cohort, ()))
         yield from (self.queues[name] for name in self._queues_in.get(cohort, ()))
 
-    # --- Answers ------------------------------------------------------------------------------------------------------
+    # --- Documents ----------------------------------------------------------------------------------------------------
 
     def tree(self) -> Tree:
-        """The forest from above: cohorts whole, of each its busiest queues, and how many more there are."""
-        room = LINES_MAX
+        """Return the cohort trees, each cohort with its busiest queues and the number of all its queues."""
+        lines_left = LINES_MAX
         left_out = 0
 
         def shown(name: str) -> Iterator[Tree]:
-            nonlocal room, left_out
+            nonlocal lines_left, left_out
             queues = sorted((self.queues[each] for each in self._queues_in.get(name, ())), key=lambda found: found.rank)
             for found in sorted((self.cohorts[each] for each in self._cohorts_in.get(name, ())), key=_by_name):
-                if room <= 0:
+                if lines_left <= 0:
                     left_out += 1
                     continue
-                room -= 1
+                lines_left -= 1
                 yield {**found.tree(), "members": list(shown(found.name)), "queues": self._count(found.name)}
-            for queue in queues[: min(QUEUES_SHOWN, max(room, 0))]:
-                room -= 1
+            for queue in queues[: min(QUEUES_SHOWN, max(lines_left, 0))]:
+                lines_left -= 1
                 yield queue.tree()
 
         return {"members": list(shown("")), "queues": self._count(""), "cohortsLeftOut": left_out}
@@ -187,7 +187,7 @@ class Overview:
         return len(self._queues_in.get(cohort, ()))
 
     def page(self, text: str, cohort: str, sort: str, *, descending: bool) -> list[OverviewEntry]:
-        """The queues whose name or cohort has every word in it, in order; beneath one cohort, or all."""
+        """Return the queues whose name or cohort contains every word, sorted; of the subtree of one cohort, or all."""
         words = text.lower().split()
         found = [
             queue
@@ -205,7 +205,7 @@ class Overview:
         return queue.parent == cohort or any(above.parent == cohort for above in self._above(queue))
 
     def queue(self, name: str) -> Tree | None:
-        """One queue, and the cohorts that it is in, nearest first."""
+        """Return one queue with its cohorts, nearest first."""
         found = self.queues.get(name)
         if found is None:
             return None
@@ -217,7 +217,7 @@ class Overview:
             entry = above
 
     def flavor(self, name: str) -> Tree:
-        """Where a flavor is offered, and what of it is used."""
+        """Return the queues that have quota of a flavor, with its usage."""
         offered = [
             {"queue": queue.name, "figures": [found.tree(pair) for pair, found in sorted(figures.items())]}
             for queue in sorted(self.queues.values(), key=_by_name)
@@ -231,7 +231,7 @@ def _by_name(entry: OverviewEntry) -> str:
 
 
 def _fullness(entry: OverviewEntry) -> float:
-    """How much of its quota is used, of whatever is used most."""
+    """Return the highest share of nominal quota in use, over all resources."""
     return max((_share(found) for found in entry.figures.values()), default=0.0)
 
 
@@ -255,11 +255,11 @@ QUEUE_SORTS: Final[Mapping[str, Callable[[OverviewEntry], Any]]] = {
 
 def _queue(queue: kueue.ClusterQueue, node: QuotaNode | None, counts: WorkloadTable) -> OverviewEntry:
     name = queue.metadata.name
-    admitted, reserved = (counts.count(name, word) for word in (DisplayState.ADMITTED, DisplayState.RESERVED))
+    admitted, reserved = (counts.count(name, state) for state in (DisplayState.ADMITTED, DisplayState.RESERVED))
     return OverviewEntry(
         name,
         True,
-        # One whose cohorts run in a circle is in no tree.
+        # A queue in a cohort cycle is in no tree.
         _name(node.parent) if node is not None else queue.spec.cohort_name,
         counts.count(name, DisplayState.PENDING),
         admitted,
@@ -270,7 +270,7 @@ def _queue(queue: kueue.ClusterQueue, node: QuotaNode | None, counts: WorkloadTa
 
 
 def _concerned(node: QuotaNode) -> Iterator[int]:
-    """The pairs that a queue has quota for, and those that it uses although it has none."""
+    """Yield the flavor resources that a queue has quota for, and those that it uses without quota."""
     known = set(node.known)
     return (number for number, used in enumerate(node.usage) if number in known or used)
 
@@ -281,7 +281,7 @@ def _figures(node: QuotaNode, number: int) -> QuotaFigures:
 
 
 def _offered(trees: Iterable[CohortTree]) -> dict[QuotaNode, dict[int, int]]:
-    """What the members of each cohort offer it; the rest of its quota is its own."""
+    """Return what the members of each cohort lend to it; the rest of its subtree quota is its own."""
     found: dict[QuotaNode, dict[int, int]] = {}
     for member in (node for tree in trees for node in tree.nodes):
         if member.parent is not None:

@@ -1,7 +1,7 @@
-"""The dashboard over the live copies: what anybody may ask, computed at most once a second and shared by all viewers.
+"""The data of the dashboard, from the informers: computed at most once per second and shared by all users.
 
-A change only notes who changed; the next look reads those again. While nobody looks, a Workload that changes costs a
-word in a set.
+A change only records the key of the object; the next refresh reads it again. Without users, a changed Workload costs
+one entry in a set.
 """
 
 from __future__ import annotations
@@ -29,30 +29,31 @@ from pykueue.state.world import World
 
 Tree: TypeAlias = dict[str, Any]
 
-# (objects, namespace/name, now, whether suggestions are wanted) -> what `pykueue explain` says.
+# (objects, namespace/name, now, with suggestions) -> the explanation of `pykueue explain`.
 ExplainFunction: TypeAlias = Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]
 
 FRESH_SECONDS: Final = 1.0
-# So many rows are read before others get their turn.
+# The number of rows that are read before the event loop runs other tasks.
 _AT_ONCE: Final = 200
 _EXPLANATIONS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSources:
-    """What is looked at. The Workloads are indexed by `queue` (namespace/name of their LocalQueue)."""
+    """What the summaries are computed from. The Workload informer has the index `queue` (namespace/name of the
+    LocalQueue)."""
 
     world: World
     workloads: Informer[kueue.Workload]
     local_queues: Informer[kueue.LocalQueue]
     cluster_queues: Informer[kueue.ClusterQueue]
     flavors: Informer[kueue.ResourceFlavor]
-    shaping: tuple[Informer[Any], ...]  # everything else that decisions rest on
+    shaping: tuple[Informer[Any], ...]  # everything else that decisions depend on
     explain: ExplainFunction | None = None
 
 
 class DashboardSummaries:
-    """What is shown, kept up to date for whoever looks."""
+    """The summaries, updated on request by `refresh`."""
 
     def __init__(self, sources: DashboardSources, clock: Clock) -> None:
         self._sources = sources
@@ -73,16 +74,16 @@ class DashboardSummaries:
 
     @property
     def unread(self) -> int:
-        """How many Workloads the next look reads."""
+        """The number of Workloads that the next refresh reads."""
         return len(self._changed)
 
     def note(self, key: ObjectKey) -> None:
-        """A Workload is to be read again."""
+        """Mark a Workload to be read again."""
         self._changed.add(key)
 
     def _workload_changed(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is None and self.table.get(change.key) is None:
-            # It came and went while nobody looked: remembering it would cost memory for ever.
+            # Created and deleted between two refreshes: its key would stay in the set forever.
             self._changed.discard(change.key)
         else:
             self.note(change.key)
@@ -93,14 +94,14 @@ class DashboardSummaries:
     def _shape_changed(self, change: InformerEvent[Any]) -> None:
         self._is_outdated = True
 
-    # --- Looking ------------------------------------------------------------------------------------------------------
+    # --- Refresh ------------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Bring everything up to date, unless that was done a moment ago."""
+        """Update the summaries, unless they are less than a second old."""
         async with self._refreshing:
             if self._clock.monotonic() - self._refreshed < FRESH_SECONDS:
                 return
-            # One by one: a viewer who leaves in the middle loses nothing for the others.
+            # One key at a time: a request that is cancelled here loses no change.
             for number in count(1):
                 if not self._changed:
                     break
@@ -122,13 +123,13 @@ class DashboardSummaries:
             self.table.put(workload_table.row(workload, self._cluster_queue(workload)))
 
     def _cluster_queue(self, workload: kueue.Workload) -> str:
-        """The one that gave it quota, else the one that its LocalQueue leads to."""
+        """Return the ClusterQueue that reserved its quota, else the one of its LocalQueue."""
         if given := states.cluster_queue(workload):
             return given
         found = self._sources.local_queues.get(workload.spec.queue_name, workload.metadata.namespace)
         return found.spec.cluster_queue or "" if found is not None else ""
 
-    # --- Answers ------------------------------------------------------------------------------------------------------
+    # --- Documents ----------------------------------------------------------------------------------------------------
 
     def workloads(self, query: WorkloadQuery, offset: int, limit: int) -> Tree:
         found = self.table.query(query)
@@ -138,12 +139,12 @@ class DashboardSummaries:
             if workload is None:
                 continue  # deleted since the rows were read
             line = workload_history.line(workload, row)
-            if query.state in ("", line["state"]):  # else it left the state that was asked for
+            if query.state in ("", line["state"]):  # else its state has changed since the row was read
                 lines.append(line)
         return {"items": lines, "total": len(found), "offset": offset}
 
     def workload(self, namespace: str, name: str) -> tuple[kueue.Workload, Tree] | None:
-        """The object, and what is known of it."""
+        """Return the object and its document."""
         workload = self._sources.workloads.get(name, namespace)
         if workload is None:
             return None
@@ -164,9 +165,10 @@ class DashboardSummaries:
         return {**self.overview.flavor(name), "nodeLabels": labels, "topology": topology}
 
     async def explanation(self, namespace: str, name: str, *, suggestions: bool) -> Tree | None:
-        """Why it is where it is; None where nobody here can tell. Raises UsageError where it does not exist.
+        """Return why a Workload is in its state; None if explanations are disabled. Raise UsageError if it does not
+        exist.
 
-        One at a time and not on the loop: looking for what would help may take seconds, and the scheduler is next door.
+        One at a time and in a thread: suggestions may take seconds, and the scheduler runs on the same event loop.
         """
         explain = self._sources.explain
         if explain is None:
@@ -185,9 +187,10 @@ class DashboardSummaries:
             return found
 
     def _concerning(self, key: ObjectKey) -> Iterator[msgspec.Struct]:
-        """What an explanation rests on: what shapes queues, and the Workloads of the tree that this one is in.
+        """Yield the objects that an explanation depends on: those that define queues, and the Workloads of the cohort
+        tree.
 
-        Trees do not touch each other, except where their flavors share nodes: then all Workloads are of concern.
+        Cohort trees are independent, except where their flavors share nodes: then all Workloads are needed.
         """
         for informer in self._sources.shaping:
             yield from informer.values()
@@ -203,11 +206,11 @@ class DashboardSummaries:
 
 
 async def _aside(work: Callable[[], Tree]) -> Tree:
-    """Run something in a thread that nobody waits for at the end: a question must not keep a process alive."""
+    """Run `work` in a daemon thread, so that a pending explanation does not keep the process alive."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Tree] = loop.create_future()
 
-    def tell(how: Callable[[], None]) -> None:
+    def resolve(how: Callable[[], None]) -> None:
         if not answer.done():
             how()
 
@@ -216,8 +219,8 @@ async def _aside(work: Callable[[], Tree]) -> Tree:
             how = partial(answer.set_result, work())
         except Exception as error:
             how = partial(answer.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it whoever asked
-            loop.call_soon_threadsafe(tell, how)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the request
+            loop.call_soon_threadsafe(resolve, how)
 
     threading.Thread(target=run, name="explanation", daemon=True).start()
     return await answer

@@ -1,4 +1,4 @@
-"""One Workload: what it asks for, what it was given, and what became of it in order."""
+"""The documents of one Workload: requests, assignments, and its history in order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pykueue.lifecycle import states
 
 Tree = dict[str, Any]
 
-# The sentence of a list; whole messages are in the story.
-_SENTENCE_MAX: Final = 240
+# The length of a message in a list; whole messages are in the history.
+_MESSAGE_MAX: Final = 240
 
 
 def detail(workload: kueue.Workload, row: WorkloadRow) -> Tree:
-    """What is known of it now."""
+    """Return the current details of a Workload."""
     spec, status = workload.spec, workload.status
     return {
         **line(workload, row),
@@ -27,7 +27,7 @@ def detail(workload: kueue.Workload, row: WorkloadRow) -> Tree:
         "priorityClass": spec.priority_class_ref.name if spec.priority_class_ref is not None else "",
         "pods": [{"name": each.name, "count": each.count} for each in spec.pod_sets],
         "requests": [{"name": each.name, "resources": dict(each.resources)} for each in status.resource_requests],
-        "given": [
+        "assignments": [
             {"name": each.name, "flavors": dict(each.flavors), "resources": dict(each.resource_usage)}
             for each in (status.admission.pod_set_assignments if status.admission is not None else ())
         ],
@@ -38,63 +38,63 @@ def detail(workload: kueue.Workload, row: WorkloadRow) -> Tree:
 
 
 def line(workload: kueue.Workload, row: WorkloadRow) -> Tree:
-    """What a list shows of it. State and sentence are read from the same object: the row may be a second older."""
+    """Return the line of a list. State and message are read from the same object: the row may be a second older."""
     return {
         "namespace": row.namespace,
         "name": row.name,
         "queue": row.queue,
         "clusterQueue": row.cluster_queue,
         "job": row.job,
-        "state": workload_table.word(workload).value,
+        "state": workload_table.display_state(workload).value,
         "priority": row.priority,
         "created": row.created,
-        "sentence": _cut(sentence(workload)),
+        "message": _cut(message(workload)),
     }
 
 
-def sentence(workload: kueue.Workload) -> str:
-    """The message of the condition that its state rests on; empty where there is none."""
+def message(workload: kueue.Workload) -> str:
+    """Return the message of the condition that determines its state; empty if there is none."""
     found = states.state_condition(workload)
     return (found.message or found.reason) if found is not None else ""
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _SENTENCE_MAX else f"{text[: _SENTENCE_MAX - 1]}…"
+    return text if len(text) <= _MESSAGE_MAX else f"{text[: _MESSAGE_MAX - 1]}…"
 
 
 def timeline(workload: kueue.Workload, events: Iterable[kube.Event]) -> list[Tree]:
-    """Everything that was said about it, oldest first; what came at one moment stays in the order of its source."""
-    said = [*_birth(workload), *_conditions(workload), *_checks(workload), *map(_event, events)]
-    return sorted(said, key=lambda each: _comparable(each["time"]))
+    """Return its creation, conditions, checks and Events, oldest first; entries of the same time stay in this order."""
+    entries = [*_creation(workload), *_conditions(workload), *_checks(workload), *map(_event, events)]
+    return sorted(entries, key=lambda each: _comparable(each["time"]))
 
 
 def _comparable(time: str) -> str:
-    """Times are whole seconds or have a fraction; without the Z a moment comes before the fractions after it."""
+    """Return a sortable time: without the Z, a whole second sorts before its fractions."""
     return time.removesuffix("Z")
 
 
-def _birth(workload: kueue.Workload) -> Iterator[Tree]:
+def _creation(workload: kueue.Workload) -> Iterator[Tree]:
     queue = workload.spec.queue_name
-    yield _told("created", workload.metadata.creation_timestamp, "Created", f"queue {queue}" if queue else "")
+    yield _entry("created", workload.metadata.creation_timestamp, "Created", f"queue {queue}" if queue else "")
 
 
 def _conditions(workload: kueue.Workload) -> Iterator[Tree]:
     for each in workload.status.conditions:
-        what = each.type if each.status == conditions.ConditionStatus.TRUE else f"{each.type}: {each.status}"
-        yield _told("condition", each.last_transition_time, what, each.message, each.reason)
+        title = each.type if each.status == conditions.ConditionStatus.TRUE else f"{each.type}: {each.status}"
+        yield _entry("condition", each.last_transition_time, title, each.message, each.reason)
 
 
 def _checks(workload: kueue.Workload) -> Iterator[Tree]:
     for each in workload.status.admission_checks:
-        yield _told("check", each.last_transition_time, f"{each.name}: {each.state}", each.message)
+        yield _entry("check", each.last_transition_time, f"{each.name}: {each.state}", each.message)
 
 
 def _event(event: kube.Event) -> Tree:
     last = event.series.last_observed_time if event.series is not None else event.deprecated_last_timestamp
     count = event.series.count if event.series is not None else event.deprecated_count
     time = last or event.event_time or event.metadata.creation_timestamp
-    return {**_told("event", time, event.reason, event.note, event.type), "count": max(count, 1)}
+    return {**_entry("event", time, event.reason, event.note, event.type), "count": max(count, 1)}
 
 
-def _told(source: str, time: str | None, what: str, message: str, reason: str = "") -> Tree:
-    return {"source": source, "time": time or "", "what": what, "reason": reason, "message": message}
+def _entry(source: str, time: str | None, title: str, message: str, reason: str = "") -> Tree:
+    return {"source": source, "time": time or "", "title": title, "reason": reason, "message": message}

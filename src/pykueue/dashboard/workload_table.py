@@ -1,7 +1,7 @@
-"""Every Workload as one small row, so that fifty thousand can be counted, searched and sorted between two looks.
+"""Every Workload as one small row, so that fifty thousand can be counted, searched and sorted in one refresh.
 
-Rows are kept up by differences (`put`, `drop`). What a question found is remembered until something changes, so paging
-through an answer, and everybody else who asks the same, costs a slice.
+Rows are updated incrementally (`put`, `drop`). The result of a query is cached until a row changes, so that further
+pages, and the same query of other users, only take a slice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ANSWERS_MAX: Final = 64
 
 
 class DisplayState(StrEnum):
-    """Where a Workload is in its life, as people read it."""
+    """The state of a Workload that the dashboard shows."""
 
     PENDING = "Pending"
     RESERVED = "QuotaReserved"
@@ -32,7 +32,7 @@ class DisplayState(StrEnum):
     FINISHED = "Finished"
 
 
-_WORDS: Final = {
+_DISPLAY_STATES: Final = {
     State.PENDING: DisplayState.PENDING,
     State.RESERVED: DisplayState.RESERVED,
     State.ADMITTED: DisplayState.ADMITTED,
@@ -42,25 +42,25 @@ _WORDS: Final = {
 
 
 class WorkloadRow(NamedTuple):
-    """What is known of a Workload without looking at it again."""
+    """The fields of a Workload that lists filter, sort and count by."""
 
     namespace: str
     name: str
     queue: str  # the LocalQueue, without its namespace
     cluster_queue: str
-    job: str  # Kind/name of its owner; empty for one that stands for itself
-    word: DisplayState
+    job: str  # Kind/name of its owner; empty without an owner
+    state: DisplayState
     priority: int
     created: str
-    searched: str  # all of it in lower case
+    searched: str  # the searched text in lower case
 
     @property
     def key(self) -> Key:
         return self.namespace, self.name
 
 
-def word(workload: kueue.Workload) -> DisplayState:
-    found = _WORDS[states.state(workload)]
+def display_state(workload: kueue.Workload) -> DisplayState:
+    found = _DISPLAY_STATES[states.state(workload)]
     return DisplayState.INACTIVE if found is DisplayState.PENDING and not workload.spec.active else found
 
 
@@ -70,7 +70,7 @@ def row(workload: kueue.Workload, cluster_queue: str) -> WorkloadRow:
     queue, job, now = (
         workload.spec.queue_name,
         f"{owner.kind}/{owner.name}" if owner is not None else "",
-        word(workload),
+        display_state(workload),
     )
     return WorkloadRow(
         metadata.namespace,
@@ -85,26 +85,26 @@ def row(workload: kueue.Workload, cluster_queue: str) -> WorkloadRow:
     )
 
 
-# --- Questions --------------------------------------------------------------------------------------------------------
+# --- Queries ----------------------------------------------------------------------------------------------------------
 
 
-_LIFE: Final = {each: place for place, each in enumerate(DisplayState)}
+_STATE_ORDER: Final = {each: place for place, each in enumerate(DisplayState)}
 
-# How rows are sorted; equals go by namespace and name, so that pages never overlap.
+# The sort keys; ties are broken by namespace and name, so that pages never overlap.
 SORTS: Final[dict[str, Callable[[WorkloadRow], Any]]] = {
     "created": attrgetter("created"),
     "name": attrgetter("namespace", "name"),
     "queue": attrgetter("namespace", "queue"),
     "priority": attrgetter("priority"),
-    "state": lambda found: _LIFE[found.word],
+    "state": lambda found: _STATE_ORDER[found.state],
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadQuery:
-    """Which Workloads, in which order. An empty field asks for nothing in particular."""
+    """Filters and order of a list of Workloads. An empty field does not filter."""
 
-    words: tuple[str, ...] = ()  # each has to be somewhere in the row
+    words: tuple[str, ...] = ()  # each must occur in the row
     namespace: str = ""
     queue: str = ""
     cluster_queue: str = ""
@@ -117,13 +117,13 @@ class WorkloadQuery:
         return replace(cls(**fields), words=tuple(text.lower().split()))
 
     def matching(self, rows: Iterable[WorkloadRow]) -> list[WorkloadRow]:
-        """Those of the rows that are asked for, in the order in which they come. Only what is asked costs anything."""
+        """Return the rows that match, in the given order. Only the fields that are set are compared."""
         found = list(rows)
         for place, value in (
             (_NAMESPACE, self.namespace),
             (_QUEUE, self.queue),
             (_CLUSTER_QUEUE, self.cluster_queue),
-            (_WORD, self.state),
+            (_STATE, self.state),
         ):
             if value:
                 found = [row for row in found if row[place] == value]
@@ -132,19 +132,19 @@ class WorkloadQuery:
         return found
 
 
-_NAMESPACE, _QUEUE, _CLUSTER_QUEUE, _WORD = map(
-    WorkloadRow._fields.index, ("namespace", "queue", "cluster_queue", "word")
+_NAMESPACE, _QUEUE, _CLUSTER_QUEUE, _STATE = map(
+    WorkloadRow._fields.index, ("namespace", "queue", "cluster_queue", "state")
 )
 
 
 class WorkloadTable:
-    """The rows, and how many there are of each sort."""
+    """The rows, and their counts by ClusterQueue and state."""
 
     def __init__(self) -> None:
         self._rows: dict[Key, WorkloadRow] = {}
         self._counts: Counter[tuple[str, DisplayState]] = Counter()
         self._answers: dict[WorkloadQuery, list[WorkloadRow]] = {}
-        # Every key once in order, and those that came or went since: sorting what is nearly sorted costs little.
+        # The sorted keys, and the keys added or removed since: sorting a nearly sorted list is cheap.
         self._sorted: list[Key] = []
         self._unsorted: set[Key] = set()
 
@@ -152,15 +152,15 @@ class WorkloadTable:
         return len(self._rows)
 
     def put(self, new: WorkloadRow) -> bool:
-        """Whether anything changed."""
+        """Add or replace a row; returns whether anything changed."""
         old = self._rows.get(new.key)
         if old == new:
             return False
         if old is not None:
-            self._counts[old.cluster_queue, old.word] -= 1
+            self._counts[old.cluster_queue, old.state] -= 1
         else:
             self._unsorted.add(new.key)
-        self._counts[new.cluster_queue, new.word] += 1
+        self._counts[new.cluster_queue, new.state] += 1
         self._rows[new.key] = new
         self._answers.clear()
         return True
@@ -169,7 +169,7 @@ class WorkloadTable:
         old = self._rows.pop(key, None)
         if old is None:
             return False
-        self._counts[old.cluster_queue, old.word] -= 1
+        self._counts[old.cluster_queue, old.state] -= 1
         self._unsorted.add(key)
         self._answers.clear()
         return True
@@ -178,25 +178,25 @@ class WorkloadTable:
         return self._rows.get(key)
 
     def under(self, cluster_queues: Container[str]) -> Iterator[WorkloadRow]:
-        """Those that wait for one of these ClusterQueues or have its quota, by namespace and name."""
+        """Yield the rows of these ClusterQueues, by namespace and name."""
         return (row for row in self._in_order() if row.cluster_queue in cluster_queues)
 
-    def count(self, cluster_queue: str, word: DisplayState) -> int:
-        return self._counts[cluster_queue, word]
+    def count(self, cluster_queue: str, state: DisplayState) -> int:
+        return self._counts[cluster_queue, state]
 
     def totals(self) -> dict[str, int]:
-        """How many there are in each state, in the order of a life."""
+        """Return the number of Workloads in each state, in lifecycle order."""
         found = Counter[DisplayState]()
-        for (_, word), count in self._counts.items():
-            found[word] += count
-        return {word.value: found[word] for word in DisplayState}
+        for (_, state), count in self._counts.items():
+            found[state] += count
+        return {state.value: found[state] for state in DisplayState}
 
     def query(self, query: WorkloadQuery) -> list[WorkloadRow]:
-        """Everybody who matches, in order. The list is shared: look, and do not touch."""
+        """Return the matching rows in order. The list is cached and must not be modified."""
         found = self._answers.get(query)
         if found is None:
             found = query.matching(self._in_order())
-            # Equals stay by namespace and name, whichever way it goes.
+            # Ties stay in the order of namespace and name, also in descending order.
             found.sort(key=SORTS[query.sort], reverse=query.descending)
             if len(self._answers) >= _ANSWERS_MAX:
                 self._answers.clear()
@@ -204,7 +204,7 @@ class WorkloadTable:
         return found
 
     def _in_order(self) -> Iterator[WorkloadRow]:
-        """Every row, by namespace and name."""
+        """Yield every row by namespace and name."""
         if self._unsorted:
             kept = [key for key in self._sorted if key not in self._unsorted]
             kept += [key for key in self._unsorted if key in self._rows]

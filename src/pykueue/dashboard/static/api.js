@@ -1,4 +1,4 @@
-// Asking the server, as whoever the token belongs to. The token stays in this tab: sessionStorage, and a header.
+// Requests to the server with the bearer token of the user. The token stays in this tab (sessionStorage).
 
 import {decoded} from "./dom.js";
 
@@ -8,7 +8,7 @@ const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 20_000;
 const SILENCE = 45_000;
 
-/** What the server calls the cohort of queues that have none. */
+/** The name that the server uses for "no cohort". */
 export const NO_COHORT = "-";
 
 export class Refused extends Error {
@@ -19,7 +19,7 @@ export class Refused extends Error {
 }
 
 export const token = () => sessionStorage.getItem(KEPT) ?? "";
-/** The only namespace that the viewer may see; empty for one who sees all. */
+/** The only namespace that the user has access to; empty for all namespaces. */
 export const confinedTo = () => sessionStorage.getItem(FOR) ?? "";
 
 export function remember(given, namespace = "") {
@@ -32,7 +32,7 @@ export function forget() {
   sessionStorage.removeItem(FOR);
 }
 
-/** Take the token out of a link that was followed: the address bar and the history do not keep it. */
+/** Move the token from the address into the session: address bar and history do not keep it. */
 export function takeFromAddress() {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (!given) return;
@@ -40,9 +40,9 @@ export function takeFromAddress() {
   history.replaceState(null, "", `${location.pathname}#/`);
 }
 
-async function ask(parts, query = {}, options = {}) {
-  const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null));
-  const path = `api/${parts.map(encodeURIComponent).join("/")}${asked.size ? `?${asked}` : ""}`;
+async function request(parts, query = {}, options = {}) {
+  const parameters = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+  const path = `api/${parts.map(encodeURIComponent).join("/")}${parameters.size ? `?${parameters}` : ""}`;
   const answer = await fetch(path, {
     headers: {Authorization: `Bearer ${token()}`}, cache: "no-store", credentials: "omit", ...options,
   });
@@ -51,19 +51,19 @@ async function ask(parts, query = {}, options = {}) {
   try {
     message = (await answer.json()).message ?? message;
   } catch {
-    // Not one of our own answers: the number says it.
+    // Not a JSON answer of the dashboard: the status code has to suffice.
   }
   throw new Refused(answer.status, message);
 }
 
-export const get = async (parts, query) => (await ask(parts, query)).json();
+export const get = async (parts, query) => (await request(parts, query)).json();
 
-/** Follow changes for ever: `changed(news)` for each, `state(word)` for the light in the corner. */
+/** Follow the stream of changes until aborted: `changed(update)` for each, `state(name)` for the status indicator. */
 export async function follow(changed, state, signal) {
   let pause = FIRST_PAUSE;
   while (!signal.aborted) {
     try {
-      await listen((news) => { pause = FIRST_PAUSE; state("live"); changed(news); }, signal);
+      await listen((update) => { pause = FIRST_PAUSE; state("live"); changed(update); }, signal);
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Refused && error.code === 401) return changed({refused: error});
@@ -80,7 +80,7 @@ async function listen(changed, signal) {
   let timer = setTimeout(() => silence.abort(), SILENCE);
   try {
     const query = {namespace: confinedTo()};
-    const answer = await ask(["stream"], query, {signal: AbortSignal.any([signal, silence.signal])});
+    const answer = await request(["stream"], query, {signal: AbortSignal.any([signal, silence.signal])});
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let buffer = "";
     for (;;) {

@@ -1,4 +1,4 @@
-// The page: which view is shown, how it is kept up to date, and the keys.
+// The page: navigation between views, refresh, sign-in, keyboard shortcuts.
 
 import {Refused, confinedTo, follow, forget, get, remember, takeFromAddress, token} from "./api.js";
 import {decoded, el, plain} from "./dom.js";
@@ -17,9 +17,9 @@ const AGAIN = 2000;
 let view = null;
 let shown = "";
 let stale = false;
-let asked = 0;
+let requested = 0;
 let answered = 0;
-let heard = "connecting";
+let streamState = "connecting";
 let watching = null;
 let due = 0;
 let retry = 0;
@@ -27,8 +27,8 @@ let announced = 0;
 
 // --- Views -----------------------------------------------------------------------------------------------------------
 
-/** The view that the address asks for. */
-function wanted() {
+/** The view of the current address. */
+function currentView() {
   const [path, text = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/").map(decoded);
   const query = Object.fromEntries(new URLSearchParams(text));
@@ -39,14 +39,14 @@ function wanted() {
     case "queue": return queue(parts[1] ?? "");
     case "flavor": return flavor(parts[1] ?? "");
     case "workload": return workload(parts[1] ?? "", parts[2] ?? "");
-    default: return {title: "Nothing here", view: "", load: async () => ({}), render: () => [el("p", {class: "hint"}, "There is no such page.")]};
+    default: return {title: "Not found", view: "", load: async () => ({}), render: () => [el("p", {class: "hint"}, "Page not found.")]};
   }
 }
 
 async function navigate() {
   if (!token()) return login();
   const before = view?.view;
-  view = wanted();
+  view = currentView();
   shown = "";
   stale = false;
   document.title = `${plain(view.title)} · pykueue`;
@@ -61,32 +61,32 @@ async function navigate() {
   if (before !== undefined && !main.contains(document.activeElement) && document.activeElement !== search) main.focus({preventScroll: true});
 }
 
-/** Ask again, and show it where anything is different. What has the focus keeps it, and what is shown stays while no answer comes. */
+/** Load the view again and render it if the data changed. The focus is kept, and old content stays until there is an answer. */
 async function refresh() {
-  const looked = view;
-  const question = ++asked;
-  // An answer that was overtaken by a later one is as old as what it would replace is new.
-  const isOvertaken = () => looked !== view || question < answered;
+  const loaded = view;
+  const request = ++requested;
+  // An answer that arrives after the answer to a later request is dropped.
+  const isOvertaken = () => loaded !== view || request < answered;
   let content;
   try {
-    const data = await looked.load();
+    const data = await loaded.load();
     if (isOvertaken()) return;
-    answered = question;
+    answered = request;
     stale = false;
     light();
     const text = JSON.stringify(data);
     if (text === shown) return;
     shown = text;
-    content = looked.render(data);
+    content = loaded.render(data);
   } catch (error) {
     if (isOvertaken()) return;
     if (error instanceof Refused && error.code === 401) return login(error.message);
-    const passes = !(error instanceof Refused) || error.code >= 500;
-    if (passes) {
+    const isTransient = !(error instanceof Refused) || error.code >= 500;
+    if (isTransient) {
       clearTimeout(retry);
-      retry = setTimeout(() => { if (looked === view) refresh(); }, AGAIN);
+      retry = setTimeout(() => { if (loaded === view) refresh(); }, AGAIN);
     }
-    if (passes && shown) {
+    if (isTransient && shown) {
       stale = true;
       return light();
     }
@@ -117,9 +117,9 @@ function replace(content) {
 
 function trouble(error) {
   const code = error instanceof Refused ? error.code : 0;
-  const what = code === 403 ? "You may not see this" : code === 404 ? "Not here" : "This could not be read";
-  return [el("h1", {}, what), el("p", {class: "hint"}, code ? error.message : "The server cannot be reached; the page tries again by itself."),
-    code === 403 && el("p", {}, "A namespace that you may see can be named when signing in.")];
+  const title = code === 403 ? "Access denied" : code === 404 ? "Not found" : "Request failed";
+  return [el("h1", {}, title), el("p", {class: "hint"}, code ? error.message : "The server cannot be reached; the page retries automatically."),
+    code === 403 && el("p", {}, "To see one namespace only, name it when you sign in.")];
 }
 
 // --- Live ------------------------------------------------------------------------------------------------------------
@@ -130,24 +130,24 @@ function watch() {
   follow(changed, light, watching.signal);
 }
 
-function changed(news) {
-  if (news.refused) return login(news.refused.message);
-  announce(news);
+function changed(update) {
+  if (update.refused) return login(update.refused.message);
+  announce(update);
   if (due || document.hidden) return;
   due = setTimeout(() => { due = 0; if (token()) refresh(); }, REFRESH / 4);
 }
 
-/** The light in the corner: `word` is how the stream does, and what is shown can be old all the same. */
-function light(word = heard) {
-  heard = word;
-  live.textContent = stale && word === "live" ? "reconnecting" : word;
+/** Update the status indicator: `state` is the state of the stream; stale content shows as reconnecting. */
+function light(state = streamState) {
+  streamState = state;
+  live.textContent = stale && state === "live" ? "reconnecting" : state;
   live.classList.toggle("on", live.textContent === "live");
 }
 
 function announce({totals}) {
   if (!totals || Date.now() - announced < ANNOUNCE) return;
   announced = Date.now();
-  document.getElementById("said").textContent = `${totals.Pending} pending, ${totals.Admitted} admitted`;
+  document.getElementById("announcement").textContent = `${totals.Pending} pending, ${totals.Admitted} admitted`;
 }
 
 // --- Signing in ------------------------------------------------------------------------------------------------------
@@ -161,19 +161,19 @@ function login(why = "") {
   const form = el("form", {class: "login panel", submit: enter},
     el("h1", {}, "Sign in"),
     why && el("p", {class: "problem", role: "alert"}, why),
-    el("p", {}, "The dashboard shows what you may see. Paste a token of the cluster, or follow the link that ", el("code", {}, "pykueue up"), " prints."),
+    el("p", {}, "The dashboard shows the objects that you have permission to read. Paste a bearer token of the cluster, or open the link that ", el("code", {}, "pykueue up"), " prints."),
     el("label", {}, el("span", {}, "Token"), el("input", {name: "token", type: "password", required: true, autocomplete: "off", autofocus: true})),
-    el("label", {}, el("span", {}, "Namespace, if you may see only one"), el("input", {name: "namespace", autocomplete: "off", spellcheck: "false"})),
+    el("label", {}, el("span", {}, "Namespace, if you have access to one only"), el("input", {name: "namespace", autocomplete: "off", spellcheck: "false"})),
     el("button", {type: "submit"}, "Sign in"),
-    el("p", {class: "dim"}, "It stays in this tab until you close it, and goes nowhere but to this server."));
+    el("p", {class: "dim"}, "The token is kept in this tab until you close it, and is sent to this server only."));
   main.replaceChildren(form);
   form.querySelector("input").focus();
 }
 
 async function enter(event) {
   event.preventDefault();
-  const said = new FormData(event.currentTarget);
-  remember(String(said.get("token")), String(said.get("namespace")));
+  const fields = new FormData(event.currentTarget);
+  remember(String(fields.get("token")), String(fields.get("namespace")));
   await start();
 }
 

@@ -30,98 +30,98 @@ export const workload = (namespace, name) => {
         ["Priority", data.priorityClass ? `${data.priority} (${data.priorityClass})` : String(data.priority)],
         ["Created", el("span", {}, ago(data.created), " ago")],
         ["Pods", data.pods.map((each) => `${each.count} × ${each.name}`).join(", ")],
-        ["Asks for", data.requests.map((each) => amounts(each.resources)).filter(Boolean).join("; ")],
-        ["Was given", data.given.length ? el("span", {}, data.given.map((each, number) => [number ? "; " : "", given(each)])) : ""],
+        ["Requests", data.requests.map((each) => amounts(each.resources)).filter(Boolean).join("; ")],
+        ["Assigned", data.assignments.length ? el("span", {}, data.assignments.map((each, number) => [number ? "; " : "", assignment(each)])) : ""],
       ]),
-      el("div", {class: "columns"}, panel("Why", why.show(data)), panel("Story", story(data))),
+      el("div", {class: "columns"}, panel("Explanation", why.show(data)), panel("History", timeline(data))),
     ],
   };
 };
 
-const given = (each) => Object.entries(each.resources).map(([resource, amount], number) => [number ? ", " : "", `${amount} ${resource}`,
+const assignment = (each) => Object.entries(each.resources).map(([resource, amount], number) => [number ? ", " : "", `${amount} ${resource}`,
   each.flavors[resource] && [" of ", el("a", {href: to(["flavor", each.flavors[resource]])}, each.flavors[resource])]]);
 
-function story(data) {
+function timeline(data) {
   return [
     data.note && el("p", {class: "hint"}, data.note),
-    el("ol", {class: "story"}, data.story.map((each) => el("li", {class: each.source},
-      el("div", {class: "moment"}, el("b", {}, each.what), each.count > 1 && el("span", {class: "dim"}, ` × ${each.count}`),
+    el("ol", {class: "history"}, data.history.map((each) => el("li", {class: each.source},
+      el("div", {class: "moment"}, el("b", {}, each.title), each.count > 1 && el("span", {class: "dim"}, ` × ${each.count}`),
         el("span", {class: "when"}, ago(each.time), " ago")),
       each.message && el("p", {}, each.message),
-      each.reason && each.reason !== each.what && el("p", {class: "dim"}, each.source === "event" ? `${each.reason} event` : each.reason)))),
+      each.reason && each.reason !== each.title && el("p", {class: "dim"}, each.source === "event" ? `${each.reason} event` : each.reason)))),
   ];
 }
 
-/** Why a Workload is where it is. Causes come at once; what would help is looked for when somebody asks. */
+/** Why a Workload is in its state. Causes are loaded at once; suggestions are computed when the user clicks. */
 class Explanation {
   #path;
   #answer = null;
   #place = el("div", {class: "why"});
-  #asked = "";
-  /** Whether somebody wants to know what would help, and has no answer yet: whoever asks next, asks for that. */
+  #explained = "";
+  /** Whether suggestions were requested and have not arrived: the next request includes them. */
   #wanted = false;
-  #questions = 0;
+  #requests = 0;
 
   constructor(namespace, name) {
     this.#path = ["workloads", namespace, name, "explanation"];
   }
 
   show(data) {
-    // The same state and sentence have the same reasons, near enough: a stream of changes elsewhere asks nothing anew.
-    const about = `${data.state} ${data.sentence}`;
-    if (about !== this.#asked) {
-      this.#asked = about;
-      this.#ask(this.#wanted);
+    // The same state and message have nearly the same causes, so changes of other Workloads cause no new request.
+    const about = `${data.state} ${data.message}`;
+    if (about !== this.#explained) {
+      this.#explained = about;
+      this.#load(this.#wanted);
     }
     return this.#place;
   }
 
-  async #ask(suggestions) {
-    const question = ++this.#questions;
+  async #load(suggestions) {
+    const request = ++this.#requests;
     this.#wanted = suggestions;
     this.#place.setAttribute("aria-busy", "true");
-    if (!this.#answer) this.#place.replaceChildren(el("p", {class: "hint"}, "Asking the scheduler…"));
+    if (!this.#answer) this.#place.replaceChildren(el("p", {class: "hint"}, "Loading the explanation…"));
     try {
       const answer = await get(this.#path, suggestions ? {suggestions: "true"} : {});
-      if (question !== this.#questions) return;
+      if (request !== this.#requests) return;
       this.#answer = answer;
       this.#wanted = false;
       this.#render(suggestions);
     } catch (error) {
-      if (question !== this.#questions) return;
+      if (request !== this.#requests) return;
       const why = error instanceof Refused ? error.message : "The server cannot be reached.";
-      const again = el("button", {type: "button", "data-key": "again", click: () => this.#ask(suggestions)}, "Ask again");
+      const again = el("button", {type: "button", "data-key": "again", click: () => this.#load(suggestions)}, "Retry");
       this.#place.replaceChildren(el("p", {class: "hint"}, why), again);
-      this.#asked = "";
+      this.#explained = "";
     }
     this.#place.removeAttribute("aria-busy");
   }
 
-  #render(asked) {
+  #render(withSuggestions) {
     const {state, position, warnings = [], causes, ahead, holders, startsNext, suggestions, search, note} = this.#answer;
-    const waits = state === "Pending";
+    const isPending = state === "Pending";
     this.#place.replaceChildren(...[
       startsNext && el("p", {class: "good"}, "Nothing blocks it: the next scheduling cycle admits it."),
-      position && el("p", {}, `Place ${position.inClusterQueue} in its ClusterQueue, ${position.inLocalQueue} in its LocalQueue.`),
+      position && el("p", {}, `Position ${position.inClusterQueue} in the ClusterQueue, ${position.inLocalQueue} in the LocalQueue.`),
       warnings.length ? el("ul", {class: "warnings", "aria-label": "Warnings"}, warnings.map((warning) => el("li", {}, warning))) : null,
       causes.length ? el("ul", {class: "causes"}, causes.map((cause) => el("li", {}, cause))) : null,
-      ahead.length ? el("details", {}, el("summary", {}, `${count(ahead.length, "Workload")} ahead of it`),
+      ahead.length ? el("details", {}, el("summary", {}, `${count(ahead.length, "Workload")} ahead`),
         el("ul", {}, ahead.map((key) => el("li", {}, workloadLink(key))))) : null,
-      holders.length ? el("details", {open: holders.length <= 5}, el("summary", {}, "Held by"),
+      holders.length ? el("details", {open: holders.length <= 5}, el("summary", {}, "Quota held by"),
         el("ul", {}, holders.map((held) => el("li", {}, workloadLink(held.workload), `: ${held.amount} ${held.resource} of ${held.flavor}`,
           held.protectedBy && el("span", {class: "dim"}, ` (${held.protectedBy})`))))) : null,
       note && el("p", {class: "hint"}, note),
-      waits && !startsNext && !note && el("div", {class: "help"}, el("h3", {}, "What would let it in"), asked ? ways(suggestions, search) : this.#button()),
+      isPending && !startsNext && !note && el("div", {class: "help"}, el("h3", {}, "What would admit it"), withSuggestions ? ways(suggestions, search) : this.#button()),
     ].filter((each) => each instanceof Node));
   }
 
   #button() {
     return el("button", {type: "button", "data-key": "ways", click: async (event) => {
       event.currentTarget.disabled = true;
-      event.currentTarget.textContent = "Trying changes on a copy…";
-      await this.#ask(true);
+      event.currentTarget.textContent = "Simulating changes…";
+      await this.#load(true);
       this.#place.querySelector(".help h3, .help li")?.scrollIntoView({block: "nearest"});
-    }}, "Find out");
+    }}, "Find suggestions");
   }
 }
 
@@ -132,11 +132,11 @@ function workloadLink(key) {
 
 function ways(suggestions, search) {
   const isCut = search === "cut short";
-  if (!suggestions.length && !isCut) return el("p", {}, "No single change of quota, priority, order or pods was found that lets it in.");
+  if (!suggestions.length && !isCut) return el("p", {}, "No single change of quota, priority, order or pods was found that would admit it.");
   const found = el("ol", {class: "ways", tabindex: -1}, suggestions.map((each) => el("li", {}, each.changes.map((part, number) =>
     el("div", {}, number ? `and ${part.change}` : part.change, part.command && command(part.command))),
     each.warning && el("p", {class: "hint"}, `but ${each.warning}`))));
-  return isCut ? [found, el("p", {class: "hint"}, "The search was cut short because many Workloads wait in this cohort; pykueue explain --thorough continues it.")] : found;
+  return isCut ? [found, el("p", {class: "hint"}, "The search was cut short because many Workloads are pending in this cohort; run pykueue explain --thorough for a full search.")] : found;
 }
 
 function command(text) {
@@ -154,8 +154,8 @@ export const queue = (name) => ({
   view: "queues",
   load: async () => {
     const found = await get(["queues", name]);
-    const waiting = await get(["workloads"], {clusterQueue: name, state: "Pending", sort: "created", limit: 10}).catch(() => null);
-    return {...found, waiting};
+    const pending = await get(["workloads"], {clusterQueue: name, state: "Pending", sort: "created", limit: 10}).catch(() => null);
+    return {...found, pendingWorkloads: pending};
   },
   render: (data) => [
     el("p", {class: "path"}, el("a", {href: to(["queues"])}, "Queues"), [...data.path].reverse().map((cohort) =>
@@ -165,17 +165,17 @@ export const queue = (name) => ({
     facts([
       ["Pending", pendingLink(data)],
       ["Admitted", String(data.admitted)],
-      ["Holding quota", String(data.reserved)],
+      ["Quota reserved", String(data.reserved)],
       ["Strategy", data.strategy],
       ["Stopped", data.stopped === "None" ? "" : data.stopped],
     ]),
     panel("Quota", legend(), bars(data.figures, Infinity),
       el("p", {}, "Flavors: ", [...new Set(data.figures.map((figure) => figure.flavor))].map((flavor, number) =>
         [number ? ", " : "", el("a", {href: to(["flavor", flavor])}, flavor)]))),
-    data.waiting && panel("Waiting longest", data.waiting.items.length
-      ? el("ul", {class: "plain"}, data.waiting.items.map((each) => el("li", {}, workloadLink(`${each.namespace}/${each.name}`), " ",
-        ago(each.created), el("span", {class: "sentence"}, each.sentence))))
-      : el("p", {class: "hint"}, "Nobody waits here.")),
+    data.pendingWorkloads && panel("Longest pending", data.pendingWorkloads.items.length
+      ? el("ul", {class: "plain"}, data.pendingWorkloads.items.map((each) => el("li", {}, workloadLink(`${each.namespace}/${each.name}`), " ",
+        ago(each.created), el("span", {class: "message"}, each.message))))
+      : el("p", {class: "hint"}, "No pending Workloads.")),
   ],
 });
 

@@ -1,9 +1,9 @@
-// Building elements. Names and messages come from anybody who may create objects, so text is only ever set as text.
+// Building elements. Names and messages come from any user who can create objects, so text is only set as text.
 
-// Characters that change how others are shown: controls, and marks that turn the direction of writing around.
+// Characters that change how others are rendered: controls, and marks of the writing direction.
 const TRICKS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
 
-/** Text as it can be shown safely: what would be invisible is spelled out. */
+/** Text that is safe to show: invisible characters are spelled out. */
 export function plain(text) {
   return String(text).replace(TRICKS, (mark) => `⟨U+${mark.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
@@ -28,7 +28,7 @@ function add(element, children) {
   }
 }
 
-/** A part of an address as it was before it was escaped; what was typed by hand may be no escape at all. */
+/** A decoded part of an address; returned unchanged if it is not a valid escape. */
 export function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -39,8 +39,8 @@ export function decoded(text) {
 
 /** An address within the page; every part is escaped. */
 export function to(parts, query = {}) {
-  const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
-  const text = asked.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
+  const set = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
+  const text = set.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
   return `#/${parts.map(encodeURIComponent).join("/")}${text && `?${text}`}`;
 }
 

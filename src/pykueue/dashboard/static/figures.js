@@ -1,4 +1,4 @@
-// Bars and marks: how full a queue is, and where a Workload is in its life.
+// Bars of quota usage, and marks of Workload states.
 
 import {count, el, to} from "./dom.js";
 
@@ -10,7 +10,7 @@ export function stateMark(state) {
   return el("span", {class: `state ${state.toLowerCase()}`}, el("span", {"aria-hidden": "true"}, MARKS[state] ?? "?"), ` ${state}`);
 }
 
-/** The bars of a queue or cohort, the fullest first. */
+/** The bars of a queue or cohort, highest usage first. */
 export function bars(figures, shown = SHOWN) {
   const sorted = [...figures].sort((a, b) => share(b) - share(a));
   const rest = sorted.length - shown;
@@ -25,11 +25,11 @@ function bar(figure) {
   const whole = unlimited ? Math.max(figure.used * 2, 1) : Math.max(figure.nominal, figure.used) || 1;
   const part = (amount) => `${Math.min(100, ((amount ?? 0) / whole) * 100)}%`;
   const own = unlimited ? figure.used : Math.min(figure.used, figure.nominal);
-  const said = [`${text.used} of ${text.nominal} used`];
-  if (figure.borrowed) said.push(`${text.borrowed} borrowed`);
-  if (figure.lent) said.push(`${text.lent} lent`);
-  return el("div", {class: "bar", role: "img", "aria-label": `${figure.resource} of ${figure.flavor}: ${said.join(", ")}`,
-    title: said.join(", ")},
+  const parts = [`${text.used} of ${text.nominal} used`];
+  if (figure.borrowed) parts.push(`${text.borrowed} borrowed`);
+  if (figure.lent) parts.push(`${text.lent} lent`);
+  return el("div", {class: "bar", role: "img", "aria-label": `${figure.resource} of ${figure.flavor}: ${parts.join(", ")}`,
+    title: parts.join(", ")},
     el("span", {class: "what"}, figure.resource, " ", el("span", {class: "dim"}, figure.flavor)),
     el("span", {class: "track"},
       el("span", {class: "used", style: {width: part(own)}}),
@@ -40,14 +40,14 @@ function bar(figure) {
 
 export function legend() {
   const swatch = (kind, word) => el("span", {}, el("span", {class: `swatch ${kind}`}), ` ${word}`);
-  return el("p", {class: "legend"}, swatch("used", "used"), swatch("borrowed", "borrowed beyond its own"),
-    swatch("lent", "its own, used by others"), swatch("free", "free"));
+  return el("p", {class: "legend"}, swatch("used", "used"), swatch("borrowed", "borrowed"),
+    swatch("lent", "lent to others"), swatch("free", "free"));
 }
 
-/** How many wait in a queue or cohort, leading to them. */
+/** The number of pending Workloads of a queue or cohort, as a link to them. */
 export function pendingLink(entry, address = to(["workloads"], {state: "Pending", clusterQueue: entry.name})) {
   if (!entry.pending) return el("span", {class: "count dim"}, "0 pending");
-  const said = `${count(entry.pending, "pending Workload")} of ${entry.name}`;
-  return el("a", {class: "count waiting", href: address, "aria-label": said},
+  const label = `${count(entry.pending, "pending Workload")} of ${entry.name}`;
+  return el("a", {class: "count waiting", href: address, "aria-label": label},
     `${entry.pending.toLocaleString("en")} pending`);
 }

@@ -1,4 +1,4 @@
-// Pages of queues and of Workloads. No list is ever whole: the server sends a page, and how many there are.
+// Lists of queues and of Workloads. The server sends one page and the total number.
 
 import {NO_COHORT, confinedTo, get} from "./api.js";
 import {ago, count, el, to} from "./dom.js";
@@ -6,7 +6,7 @@ import {STATES, bars, legend, pendingLink, stateMark} from "./figures.js";
 
 const PAGE = 50;
 
-/** A table whose columns sort and whose rows arrow keys walk. `columns`: [{name, sort, cell, class}]. */
+/** A table with sortable columns and keyboard navigation. `columns`: [{name, sort, cell, class}]. */
 function table(caption, columns, items, address, query) {
   const head = columns.map((column) => {
     const sorted = column.sort && query.sort === column.sort;
@@ -72,21 +72,21 @@ const QUEUES = [
 // --- Workloads -------------------------------------------------------------------------------------------------------
 
 export const workloads = (query) => {
-  const asked = {sort: "created", descending: query.sort ? query.descending : "true", ...query};
-  if (confinedTo()) asked.namespace = confinedTo();
+  const filter = {sort: "created", descending: query.sort ? query.descending : "true", ...query};
+  if (confinedTo()) filter.namespace = confinedTo();
   return {
     title: "Workloads",
     view: "workloads",
-    load: () => get(["workloads"], {...asked, limit: PAGE}),
+    load: () => get(["workloads"], {...filter, limit: PAGE}),
     render: (data) => [
       el("h1", {}, "Workloads", query.clusterQueue && el("span", {class: "dim"}, ` in ${query.clusterQueue}`)),
       filters("workloads", query, [
         field("q", "Search", query.q),
         el("label", {}, el("span", {}, "State"), el("select", {name: "state", "data-key": "state"},
           ["", ...STATES].map((state) => el("option", {value: state, selected: state === (query.state ?? "")}, state || "any")))),
-        field("namespace", "Namespace", asked.namespace, Boolean(confinedTo())),
+        field("namespace", "Namespace", filter.namespace, Boolean(confinedTo())),
       ]),
-      table("Workloads", WORKLOADS, data.items, ["workloads"], asked),
+      table("Workloads", WORKLOADS, data.items, ["workloads"], filter),
       pager(data, ["workloads"], query),
       el("p", {class: "unseen", role: "status"}, `${count(data.total, "Workload")} found`),
     ],
@@ -99,7 +99,7 @@ const WORKLOADS = [
     el("a", {href: to(["workload", workload.namespace, workload.name]), class: "strong",
       "data-key": `workload ${workload.namespace}/${workload.name}`},
     el("span", {class: "dim"}, `${workload.namespace}/`), workload.name),
-    el("span", {class: "sentence"}, workload.sentence)]},
+    el("span", {class: "message"}, workload.message)]},
   {name: "Queue", sort: "queue", cell: (workload) => workload.queue},
   {name: "Priority", sort: "priority", largestFirst: true, class: "number", cell: (workload) => String(workload.priority)},
   {name: "Age", sort: "created", largestFirst: true, class: "number", cell: (workload) => ago(workload.created)},
@@ -110,11 +110,11 @@ const WORKLOADS = [
 const field = (name, label, value, fixed = false) => el("label", {}, el("span", {}, label),
   el("input", {name, value: value ?? "", "data-key": name, disabled: fixed, spellcheck: "false", maxlength: 200}));
 
-/** What is typed becomes part of the address, so that it can be sent to somebody and the way back works. */
+/** The filters are part of the address, so that it can be shared and the back button works. */
 function filters(place, query, fields) {
   const apply = (form) => {
-    const said = Object.fromEntries(new FormData(form));
-    location.replace(to([place], {...query, ...said, offset: ""}));
+    const fields = Object.fromEntries(new FormData(form));
+    location.replace(to([place], {...query, ...fields, offset: ""}));
   };
   let timer = 0;
   return el("form", {

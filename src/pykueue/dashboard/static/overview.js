@@ -1,4 +1,4 @@
-// Cohorts and queues at a glance, as a tree that arrow keys walk.
+// Overview of cohorts and queues, as a tree with keyboard navigation.
 
 import {NO_COHORT, get} from "./api.js";
 import {count, el, to} from "./dom.js";
@@ -16,7 +16,7 @@ export const overview = () => ({
     el("div", {class: "heading"}, el("h2", {}, "Cohorts and queues"), legend()),
     data.members.length ? tree(data) : el("p", {class: "hint"}, "There are no ClusterQueues yet."),
     data.queues > loose(data) && more("", "queues without a cohort"),
-    data.cohortsLeftOut > 0 && el("p", {class: "hint"}, `${count(data.cohortsLeftOut, "more cohort")} — see Queues.`),
+    data.cohortsLeftOut > 0 && el("p", {class: "hint"}, `${count(data.cohortsLeftOut, "more cohort")}: see Queues.`),
   ],
 });
 
@@ -48,8 +48,8 @@ function item(member, level) {
       el("span", {class: "count"}, `${member.admitted.toLocaleString("en")} admitted`)),
     bars(member.figures));
   for (const link of line.querySelectorAll("a")) link.tabIndex = -1;
-  const said = `${isCohort ? "Cohort" : "Queue"} ${member.name}, ${member.pending} pending, ${member.admitted} admitted`;
-  const node = el("li", {role: "treeitem", tabindex: -1, "aria-level": level, "aria-label": said, "data-key": key,
+  const label = `${isCohort ? "Cohort" : "Queue"} ${member.name}, ${member.pending} pending, ${member.admitted} admitted`;
+  const node = el("li", {role: "treeitem", tabindex: -1, "aria-level": level, "aria-label": label, "data-key": key,
     "aria-expanded": isCohort ? String(open) : null, class: isCohort ? "cohort" : "queue"}, line);
   if (isCohort) {
     line.querySelector(".fold").parentElement.addEventListener("click", () => fold(node, !folded.has(key)));
@@ -73,7 +73,7 @@ function fold(node, isFolded) {
 
 const STEPS = {ArrowDown: 1, ArrowUp: -1};
 
-/** The keys of a tree: up and down among what is shown, right and left to open and close, Enter to go there. */
+/** Keys of the tree: up and down move, right and left open and close, Enter follows. */
 function walk(event) {
   const here = event.target.closest("[role=treeitem]");
   if (!here || event.altKey || event.ctrlKey || event.metaKey) return;
