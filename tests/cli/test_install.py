@@ -346,7 +346,7 @@ def test_only_our_own_secret_and_our_own_webhook_configurations_can_be_touched()
 
 def test_people_who_batch_get_their_roles_by_label() -> None:
     """As published: who takes in the role to edit queues, and who the one to look at them."""
-    roles = {one["metadata"]["name"]: one["metadata"]["labels"] for one in rbac.people(KINDS)}
+    roles = {one["metadata"]["name"]: one["metadata"]["labels"] for one in rbac.user_roles(KINDS)}
 
     def takers(name: str) -> set[str]:
         return {key.rpartition("/")[2] for key, value in roles[name].items() if value == "true"}
@@ -381,7 +381,7 @@ async def test_installing_twice_changes_nothing_the_second_time(client: ApiClien
     first: list[str] = []
     await apply.install(client, applicable(InstallPlan()), first.append)
     assert first[0] == "namespace/kueue-system created"
-    assert first[-1] == "the kinds of kueue.x-k8s.io are served"
+    assert first[-1] == "the CustomResourceDefinitions of kueue.x-k8s.io are established"
     second: list[str] = []
     await apply.install(client, applicable(InstallPlan()), second.append)
     assert [line for line in second[:-1] if not line.endswith(" unchanged")] == []
@@ -421,8 +421,8 @@ async def test_what_is_superseded_goes_if_it_is_ours(client: ApiClient) -> None:
     told: list[str] = []
     for _ in range(2):
         await apply.install(client, (), told.append, superseded=[ours, others])
-    assert [line for line in told if "served" not in line] == [
-        "configmap/ours deleted, because it led nowhere any more"
+    assert [line for line in told if "established" not in line] == [
+        "configmap/ours deleted (not part of this configuration)"
     ]
     assert await client.find(apply.kind_of(others), "others", "default") is not None
 
@@ -453,7 +453,7 @@ async def test_uninstalling_leaves_what_people_made(client: ApiClient) -> None:
     assert await client.find(flavor, "plain") is not None
     again: list[str] = []
     await apply.uninstall(client, objects, again.append, kinds_too=False)
-    assert "configmap/kueue-manager-config was not there" in again
+    assert "configmap/kueue-manager-config not found" in again
 
 
 async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(client: ApiClient) -> None:
@@ -500,8 +500,8 @@ async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away
     objects = applicable(InstallPlan(namespace="default"))
     told: list[str] = []
     await apply.install(client, objects, told.append)
-    assert told[0] == "namespace/default was there before"
+    assert told[0] == "namespace/default unchanged (existed before)"
     gone: list[str] = []
     await apply.uninstall(client, objects, gone.append, kinds_too=False)
-    assert "namespace/default stays, because it was there before" in gone
+    assert "namespace/default kept (existed before)" in gone
     assert await client.find(apply.kind_of(objects[0]), "default") is not None

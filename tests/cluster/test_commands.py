@@ -232,7 +232,7 @@ def test_installing_again_without_the_dashboard_takes_its_service_away(place: Pl
     service = "/api/v1/namespaces/kueue-system/services/kueue-dashboard"
     assert "service/kueue-dashboard created\n" in shell("install", "--dashboard").out
     assert place.server.request("GET", service).code == 200
-    assert "service/kueue-dashboard deleted, because it led nowhere any more\n" in shell("install").out
+    assert "service/kueue-dashboard deleted (not part of this configuration)\n" in shell("install").out
     assert place.server.request("GET", service).code == 404
 
 

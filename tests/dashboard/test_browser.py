@@ -336,7 +336,7 @@ async def test_an_address_that_was_typed_wrongly_is_no_end_of_the_page(page: Pag
     await page.go("#/queue/%E0%A4%A")
     await page.until("document.getElementById('main').innerText.includes('does not exist')")
     await page.go("#/nonsense")
-    await page.until("document.getElementById('main').innerText.includes('no such page')")
+    await page.until("document.getElementById('main').innerText.includes('Page not found')")
 
 
 async def test_a_token_that_has_expired_leads_back_to_the_door(page: Page) -> None:

@@ -147,7 +147,7 @@ async def test_from_install_to_uninstall(cluster: client_config.ClientConfig) ->
             assert (await client.get(OLD, "cq"))["spec"]["cohort"] == "team"
             again = await installed(client)
             # Two webhook configurations and two APIServices.
-            assert sum("left to the manager" in line for line in again) == 4
+            assert sum("maintained by the manager" in line for line in again) == 4
             assert sum("unchanged" in line for line in again) == len(again) - 5
 
         gone: list[str] = []

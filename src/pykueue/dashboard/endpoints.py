@@ -225,7 +225,9 @@ class DashboardEndpoints:
 
     async def _events(self, workload: kueue.Workload) -> list[kube.Event]:
         metadata = workload.metadata
-        listing = await self._authorizer.client.list(_EVENTS, metadata.namespace, fields=f"regarding.name={metadata.name}")
+        listing = await self._authorizer.client.list(
+            _EVENTS, metadata.namespace, fields=f"regarding.name={metadata.name}"
+        )
         events = (codec.decode(bytes(item), kube.Event) for item in listing.items)
         return [event for event in events if event.regarding is not None and event.regarding.uid == metadata.uid]
 

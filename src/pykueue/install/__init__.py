@@ -1,10 +1,10 @@
-"""What a cluster needs before the manager can run in it, as documents; and how they get there and away again.
+"""The installation of the manager in a cluster: manifests, rendered from the tables and the Configuration, and applied.
 
-documents   everything, in the order in which a cluster wants it; the operator's Configuration decides what is in it
-rbac        who may do what, derived from the tables of kinds
-program     the program itself: where it runs, with what settings, behind which Services
-names       what installed things are called
-applying    bringing documents to a cluster, and taking them away
-layout      the same documents as files for `kubectl apply -k`
-chart       the same documents as a Helm chart
+manifests            all manifests, in the order in which they are applied
+rbac                 roles and bindings, derived from the tables of kinds
+manager_deployment   the manager: Deployment, Configuration, Services, network policies
+names                the names of installed objects
+apply                applies manifests to a cluster, and deletes them
+kustomize            the manifests as files for `kubectl apply -k`
+chart                the manifests as a Helm chart
 """

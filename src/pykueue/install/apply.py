@@ -1,7 +1,8 @@
-"""Bringing documents to a cluster by server-side apply, and taking them away again. Both can be repeated at will.
+"""Installation by server-side apply, and deletion. Both are idempotent.
 
-What the manager looks after once it runs is left to it: where webhooks and conversion lead. What people made with our
-kinds is theirs: the kinds stay, unless somebody says otherwise.
+Fields that the running manager maintains are left to it: the client configuration of webhooks and conversion. Objects
+of
+users are kept: the CRDs are deleted only on request.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ GONE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
 _CLUSTER: Final = Scope.CLUSTER
 
-# Says what happens, a line at a time.
-Tell = Callable[[str], None]
+# Reports progress, one line per call.
+Report = Callable[[str], None]
 
 
 def _kind(api_version: str, kind: str, scope: Scope = Scope.NAMESPACED, plural: str = "") -> Kind:
@@ -63,7 +64,7 @@ _KINDS: Final = {
         _kind(_RBAC, "ClusterRoleBinding", _CLUSTER),
     )
 }
-# What leads an API server to the manager; only the manager knows where it is.
+# What refers the API server to the manager; the manager maintains its address.
 _LEADING: Final = (*registration.KINDS.values(), aggregation.API_SERVICE)
 
 
@@ -72,41 +73,43 @@ def kind_of(document: Tree) -> Kind:
 
 
 def title(document: Tree) -> str:
-    """An object as people name it: `deployment.apps/kueue-controller-manager`."""
+    """Return an object as kubectl names it: `deployment.apps/kueue-controller-manager`."""
     kind, name = kind_of(document), document["metadata"]["name"]
     return f"{kind.singular}.{kind.group}/{name}" if kind.group else f"{kind.singular}/{name}"
 
 
-# --- There ------------------------------------------------------------------------------------------------------------
+# --- Install ----------------------------------------------------------------------------------------------------------
 
 
-async def install(client: ApiClient, documents: Sequence[Tree], tell: Tell, *, superseded: Sequence[Tree] = ()) -> None:
-    """Apply the documents in order, take away what an earlier installation left of those that are superseded, and wait
-    until our kinds are served."""
-    await _refuse_strangers(client, documents)
+async def install(
+    client: ApiClient, documents: Sequence[Tree], report: Report, *, superseded: Sequence[Tree] = ()
+) -> None:
+    """Apply the manifests in order, delete superseded objects of an earlier installation, and wait until the CRDs are
+    established."""
+    await _refuse_foreign_manager(client, documents)
     definitions = [one for one in documents if kind_of(one) is registration.CRD]
     await _wait_for_deletions(client, definitions)
     for document in documents:
-        tell(f"{title(document)} {await _apply(client, document)}")
+        report(f"{title(document)} {await _apply(client, document)}")
     for document in superseded:
         found = await _found(client, document)
         if found is not None and _is_ours(found):
             await _delete(client, document)
-            tell(f"{title(document)} deleted, because it led nowhere any more")
+            report(f"{title(document)} deleted (not part of this configuration)")
     await _wait_for_kinds(client, definitions)
-    tell("the kinds of kueue.x-k8s.io are served")
+    report("the CustomResourceDefinitions of kueue.x-k8s.io are established")
 
 
-async def _refuse_strangers(client: ApiClient, documents: Iterable[Tree]) -> None:
-    """A manager that somebody else installed under the same names must not be overwritten piece by piece."""
+async def _refuse_foreign_manager(client: ApiClient, documents: Iterable[Tree]) -> None:
+    """Refuse to overwrite a manager that another tool installed under the same names."""
     for document in documents:
         if document["kind"] == "Deployment" and document["metadata"]["name"] == MANAGER:
             found = await _found(client, document)
             if found is not None and not _is_ours(found):
                 namespace = document["metadata"]["namespace"]
                 raise UsageError(
-                    f"Deployment {MANAGER} in namespace {namespace} was not installed by pykueue; delete it first, and"
-                    " leave its CRDs where they are, for every queue and Workload goes with them"
+                    f"Deployment {MANAGER} in namespace {namespace} was not installed by pykueue; delete it first, but"
+                    " keep its CRDs: deleting them deletes every queue and Workload"
                 )
 
 
@@ -114,9 +117,9 @@ async def _apply(client: ApiClient, document: Tree) -> str:
     kind = kind_of(document)
     found = await _found(client, document)
     if found is not None and kind in _LEADING:
-        return "left to the manager"
+        return "unchanged (maintained by the manager)"
     if found is not None and kind is _NAMESPACE and not _is_ours(found):
-        return "was there before"
+        return "unchanged (existed before)"
     if found is not None and kind is registration.CRD and unstructured.get(found, "spec", "conversion", "webhook"):
         document = unstructured.put(document, ("spec", "conversion"), found["spec"]["conversion"])
     applied = await client.apply(kind, document, FIELD_MANAGER)
@@ -144,7 +147,7 @@ def _revision(tree: Tree) -> str:
 
 
 async def _wait_for_deletions(client: ApiClient, definitions: Sequence[Tree]) -> None:
-    """What is applied to a kind that is being deleted goes with it, and all that people make of it."""
+    """Wait for CRDs that are being deleted: a CRD applied now would be deleted with all its objects."""
     going = [one["metadata"]["name"] for one in definitions]
     try:
         async with asyncio.timeout(GONE_SECONDS):
@@ -154,9 +157,7 @@ async def _wait_for_deletions(client: ApiClient, definitions: Sequence[Tree]) ->
                 if going:
                     await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        raise NegativeResult(
-            f"{', '.join(going)}: being deleted, and not gone after {GONE_SECONDS:.0f} seconds"
-        ) from None
+        raise NegativeResult(f"{', '.join(going)}: still being deleted after {GONE_SECONDS:.0f} seconds") from None
 
 
 async def _wait_for_kinds(client: ApiClient, definitions: Sequence[Tree]) -> None:
@@ -169,7 +170,7 @@ async def _wait_for_kinds(client: ApiClient, definitions: Sequence[Tree]) -> Non
                 if waiting:
                     await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        raise NegativeResult(f"{', '.join(waiting)}: not served after {ESTABLISHED_SECONDS:.0f} seconds") from None
+        raise NegativeResult(f"{', '.join(waiting)}: not established after {ESTABLISHED_SECONDS:.0f} seconds") from None
 
 
 def _is_established(definition: Tree) -> bool:
@@ -179,31 +180,32 @@ def _is_established(definition: Tree) -> bool:
     )
 
 
-# --- And away ---------------------------------------------------------------------------------------------------------
+# --- Uninstall --------------------------------------------------------------------------------------------------------
 
 
-async def uninstall(client: ApiClient, documents: Sequence[Tree], tell: Tell, *, kinds_too: bool) -> None:
-    """Delete the documents, the last first: webhooks go before the manager, so that nobody's write waits for it."""
-    objects_are_free = False
+async def uninstall(client: ApiClient, documents: Sequence[Tree], report: Report, *, kinds_too: bool) -> None:
+    """Delete the manifests in reverse order: webhooks before the manager, so that no write waits for a missing
+    webhook."""
+    finalizers_removed = False
     for document in reversed(documents):
         kind = kind_of(document)
         if kind is registration.CRD and not kinds_too:
             continue
-        if kind is registration.CRD and not objects_are_free:
-            await _let_go(client, tell)
-            objects_are_free = True
+        if kind is registration.CRD and not finalizers_removed:
+            await _remove_finalizers(client, report)
+            finalizers_removed = True
         found = await _found(client, document)
         if kind is _NAMESPACE and found is not None and not _is_ours(found):
-            tell(f"{title(document)} stays, because it was there before")
+            report(f"{title(document)} kept (existed before)")
             continue
         await _delete(client, document)
-        tell(f"{title(document)} {'deleted' if found is not None else 'was not there'}")
+        report(f"{title(document)} {'deleted' if found is not None else 'not found'}")
     if not kinds_too:
-        tell("the CustomResourceDefinitions stay, and with them every queue and Workload; --crds deletes them, too")
+        report("the CustomResourceDefinitions are kept, with every queue and Workload; --crds deletes them")
 
 
-async def _let_go(client: ApiClient, tell: Tell) -> None:
-    """Take our finalizers off: with the manager gone, nobody else would, and nothing could be deleted any more."""
+async def _remove_finalizers(client: ApiClient, report: Report) -> None:
+    """Remove the finalizers of Kueue's objects: without the manager they would block every deletion."""
     for row in registry.KUEUE:
         try:
             found = (await client.list(row)).items
@@ -214,8 +216,8 @@ async def _let_go(client: ApiClient, tell: Tell) -> None:
             kept = [name for name in metadata.get("finalizers", ()) if name != labels.RESOURCE_IN_USE_FINALIZER]
             if len(kept) != len(metadata.get("finalizers", ())):
                 patch = {"metadata": {"finalizers": kept or None}}
-                # The API server learns a moment later that our webhooks are gone.
+                # The API server may still call the deleted webhooks for a moment.
                 await retry_transient(
                     partial(client.patch, row, metadata["name"], patch, metadata.get("namespace", ""))
                 )
-                tell(f"{row.singular}/{metadata['name']} may go")
+                report(f"{row.singular}/{metadata['name']} finalizer removed")

@@ -1,8 +1,9 @@
-"""The documents as a Helm chart. Its templates are the very documents, with what people choose left open.
+"""The manifests as a Helm chart. Its templates are the manifests with placeholders for the values.
 
-A template holds three forms and nothing else, so that it can be read, and be tried out without Helm: `{{ .Path }}`
-inside of a text, `{{ toJson .Path }}` for a whole value (JSON is YAML), and `{{- if .Path }}` to `{{- end }}` around
-whole lines. Our kinds come with the chart, and stay when it goes.
+A template uses three forms only, so that it is readable and can be tested without Helm: `{{ .Path }}` inside a string,
+`{{ toJson .Path }}` for a whole value (JSON is YAML), and `{{- if .Path }}` to `{{- end }}` around whole lines. The
+CRDs
+are part of the chart, and are kept when it is uninstalled.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from pykueue.install.manifests import InstallPlan, all_manifests
 from pykueue.install.names import CONFIG_FILE, DASHBOARD_SERVICE, MANAGER
 from pykueue.version import __version__
 
-# Stands for the namespace while documents are made, which want a name that can be one.
+# A placeholder for the namespace while manifests are rendered; it has to be a valid name.
 _NAMESPACE: Final = "the-namespace-of-the-release"
 _REPOSITORY, _TAG = "controllerManager.manager.image.repository", "controllerManager.manager.image.tag"
 _CONFIGURATION: Final = "managerConfig.controllerManagerConfigYaml"
-# Rights to read owners of external frameworks: a chart cannot derive them from the Configuration among its values.
+# Permissions to read owners of external frameworks: a chart cannot derive them from the Configuration in its values.
 _EXTERNAL: Final = "managerConfig.externalFrameworksRules"
 _DASHBOARD: Final = "enableDashboard"
 _API_SERVER: Final = "networkPolicy.apiServer"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 
 _POD: Final = ("spec", "template", "spec")
-# What people choose about the Deployment: the name of the value, and where it goes.
+# The values of the Deployment: name of the value -> path in the manifest.
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "controllerManager.replicas": ("spec", "replicas"),
     "controllerManager.manager.podAnnotations": ("spec", "template", "metadata", "annotations"),
@@ -40,14 +41,14 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "controllerManager.tolerations": (*_POD, "tolerations"),
     "controllerManager.topologySpreadConstraints": (*_POD, "topologySpreadConstraints"),
 }
-# The same about its one container.
+# The values of its container: name of the value -> field.
 _OF_CONTAINER: Final[dict[str, str]] = {
     "controllerManager.manager.image.pullPolicy": "imagePullPolicy",
     "controllerManager.manager.resources": "resources",
     "controllerManager.livenessProbe": "livenessProbe",
     "controllerManager.readinessProbe": "readinessProbe",
 }
-# Where the documents say nothing, and a chart has to say something.
+# Defaults of values that the manifests do not set.
 _OTHERWISE: Final[dict[str, Any]] = {
     "controllerManager.manager.priorityClassName": "",
     "controllerManager.imagePullSecrets": [],
@@ -61,12 +62,12 @@ _DASHBOARD_LINE: Final = re.compile(rf" *- {re.escape(manager_deployment.DASHBOA
 
 
 def files(plan: InstallPlan) -> Iterator[tuple[str, str]]:
-    """Path below the folder of the chart, and what the file holds."""
+    """Yield path and content of every file of the chart."""
     yield "Chart.yaml", kustomize.render([_about()])
     yield "values.yaml", kustomize.render([values(plan)])
     by_file: dict[str, list[Tree]] = {}
     for one in all_manifests(replace(plan, namespace=_NAMESPACE, image=_image(), dashboard=True)):
-        if one["kind"] != "Namespace":  # Helm makes it, if it is asked to
+        if one["kind"] != "Namespace":  # Helm creates it with --create-namespace
             by_file.setdefault(kustomize.file_of(one), []).append(_opened(one))
     for path, objects in by_file.items():
         text = _WHOLE.sub(r"\1", kustomize.render(objects))
@@ -81,7 +82,7 @@ def _if_dashboard(lines: str) -> str:
 
 
 def values(plan: InstallPlan) -> Tree:
-    """Everything that can be chosen, with what is chosen if nobody says otherwise."""
+    """Return the values of the chart with their defaults."""
     deployment = next(one for one in all_manifests(plan) if one["kind"] == "Deployment")
     (container,) = unstructured.get(deployment, *_POD, "containers")
     repository, _, tag = plan.image.rpartition(":")
@@ -124,7 +125,7 @@ def _is_external_role(document: Tree) -> bool:
 
 
 def _opened(document: Tree) -> Tree:
-    """The document with what people choose left open."""
+    """Return the manifest with placeholders for the values."""
     match document["kind"]:
         case "CustomResourceDefinition":
             notes = unstructured.mapping(unstructured.get(document, "metadata", "annotations"))

@@ -1,4 +1,4 @@
-"""The documents as files in folders, for `kubectl apply --server-side -k deploy`."""
+"""The manifests as files, for `kubectl apply --server-side -k deploy`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykueue.install import manager_deployment
 from pykueue.install.manifests import InstallPlan, all_manifests
 from pykueue.install.names import DASHBOARD_SERVICE, MANAGER
 
-# Kind -> the file that it goes into; a CRD has a file of its own.
+# Kind -> file; each CRD has its own file.
 _FILES: Final = {
     "Namespace": "manager/namespace.yaml",
     "ServiceAccount": "rbac/manager.yaml",
@@ -33,12 +33,12 @@ _FILES: Final = {
     "MutatingWebhookConfiguration": "webhooks/mutating.yaml",
     "ValidatingWebhookConfiguration": "webhooks/validating.yaml",
 }
-# How the roles are called that the manager has no use for.
-_FOR_PEOPLE: Final = ("-editor-role", "-viewer-role", "batch-admin-role", "batch-user-role", "metrics-reader")
+# The names of roles for users, which the manager does not need.
+_USER_ROLES: Final = ("-editor-role", "-viewer-role", "batch-admin-role", "batch-user-role", "metrics-reader")
 
 
 class _Dumper(kubectl_yaml.Dumper):
-    """Writes texts of several lines as such."""
+    """Writes multi-line strings as literal blocks."""
 
 
 def _text(dumper: Any, value: str) -> Any:
@@ -49,14 +49,14 @@ _Dumper.add_representer(str, _text)
 
 
 def render(objects: Sequence[Tree], form: str = "yaml") -> str:
-    """The objects as one YAML stream, or as a List in JSON."""
+    """Return the objects as a YAML stream, or as a List in JSON."""
     if form == "json":
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
 
 
 def files(plan: InstallPlan) -> Iterator[tuple[str, str]]:
-    """Path below the folder, and what the file holds."""
+    """Yield path and content of every file."""
     by_file: dict[str, list[Tree]] = {}
     for one in all_manifests(plan):
         by_file.setdefault(file_of(one), []).append(one)
@@ -73,7 +73,7 @@ def files(plan: InstallPlan) -> Iterator[tuple[str, str]]:
 
 
 def _dashboard(plan: InstallPlan) -> Iterator[tuple[str, str]]:
-    """A component that adds the dashboard, for those who list it in a kustomization of their own."""
+    """Yield a kustomize component that adds the dashboard."""
     documents = list(manager_deployment.dashboard_documents(plan.namespace))
     argument = {
         "op": "add",
@@ -92,12 +92,12 @@ def _dashboard(plan: InstallPlan) -> Iterator[tuple[str, str]]:
 
 
 def file_of(document: Tree) -> str:
-    """The file that an object goes into."""
+    """Return the file of an object."""
     kind, name = document["kind"], document["metadata"]["name"]
     if name == DASHBOARD_SERVICE:
         return "dashboard/service.yaml"
     if kind == "CustomResourceDefinition":
         return f"crds/{name}.yaml"
-    if kind == "ClusterRole" and name.endswith(_FOR_PEOPLE):
-        return "rbac/people.yaml"
+    if kind == "ClusterRole" and name.endswith(_USER_ROLES):
+        return "rbac/users.yaml"
     return _FILES[kind]

@@ -1,4 +1,4 @@
-"""The program itself in a cluster: where it runs, with what settings, behind which Services."""
+"""The manager in a cluster: its Deployment, Configuration, Services, network policies and disruption budget."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from pykueue.settings import Settings
 from pykueue.webhooks.registration import SERVICE_PORT
 
 _SELECTOR: Final = {"control-plane": "controller-manager", "app.kubernetes.io/name": LABELS["app.kubernetes.io/name"]}
-# Nobody in particular, in the range that images keep for nobody in particular.
+# The conventional non-root user of distroless images.
 _USER: Final = 65532
 _DASHBOARD_PORT: Final = 8444
-# A node can be drained, and of several replicas one at a time.
+# A node can be drained; of several replicas, one at a time.
 _BUDGET: Final = {"maxUnavailable": 1, "selector": {"matchLabels": dict(_SELECTOR)}}
-# What the manager is told so that it serves its dashboard.
+# The argument that makes the manager serve the dashboard.
 DASHBOARD_ARGUMENT: Final = f"--dashboard=0.0.0.0:{_DASHBOARD_PORT}"
 
 
 def documents(
     written: Tree, settings: Settings, namespace: str, image: str, *, dashboard: bool, api_server: Sequence[str] = ()
 ) -> Iterator[Tree]:
-    """Settings, certificate, Services, network policies, disruption budget, Deployment.
+    """Yield Configuration, certificate Secret, Services, network policies, disruption budget, Deployment.
 
-    `written` is what goes into the file, `settings` what it means. `api_server` are the address ranges from which the
+    `written` is the content of the Configuration file, `settings` its parsed form. `api_server` are the address ranges
+    from which the
     API server calls webhooks and the visibility API; none is any address.
     """
     effective = settings.configuration
@@ -52,17 +53,17 @@ def documents(
 
 
 def dashboard_documents(namespace: str) -> Iterator[Tree]:
-    """What leads to the dashboard. Network policies add up, so that this one opens its port beside the others."""
+    """Yield the Service of the dashboard and a network policy that opens its port in addition to the others."""
     yield _service(DASHBOARD_SERVICE, namespace, "https", 443, _DASHBOARD_PORT)
     yield _network_policy(DASHBOARD_SERVICE, namespace, [_opened([_DASHBOARD_PORT])])
 
 
-# The ports that the API server calls; the others have clients of all sorts, which prove who they are or only probe.
+# The ports that only the API server calls; clients of the others authenticate, or are probes.
 _FOR_API_SERVER: Final = ("webhook-server", "visibility")
 
 
 def _policy(namespace: str, ports: dict[str, int], api_server: Sequence[str]) -> Tree:
-    """Let in who has business here. Webhooks answer without asking who calls, so their callers are the narrowest."""
+    """Return the ingress policy. Webhooks do not authenticate callers, so their sources are the most restricted."""
     called = [ports[name] for name in _FOR_API_SERVER if name in ports]
     others = [port for name, port in ports.items() if name not in _FOR_API_SERVER]
     rules = [_opened(called, [{"ipBlock": {"cidr": cidr}} for cidr in api_server])]
@@ -70,7 +71,7 @@ def _policy(namespace: str, ports: dict[str, int], api_server: Sequence[str]) ->
 
 
 def _opened(ports: Sequence[int], sources: Sequence[Tree] = ()) -> Tree:
-    """A rule that opens ports; to all sources where none is named."""
+    """Return a rule that opens ports; to all sources if none is given."""
     return {"from": list(sources), "ports": [{"port": port, "protocol": "TCP"} for port in ports]}
 
 
@@ -83,12 +84,12 @@ def _network_policy(name: str, namespace: str, rules: Sequence[Tree]) -> Tree:
 
 
 def configuration_text(written: Tree) -> str:
-    """The Configuration as the file that the manager reads."""
+    """Return the Configuration file of the manager."""
     return yaml.dump(written, sort_keys=False, width=120, allow_unicode=True)
 
 
 def _ports(settings: Settings) -> dict[str, int]:
-    """The ports of the pod by their names; a server that is turned off has none."""
+    """Return the ports of the pod by name; a disabled server has none."""
     effective = settings.configuration
     served = effective.webhook or config.ControllerWebhook()
     metrics, health = effective.metrics or config.ControllerMetrics(), effective.health or config.ControllerHealth()
@@ -98,8 +99,8 @@ def _ports(settings: Settings) -> dict[str, int]:
         if port.isdecimal() and int(port):
             ports[name] = int(port)
     if settings.gates["VisibilityOnDemand"]:
-        visibility_api_services = effective.visibility_server or config.VisibilityServerConfiguration()
-        ports["visibility"] = visibility_api_services.bind_port or visibility.BIND_PORT
+        visibility_server = effective.visibility_server or config.VisibilityServerConfiguration()
+        ports["visibility"] = visibility_server.bind_port or visibility.BIND_PORT
     return ports
 
 
@@ -113,7 +114,7 @@ def _deployment(
 ) -> Tree:
     pod: Tree = {
         "serviceAccountName": MANAGER,
-        # Its account gives the token to no pod that does not ask for it.
+        # The ServiceAccount does not mount its token by default.
         "automountServiceAccountToken": True,
         "securityContext": {
             "runAsNonRoot": True,
@@ -121,7 +122,7 @@ def _deployment(
             "runAsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        # Long enough to give the lease back, so that the next leader need not wait for it to run out.
+        # Long enough to release the Lease, so that the next leader does not wait for it to expire.
         "terminationGracePeriodSeconds": 20,
         "containers": [_container(effective, image, ports, more_arguments)],
         "volumes": [
@@ -148,7 +149,7 @@ def _container(
         "image": image,
         "args": ["manager", f"--config=/etc/pykueue/{CONFIG_FILE}", "--log-level=info", *more_arguments],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
-        # No limit of processors: one that is throttled answers webhooks late, which every write of a cluster waits for.
+        # No CPU limit: a throttled manager answers webhooks late, and every write of the cluster waits for them.
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

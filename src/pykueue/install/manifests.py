@@ -1,4 +1,4 @@
-"""Everything that is installed, in the order in which a cluster wants it."""
+"""All manifests of an installation, in the order in which they are applied."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ IMAGE: Final = f"pykueue:{__version__}"
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """What is to be installed."""
+    """The options of an installation."""
 
-    # The Configuration as the operator wrote it; it goes into the cluster as it is.
+    # The Configuration as the operator wrote it; it is installed unchanged.
     written: Tree = field(default_factory=lambda: {"apiVersion": config.V1BETA2, "kind": config.KIND})
     namespace: str = NAMESPACE
     image: str = IMAGE
     kinds: JobKinds = field(default_factory=job_kinds.load)
-    # Whether the manager serves its dashboard, behind a Service of its own.
+    # Whether the manager serves the dashboard, with its own Service.
     dashboard: bool = False
-    # Where the Configuration comes from, for messages.
+    # The source of the Configuration, for messages.
     source: str = "configuration"
     # The address ranges from which the API server calls webhooks; none is any address.
     api_server: tuple[str, ...] = ()
@@ -54,7 +54,8 @@ class InstallPlan:
 
 
 def all_manifests(plan: InstallPlan) -> list[Tree]:
-    """All documents: what others refer to comes first, and what stops writes while nobody answers comes last."""
+    """Return all manifests: referenced objects first; webhooks last, because they block writes until the manager serves
+    them."""
     found = plan.settings.configuration
     own = found.internal_cert_management or config.InternalCertManagement()
     return [
@@ -75,7 +76,8 @@ def all_manifests(plan: InstallPlan) -> list[Tree]:
 
 
 def superseded(plan: InstallPlan) -> list[Tree]:
-    """Services that another plan would have brought, and that lead nowhere under this one; with their policies."""
+    """Return the Services and network policies that an installation with other options would have, and this one has
+    not."""
     fullest = InstallPlan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True)
     wanted = {(one["kind"], one["metadata"]["name"]) for one in all_manifests(plan)}
     leading = [one for one in all_manifests(fullest) if one["kind"] in ("Service", "NetworkPolicy")]
@@ -88,7 +90,7 @@ def reach(plan: InstallPlan) -> WebhookClientConfig:
 
 
 def crds(plan: InstallPlan) -> Iterator[Tree]:
-    """Our kinds, by name."""
+    """Yield the CRDs of Kueue's kinds, by name."""
     converter = reach(plan).client_config(CONVERT)
     for row in sorted(registry.KUEUE, key=lambda row: row.name):
         yield schema.crd(row, webhook=converter)
@@ -99,7 +101,9 @@ def webhooks(plan: InstallPlan) -> Iterator[Tree]:
 
 
 def visibility_api_services(plan: InstallPlan) -> Iterator[Tree]:
-    """Who waits where, through the API server. Whom to believe there is for the manager to say, or for nobody."""
+    """Yield the APIServices of the visibility API. The manager adds its CA; without own certificates the API server
+    does
+    not verify it."""
     found = plan.settings
     own = found.configuration.internal_cert_management or config.InternalCertManagement()
     if found.gates["VisibilityOnDemand"]:

@@ -1,4 +1,4 @@
-"""What installed things are called. The names are public: manifests, dashboards and habits rely on them."""
+"""The names of installed objects. They are part of the public interface: manifests and dashboards use them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONFIG_FILE: Final = "controller_manager_config.yaml"
 METRICS_SERVICE: Final = "kueue-controller-manager-metrics-service"
 DASHBOARD_SERVICE: Final = "kueue-dashboard"
 
-# Says on every object whose it is. Objects of the same name without it are somebody else's.
+# Marks every installed object. Objects of the same name without it belong to another installer.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OWNER: Final = "pykueue"
 LABELS: Final = {
@@ -24,7 +24,7 @@ LABELS: Final = {
 
 
 def document(api_version: str, kind: str, name: str, namespace: str = "", **content: object) -> Tree:
-    """An object of ours, labelled as such."""
+    """Return a manifest with the labels of the installation."""
     metadata: Tree = {"name": name, "labels": dict(LABELS)}
     if namespace:
         metadata["namespace"] = namespace

@@ -1,7 +1,7 @@
-"""Who may do what: the manager, as little as it needs; and roles for people, to be bound as a cluster sees fit.
+"""RBAC: the minimal permissions of the manager, and roles for users, which the administrator binds.
 
-Every rule derives from the tables of kinds and from the few tables below, which say what is done with them. A new kind
-of job brings its rules along.
+Every rule is derived from the tables of kinds and from the tables below. The rules of a new job kind follow from its
+row.
 """
 
 from __future__ import annotations
@@ -28,64 +28,64 @@ _READ: Final = ("get", "list", "watch")
 _STATUS: Final = ("get", "patch")
 _EDIT: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 
-# What the manager does with our own kinds beyond reading them.
+# The verbs of the manager on Kueue's kinds, in addition to reading.
 _OWN: Final[Mapping[type, tuple[str, ...]]] = {
     kueue.Workload: ("create", "delete", "patch"),
     kueue.LocalQueue: ("create",),  # default LocalQueues (KEP-7610)
-    # Their finalizers come off when nothing refers to them any more.
+    # Their finalizers are removed when nothing refers to them.
     kueue.ClusterQueue: ("patch",),
     kueue.ResourceFlavor: ("patch",),
     kueue.AdmissionCheck: ("patch",),
     kueue.Topology: ("patch",),
 }
 
-# What it does with the kinds of Kubernetes and its autoscaler that are no jobs.
+# The verbs on kinds of Kubernetes and its autoscaler that are not jobs.
 _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
     kube.LimitRange: _READ,
     kube.Namespace: _READ,
     kube.Node: _READ,
     kube.PodTemplate: ("create", "delete", "get", "update"),  # the pods of a ProvisioningRequest
-    kube.Event: ("create", "list", "patch"),  # listed for the story that the dashboard tells
+    kube.Event: ("create", "list", "patch"),  # listed for the history in the dashboard
     kube.PriorityClass: _READ,
     kube.RuntimeClass: _READ,
     autoscaling.ProvisioningRequest: ("create", "delete", *_READ),
 }
 
-# A role that every cluster has.
+# A built-in role of every cluster.
 _PROOF_READER: Final = "extension-apiserver-authentication-reader"
 
-# What it does with jobs, of every kind that it can run.
+# The verbs on jobs of every integrated kind.
 _JOB: Final = ("delete", "patch", *_READ)
 
 
-# Kinds of jobs that nothing of this program runs are still owners of those that it runs.
+# Job kinds without an integration can still own jobs of integrated kinds.
 _OWNER: Final = ("get",)
-# The role with what external frameworks need; it has no rules where none are configured.
+# The role for external frameworks; without rules if none are configured.
 EXTERNAL_ROLE: Final = f"{PREFIX}manager-external-frameworks-role"
 
 External: TypeAlias = Iterable[tuple[str, str]]
 
 
 def documents(namespace: str, secret: str, kinds: JobKinds, external: External = ()) -> Iterator[Tree]:
-    """All roles and bindings."""
+    """Yield all roles and bindings."""
     yield document("v1", "ServiceAccount", MANAGER, namespace, automountServiceAccountToken=False)
     yield from _bound("ClusterRole", "manager-role", manager_rules(kinds), namespace)
     yield from _bound("ClusterRole", EXTERNAL_ROLE.removeprefix(PREFIX), external_rules(kinds, external), namespace)
     yield from _bound("Role", "leader-election-role", leader_rules(), namespace)
     yield from _bound("Role", "manager-secrets-role", secret_rules(secret), namespace)
     yield from _bound("ClusterRole", "metrics-auth-role", review_rules(), namespace)
-    # The role is the cluster's own: to read how its API server proves itself.
+    # A role of the cluster: to read how the API server authenticates itself.
     yield _binding(
         "visibility-server-auth-reader", "Role", _PROOF_READER, delegated_auth.CONFIG_MAP_NAMESPACE, namespace
     )
-    yield from people(kinds)
+    yield from user_roles(kinds)
 
 
 # --- The manager ------------------------------------------------------------------------------------------------------
 
 
 def manager_rules(kinds: JobKinds) -> list[Tree]:
-    """What the manager may do everywhere."""
+    """Return the cluster-wide rules of the manager."""
     wanted: dict[tuple[str, str], set[str]] = {}
 
     def may(kind: Kind, verbs: Iterable[str], subresource: str = "") -> None:
@@ -98,7 +98,7 @@ def manager_rules(kinds: JobKinds) -> list[Tree]:
         if "status" in row.subresources:
             may(row, _STATUS, "status")
         if own:
-            # Who names an object as owner of another needs this where owners are protected.
+            # Required to set an owner reference with blockOwnerDeletion.
             may(row, ("update",), "finalizers")
     for type_, verbs in _OTHERS.items():
         may(registry.ALL.of(type_), verbs)
@@ -113,16 +113,16 @@ def manager_rules(kinds: JobKinds) -> list[Tree]:
 
 
 def external_rules(kinds: JobKinds, external: External) -> list[Tree]:
-    """What the manager may do with the kinds of `integrations.externalFrameworks`: read them as owners.
+    """Return the rules for the kinds of `integrations.externalFrameworks`: to read them as owners.
 
-    The plural of such a kind is known to the cluster alone, and rights are rendered without one. Where the tables do
-    not have it, the right is to read every resource of the API group; never so for groups that are no domain, which
-    belong to Kubernetes itself, hold Secrets and the like, and have regular plurals.
+    Rules are rendered without a cluster, so the plural of such a kind may be unknown. Then the rule covers every
+    resource of the API group, except for groups without a domain: they belong to Kubernetes, contain Secrets, and have
+    regular plurals.
     """
     wanted: dict[tuple[str, str], set[str]] = {}
     for api_version, name in external:
         if kinds.of(ObjectView({"apiVersion": api_version, "kind": name})) is not None:
-            continue  # read as any kind of the table
+            continue  # covered by the rules of its row
         kind = selection.external_kind(api_version, name)
         resource = kind.plural or ("*" if "." in kind.group else _regular_plural(name))
         wanted.setdefault((kind.group, resource), set()).update(_OWNER)
@@ -130,7 +130,7 @@ def external_rules(kinds: JobKinds, external: External) -> list[Tree]:
 
 
 def _regular_plural(kind: str) -> str:
-    """The plural of a built-in kind: Jobs, Ingresses, NetworkPolicies."""
+    """Return the plural of a built-in kind: jobs, ingresses, networkpolicies."""
     word = kind.lower()
     if word.endswith("s"):
         return f"{word}es"
@@ -142,7 +142,7 @@ def _runnable(kinds: JobKinds) -> list[JobIntegration]:
 
 
 def _rules(wanted: Mapping[tuple[str, str], set[str]]) -> Iterator[Tree]:
-    """As few rules as there are different permissions in a group."""
+    """Yield one rule for each set of verbs in a group."""
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (group, resource), verbs in wanted.items():
         alike.setdefault((group, tuple(sorted(verbs))), []).append(resource)
@@ -151,7 +151,7 @@ def _rules(wanted: Mapping[tuple[str, str], set[str]]) -> Iterator[Tree]:
 
 
 def _named_rules() -> Iterator[Tree]:
-    """What leads the API server to us, and nothing else of the same kinds."""
+    """Yield rules for the named objects that refer the API server to the manager."""
     for phase, kind in registration.KINDS.items():
         yield _named(kind, [registration.NAMES[phase]], ("get", "update"))
     yield _named(registration.CRD, sorted(row.name for row in registry.KUEUE if row.converts), ("get", "update"))
@@ -169,17 +169,17 @@ def leader_rules() -> list[Tree]:
 
 
 def secret_rules(secret: str) -> list[Tree]:
-    """The one Secret that keeps our certificate. It is installed empty, so that nobody has to create it."""
+    """Return the rule for the Secret of the certificate. It is installed empty, so that `create` is not needed."""
     return [_named(registry.KUBERNETES.of(kube.Secret), [secret], ("get", "update"))]
 
 
 def review_rules() -> list[Tree]:
-    """To ask who somebody is and what they may, before they are shown anything."""
+    """Return the rules to authenticate tokens and to authorize requests (TokenReview, SubjectAccessReview)."""
     reviews = (delegated_auth.TOKEN_REVIEW, delegated_auth.SUBJECT_ACCESS_REVIEW)
     return [{"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["create"]} for kind in reviews]
 
 
-# --- People -----------------------------------------------------------------------------------------------------------
+# --- Users ------------------------------------------------------------------------------------------------------------
 
 _TO_ADMIN: Final = "rbac.authorization.k8s.io/aggregate-to-admin"
 _TO_ALL: Final = (
@@ -188,8 +188,8 @@ _TO_ALL: Final = (
     _TO_ADMIN,
 )
 
-# Kinds that people have roles for -> (what takes in the editor's role, what takes in the viewer's).
-_PEOPLE: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+# Kinds with roles for users -> (labels that aggregate the editor role, labels that aggregate the viewer role).
+_USER_KINDS: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     kueue.ClusterQueue: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
     kueue.Cohort: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
     kueue.ResourceFlavor: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
@@ -197,8 +197,8 @@ _PEOPLE: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     kueue.LocalQueue: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
     kueue.Workload: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
 }
-# Who waits where -> what takes in the right to look.
-_WAITING: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+# Lists of pending Workloads -> labels that aggregate the viewer role.
+_PENDING_LISTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("cq", "clusterqueues"): (labels.RBAC_BATCH_ADMIN, *_TO_ALL),
     ("lq", "localqueues"): (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL),
 }
@@ -206,26 +206,26 @@ _JOB_EDITORS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)
 _JOB_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
 
 
-def people(kinds: JobKinds) -> Iterator[Tree]:
-    """A role to edit and one to look for each kind, and two that take in what batch people need."""
+def user_roles(kinds: JobKinds) -> Iterator[Tree]:
+    """Yield an editor and a viewer role for each kind, and two aggregated roles for batch administrators and users."""
     for name, label in (("batch-admin-role", labels.RBAC_BATCH_ADMIN), ("batch-user-role", labels.RBAC_BATCH_USER)):
-        # Its rules are the cluster's to fill in.
+        # The cluster fills in its rules by aggregation.
         selected = {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}
         yield document(API, "ClusterRole", PREFIX + name, aggregationRule=selected)
-    for type_, (editors, viewers) in _PEOPLE.items():
-        yield from _for_people(registry.KUEUE.of(type_), editors, viewers)
-    for (word, plural), takers in _WAITING.items():
+    for type_, (editors, viewers) in _USER_KINDS.items():
+        yield from _kind_roles(registry.KUEUE.of(type_), editors, viewers)
+    for (word, plural), takers in _PENDING_LISTS.items():
         resources = [f"{plural}/pendingworkloads"]
         looking = {"apiGroups": [visibility.GROUP], "resources": resources, "verbs": list(_READ)}
         yield _cluster_role(f"pending-workloads-{word}-viewer-role", [looking], takers)
     yield _cluster_role("metrics-reader", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
     for job in _runnable(kinds):
-        # Whoever may make pods could make them before; queueing takes nothing away and gives nothing.
+        # Permissions on pods exist in every cluster; queueing does not change them.
         if not job.of_pods:
-            yield from _for_people(job.kind, _JOB_EDITORS, _JOB_VIEWERS)
+            yield from _kind_roles(job.kind, _JOB_EDITORS, _JOB_VIEWERS)
 
 
-def _for_people(kind: Kind, editors: tuple[str, ...], viewers: tuple[str, ...]) -> Iterator[Tree]:
+def _kind_roles(kind: Kind, editors: tuple[str, ...], viewers: tuple[str, ...]) -> Iterator[Tree]:
     for word, verbs, takers in (("editor", _EDIT, editors), ("viewer", _READ, viewers)):
         rules = [{"apiGroups": [kind.group], "resources": [kind.plural], "verbs": list(verbs)}]
         if "status" in kind.subresources:
@@ -243,7 +243,7 @@ def _cluster_role(name: str, rules: list[Tree], takers: Iterable[str] = ()) -> T
 
 
 def _bound(kind: str, name: str, rules: list[Tree], namespace: str) -> Iterator[Tree]:
-    """A role, and the manager's right to it."""
+    """Yield a role and its binding to the manager."""
     where = namespace if kind == "Role" else ""
     yield document(API, kind, PREFIX + name, where, rules=rules)
     yield _binding(f"{name.removesuffix('-role')}-rolebinding", kind, PREFIX + name, where, namespace)
