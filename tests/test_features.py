@@ -32,7 +32,7 @@ def test_a_typo_is_told_with_the_nearest_known_name() -> None:
 
 
 def test_a_retired_gate_says_what_became_of_it() -> None:
-    assert problem(LendingLimit=True) == "LendingLimit is no longer a gate: what it switched is always on"
+    assert problem(LendingLimit=True) == "LendingLimit is no longer a gate: its behaviour is always on"
     assert "KueueDRAIntegration" in problem(DynamicResourceAllocation=True)
 
 

@@ -1,7 +1,7 @@
 """pykueue: job queueing for Kubernetes, compatible with the Kueue API.
 
-The rooms, from the ground up: `api` is the words, `core` the brain, `state` the memory; `apiserver` is a
-Kubernetes-compatible server that has not heard of queueing; `cli` is the door. ARCHITECTURE.md draws the arrows.
+`api` holds the types, `core` the scheduler, `state` its cache and queues, `lifecycle` and `jobs` the rules of Workloads
+and jobs, `controllers` the reconcilers, `cli` the commands. ARCHITECTURE.md has the layers.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ __all__ = ["AsyncClient", "Client", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """The clients bring half of the house with them, so they are loaded when somebody asks."""
+    """Import the clients on first use: they load most of the package."""
     if name in ("AsyncClient", "Client"):
         from pykueue.client import client
 

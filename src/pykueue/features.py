@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 
 
 class GateStage(StrEnum):
+    """The maturity of a gate."""
+
     ALPHA = "Alpha"
     BETA = "Beta"
     GA = "GA"
@@ -32,7 +34,7 @@ class GateStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureGate:
-    """One row: the name of the gate, its default here, and what it decides."""
+    """One row: the name of the gate, its default here, and what it controls."""
 
     name: str
     default: bool
@@ -54,7 +56,7 @@ class FeatureGate:
 
 
 class GateProblem(NamedTuple):
-    """Why an override cannot be used: the gate's name as written, and a sentence."""
+    """Why an override is refused: the name of the gate as written, and a message."""
 
     name: str
     message: str
@@ -70,84 +72,84 @@ _REPLACE = "TASFailedNodeReplacement"
 
 _ROWS: Final[tuple[FeatureGate, ...]] = (
     # ----- proposals of this project
-    FeatureGate("DefaultLocalQueue", _OFF, _A, "0.1", _HERE, "A ClusterQueue makes a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
-    FeatureGate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _HERE, "A ClusterQueue leaves resources out of its quota by prefix, on top of the global list.", proposal="KEP-5800"),
+    FeatureGate("DefaultLocalQueue", _OFF, _A, "0.1", _HERE, "A ClusterQueue creates a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
+    FeatureGate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _HERE, "A ClusterQueue excludes resources from its quota by prefix, in addition to the global list.", proposal="KEP-5800"),
     FeatureGate("QuotaCheck", _OFF, _A, "0.1", _HERE, "`resources.quotaCheck` decides whether quota counts every requested resource or only the declared ones.", proposal="KEP-7513"),
     # ----- queues, quota and order
-    FeatureGate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues that used less of a ClusterQueue lately are admitted first, where the ClusterQueue asks for it."),
+    FeatureGate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues with less recent usage of a ClusterQueue are admitted first, if the ClusterQueue enables it."),
     FeatureGate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),
     FeatureGate("ConcurrentAdmission", _OFF, _A, "0.18 Alpha", _HERE, "In a ClusterQueue with a `concurrentAdmissionPolicy`, a Workload is tried on every flavor at once, by one variant for each, and may move to a more favorable flavor."),
-    FeatureGate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue inside its nominal quota may preempt whatever the shares are."),
-    FeatureGate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the flavors asked for come first."),
+    FeatureGate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue within its nominal quota may preempt regardless of shares."),
+    FeatureGate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the requested flavors come first."),
     FeatureGate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),
-    FeatureGate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.20 Beta", _HERE, "A search that stopped at a flavor goes on behind it in the next cycle.", needs=("FlavorFungibility",)),
+    FeatureGate("FlavorFungibilityPreserveScanProgress", _ON, _B, "0.20 Beta", _HERE, "A flavor search that stopped resumes at the next flavor in the next cycle.", needs=("FlavorFungibility",)),
     FeatureGate("PartialAdmission", _ON, _B, "0.4 Alpha, 0.5 Beta", _HERE, "A pod set with `minCount` may be admitted with fewer pods."),
     FeatureGate("PrioritizePreemptorWorkloads", _OFF, _A, "0.20 Alpha", _HERE, "A Workload that waits for its preemption targets to end is processed before other heads of its cohort, and keeps the quota it waits for."),
     FeatureGate("PriorityBoost", _OFF, _A, "0.17 Alpha", _HERE, "The annotation `priority-boost` shifts the effective priority of a Workload."),
-    FeatureGate("PrioritySortingWithinCohort", _ON, _B, "0.6 Beta", _HERE, "Within a cycle, priority goes before age across the ClusterQueues of a cohort."),
+    FeatureGate("PrioritySortingWithinCohort", _ON, _B, "0.6 Beta", _HERE, "Within a cycle, priority comes before creation time across the ClusterQueues of a cohort."),
     FeatureGate("QuotaCheckStrategy", _ON, _B, "0.18 Alpha, 0.19 Beta", _HERE, "`resources.quotaCheckStrategy` decides whether undeclared resources block a Workload."),
-    FeatureGate("ReclaimablePods", _ON, _B, "0.15 Beta", _HERE, "Pods that are done give their quota back while the rest of the job runs."),
-    FeatureGate("RecomputeAssignmentUponPreemptionTargetsOverlap", _ON, _B, "0.20 Beta", _HERE, "Two preemptors that want the same victims in one cycle: the second is assigned anew."),
-    FeatureGate("SchedulingEquivalenceHashing", _ON, _B, "0.17 Beta (off), 0.18 Beta", _HERE, "One verdict of no fit parks every queued Workload of the same shape."),
+    FeatureGate("ReclaimablePods", _ON, _B, "0.15 Beta", _HERE, "Finished pods release their quota while the rest of the job runs."),
+    FeatureGate("RecomputeAssignmentUponPreemptionTargetsOverlap", _ON, _B, "0.20 Beta", _HERE, "If two Workloads select the same preemption targets in one cycle, the assignment of the second is recomputed."),
+    FeatureGate("SchedulingEquivalenceHashing", _ON, _B, "0.17 Beta (off), 0.18 Beta", _HERE, "A Workload that does not fit makes every queued Workload of its equivalence class inadmissible."),
     FeatureGate("UnadmittedWorkloadsExplicitStatus", _OFF, _B, "0.19 Beta (off)", _HERE, "A Workload gets its QuotaReserved and Admitted conditions, both False, as soon as it is seen.", needs=("UnadmittedWorkloadsObservability",)),
-    FeatureGate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta", _HERE, "A waiting Workload carries a precise reason instead of a plain Pending."),
-    FeatureGate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are kept as vectors of integers; it changes speed, not decisions.", speed_only=True),
+    FeatureGate("UnadmittedWorkloadsObservability", _ON, _B, "0.19 Beta", _HERE, "A pending Workload has a specific reason instead of Pending."),
+    FeatureGate("VectorizedResourceRequests", _ON, _B, "0.19 Beta", _HERE, "Requests are stored as vectors of integers; it changes speed, not decisions.", speed_only=True),
     # ----- topology
     FeatureGate(_TAS, _ON, _B, "0.9 Alpha, 0.14 Beta", _HERE, "Pods are placed by the topology of the nodes."),
-    FeatureGate("SchedulerLibraryIntegration", _OFF, _A, "0.19 Alpha", _NOT_YET, "Placement asks the plug-ins of kube-scheduler. They exist as a Go library only."),
+    FeatureGate("SchedulerLibraryIntegration", _OFF, _A, "0.19 Alpha", _NOT_YET, "Placement uses the plugins of kube-scheduler, which exist as a Go library only."),
     FeatureGate("SkipReassignmentForPodOwnedWorkloads", _ON, _B, "0.19 Beta", _HERE, "A Workload that one pod owns is not moved to another node."),
     FeatureGate("TASAssignmentsEncodingByHostnamePrefix", _ON, _B, "0.19 Beta", _HERE, "Stored topology assignments share the common prefix of host names."),
     FeatureGate("TASBalancedPlacement", _OFF, _A, "0.15 Alpha", _HERE, "A preferred placement is spread evenly over the fewest domains that hold it.", needs=(_TAS,)),
-    FeatureGate("TASCacheNodeMatchResults", _ON, _B, "0.19 Beta", _HERE, "Which nodes match a pod is remembered; it changes speed, not decisions.", speed_only=True),
-    FeatureGate("TASCacheTopologyTree", _ON, _B, "0.20 Beta", _HERE, "The tree of domains is kept between cycles; it changes speed, not decisions.", speed_only=True),
-    FeatureGate("TASCachingRemainingResources", _ON, _B, "0.19 Beta", _HERE, "Free capacity is kept up by differences; it changes speed, not decisions.", speed_only=True),
+    FeatureGate("TASCacheNodeMatchResults", _ON, _B, "0.19 Beta", _HERE, "The nodes that match a pod are cached; it changes speed, not decisions.", speed_only=True),
+    FeatureGate("TASCacheTopologyTree", _ON, _B, "0.20 Beta", _HERE, "The topology tree is cached between cycles; it changes speed, not decisions.", speed_only=True),
+    FeatureGate("TASCachingRemainingResources", _ON, _B, "0.19 Beta", _HERE, "Free capacity is updated incrementally; it changes speed, not decisions.", speed_only=True),
     FeatureGate(_REPLACE, _ON, _B, "0.12 Alpha, 0.14 Beta", _HERE, "A failed node is replaced without moving the rest of the placement.", needs=(_TAS,)),
-    FeatureGate("TASFailedNodeReplacementFailFast", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A failed node without a replacement evicts the Workload at the first try.", needs=(_TAS, _REPLACE)),
-    FeatureGate("TASHandleOverlappingFlavors", _ON, _B, "0.18 Beta", _HERE, "Flavors that share nodes see each other's usage.", needs=(_TAS,)),
+    FeatureGate("TASFailedNodeReplacementFailFast", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A Workload is evicted if the first search for a replacement of its failed node finds none.", needs=(_TAS, _REPLACE)),
+    FeatureGate("TASHandleOverlappingFlavors", _ON, _B, "0.18 Beta", _HERE, "Flavors that share nodes count each other's usage.", needs=(_TAS,)),
     FeatureGate("TASMultiLayerTopology", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "Slices may be nested in layers, each kept together at its own level.", needs=(_TAS,)),
-    FeatureGate("TASProfileMixed", _ON, _B, "0.10 Alpha, 0.15 Beta", _HERE, "Unconstrained placements take the domains with the least room, others the best fit.", needs=(_TAS,)),
-    FeatureGate("TASRecomputeAssignmentWithinSchedulingCycle", _ON, _B, "0.19 Beta", _HERE, "A placement that an earlier entry of the cycle took is looked for again at once.", needs=(_TAS,)),
+    FeatureGate("TASProfileMixed", _ON, _B, "0.10 Alpha, 0.15 Beta", _HERE, "Unconstrained placements use the domains with the least free capacity, others the best fit.", needs=(_TAS,)),
+    FeatureGate("TASRecomputeAssignmentWithinSchedulingCycle", _ON, _B, "0.19 Beta", _HERE, "A placement that an earlier entry of the cycle took is recomputed in the same cycle.", needs=(_TAS,)),
     FeatureGate("TASReplaceNodeDueToNotReadyOverFixedTime", _OFF, _D, "0.17 Beta, 0.19 Deprecated (off)", _NOT_YET, "A node counts as failed after being not ready for 30 seconds.", needs=(_TAS, _REPLACE)),
     FeatureGate("TASReplaceNodeOnNodeTaints", _ON, _B, "0.17 Beta", _HERE, "A taint that a pod does not tolerate makes its node count as failed.", needs=(_TAS,)),
     FeatureGate("TASReplaceNodeOnPodTermination", _ON, _B, "0.13 Alpha, 0.14 Beta", _HERE, "A node that is not ready, or has a taint that is not tolerated, counts as failed once no pod of the Workload goes on there; off: after 30 seconds and at once, whether pods go on or not.", needs=(_TAS, _REPLACE)),
     FeatureGate("TASRespectNodeAffinityPreferred", _OFF, _A, "0.18 Alpha", _HERE, "Preferred node affinity orders the domains.", needs=(_TAS,)),
     # ----- elastic jobs
-    FeatureGate(_ELASTIC, _ON, _B, "0.13 Alpha, 0.18 Beta", _HERE, "A running job grows by a new slice of its Workload that takes the old one's place."),
-    FeatureGate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _HERE, "A slice that grows keeps the placement of the one it replaces, and only the added pods are placed.", needs=(_ELASTIC, _TAS)),
+    FeatureGate(_ELASTIC, _ON, _B, "0.13 Alpha, 0.18 Beta", _HERE, "A running job is scaled up by a new Workload slice that replaces the old one."),
+    FeatureGate("ElasticJobsViaWorkloadSlicesWithTAS", _OFF, _A, "0.17 Alpha", _HERE, "A larger slice keeps the placement of the slice it replaces; only the added pods are placed.", needs=(_ELASTIC, _TAS)),
     # ----- validation
     FeatureGate("RejectUpdatesToCQWithInvalidOnFlavors", _OFF, _A, "0.18 Alpha", _HERE, "An update of a ClusterQueue is refused when a check names a flavor that the queue does not have."),
-    FeatureGate("TASValidateWorkloadSliceSize", _ON, _B, "0.20 Beta", _HERE, "A Workload whose slice size cannot work is refused."),
+    FeatureGate("TASValidateWorkloadSliceSize", _ON, _B, "0.20 Beta", _HERE, "A Workload with an impossible slice size is refused."),
     FeatureGate("WorkloadValidateResourcesAreNonNegative", _ON, _B, "0.20 Beta", _HERE, "A Workload with a negative request is refused."),
     FeatureGate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.20 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
-    # ----- jobs and their lives
+    # ----- jobs
     FeatureGate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _HERE, "Pods carry the names of their queues as labels."),
-    FeatureGate("DeferRayServiceFinalizationForRedisCleanup", _OFF, _B, "0.19 Beta", _NOT_YET, "A RayService waits for the clean-up of its Redis before it lets go.", in_kueue=_ON),
-    FeatureGate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _HERE, "Turns the whole of `waitForPodsReady` off."),
+    FeatureGate("DeferRayServiceFinalizationForRedisCleanup", _OFF, _B, "0.19 Beta", _NOT_YET, "A RayService keeps its finalizer until its Redis is cleaned up.", in_kueue=_ON),
+    FeatureGate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _HERE, "Disables `waitForPodsReady`."),
     FeatureGate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
-    FeatureGate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods give their quota back as soon as they start to terminate."),
-    FeatureGate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner is gone is finished."),
+    FeatureGate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods release their quota as soon as they start to terminate."),
+    FeatureGate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner was deleted is finished."),
     FeatureGate("LWSImmutableGroupSize", _OFF, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed.", in_kueue=_ON),
-    FeatureGate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrules a job that names its queue. On and locked in the public system; off here.", proposal="KEP-3589", in_kueue=_ON),
-    FeatureGate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload that belongs to somebody else."),
-    FeatureGate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; off, by one without."),
+    FeatureGate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrides a job that names its queue. On and locked in Kueue; off here.", proposal="KEP-3589", in_kueue=_ON),
+    FeatureGate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload of another owner."),
+    FeatureGate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; if off, without one."),
     FeatureGate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
-    FeatureGate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not asked when its Workload is going away."),
+    FeatureGate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not read while its Workload is being deleted."),
     FeatureGate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),
-    FeatureGate("ValidateRayAndSparkJobUpdates", _OFF, _B, "0.18 Beta", _NOT_YET, "The queue name cannot be taken from a running Ray or Spark job.", in_kueue=_ON),
+    FeatureGate("ValidateRayAndSparkJobUpdates", _OFF, _B, "0.18 Beta", _NOT_YET, "The queue name of a running Ray or Spark job cannot be removed.", in_kueue=_ON),
     FeatureGate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
     FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
     FeatureGate("WorkloadRequestUseMergePatch", _ON, _A, "0.14 Alpha (off)", _HERE, "Workload status is written by merge patch instead of server-side apply. Always on here: pykueue writes one conditional merge patch per change.", locked=True, in_kueue=_OFF),
-    # ----- checks and several clusters
+    # ----- admission checks and MultiKueue
     FeatureGate("CleanupProvisioningRequestsOnEviction", _ON, _B, "0.19 Beta", _HERE, "The ProvisioningRequests of an evicted Workload are deleted."),
-    FeatureGate("MultiKueue", _OFF, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are sent to worker clusters.", in_kueue=_ON),
-    FeatureGate("MultiKueueAdaptersForCustomJobs", _OFF, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be sent to a worker cluster.", in_kueue=_ON),
+    FeatureGate("MultiKueue", _OFF, _B, "0.6 Alpha, 0.9 Beta", _NOT_YET, "Jobs are dispatched to worker clusters.", in_kueue=_ON),
+    FeatureGate("MultiKueueAdaptersForCustomJobs", _OFF, _B, "0.14 Alpha, 0.15 Beta", _NOT_YET, "Any kind with `spec.managedBy` can be dispatched to a worker cluster.", in_kueue=_ON),
     FeatureGate("MultiKueueClusterProfile", _OFF, _A, "0.15 Alpha", _NOT_YET, "Worker clusters are reached through a ClusterProfile."),
-    FeatureGate("MultiKueueIncrementalDispatcherConfig", _OFF, _B, "0.19 Beta", _NOT_YET, "The step of the incremental dispatcher can be set.", in_kueue=_ON),
-    FeatureGate("MultiKueueIncrementalDispatcherRespectConfigOrder", _OFF, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher goes by the order of the configuration.", in_kueue=_ON),
-    FeatureGate("MultiKueueKubeConfigPathValidation", _OFF, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters stay below one fixed folder.", in_kueue=_ON),
+    FeatureGate("MultiKueueIncrementalDispatcherConfig", _OFF, _B, "0.19 Beta", _NOT_YET, "The step size of the incremental dispatcher is configurable.", in_kueue=_ON),
+    FeatureGate("MultiKueueIncrementalDispatcherRespectConfigOrder", _OFF, _B, "0.19 Beta", _NOT_YET, "The incremental dispatcher follows the order of the configuration.", in_kueue=_ON),
+    FeatureGate("MultiKueueKubeConfigPathValidation", _OFF, _B, "0.19 Alpha, 0.20 Beta", _NOT_YET, "Kubeconfig files of worker clusters must be in one fixed directory.", in_kueue=_ON),
     FeatureGate("MultiKueueManagerQuotaAutomation", _OFF, _A, "0.18 Alpha", _NOT_YET, "The manager's quota follows the sum of its workers."),
     FeatureGate("MultiKueueOrchestratedPreemption", _OFF, _A, "0.17 Alpha", _HERE, "On a worker: a Workload issues no preemptions while one of its `spec.preemptionGates` is closed in its status. The part of the hub, which opens the gate of one worker at a time, comes with MultiKueue."),
-    FeatureGate("MultiKueueRemoteSpecSync", _OFF, _B, "0.20 Beta", _NOT_YET, "Changes of a running job reach its copy on the worker cluster.", in_kueue=_ON),
+    FeatureGate("MultiKueueRemoteSpecSync", _OFF, _B, "0.20 Beta", _NOT_YET, "Changes of a running job are synchronized to its copy on the worker cluster.", in_kueue=_ON),
     # ----- devices
     FeatureGate(_DRA, _OFF, _B, "0.18 Beta", _NOT_YET, "ResourceClaims count against quota by device class. On in Kueue; off here until devices are counted.", in_kueue=_ON),
     FeatureGate("KueueDRAIntegrationConsumableCapacity", _OFF, _A, "0.19 Alpha", _NOT_YET, "Shares of a device count against quota.", needs=(_DRA,)),
@@ -157,15 +159,15 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     # ----- operation
     FeatureGate("CustomMetricLabels", _OFF, _A, "0.17 Alpha", _HERE, "Labels and annotations of objects become labels of metrics."),
     FeatureGate("LocalQueueMetrics", _ON, _B, "0.10 Alpha, 0.17 Beta", _HERE, "Metrics per LocalQueue."),
-    FeatureGate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _HERE, "A metric of the time from a job to its Workload."),
+    FeatureGate("MetricForWorkloadCreationLatency", _ON, _B, "0.18 Beta", _HERE, "A metric of the time from the creation of a job to its Workload."),
     FeatureGate("MetricsForCohorts", _ON, _B, "0.18 Beta", _HERE, "Metrics that link queues and cohorts to their parents."),
-    FeatureGate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _HERE, "The TLS version, ciphers and curves of the servers can be chosen.", locked=True),
-    FeatureGate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _HERE, "Pending Workloads and their positions are served as an API."),
+    FeatureGate("TLSOptions", _ON, _GA, "0.16 Beta, 0.20 GA", _HERE, "The TLS version, ciphers and curves of the servers are configurable.", locked=True),
+    FeatureGate("VisibilityOnDemand", _ON, _B, "0.6 Alpha, 0.9 Beta", _HERE, "The visibility API serves pending Workloads and their positions."),
 )  # fmt: skip
 
 GATES: Final[Mapping[str, FeatureGate]] = MappingProxyType({gate.name: gate for gate in _ROWS})
 
-# Gates that the public system once had. Their names are unknown now, and the message says what became of them.
+# Former gates of Kueue. They are refused, with a message about what they controlled.
 REMOVED: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -176,7 +178,7 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
                 "ObjectRetentionPolicies", "PropagateBatchJobLabelsToWorkload", "ProvisioningACC", "SanitizePodSets",
                 "SkipFinalizersForPodsSuspendedByParent", "WorkloadResourceRequestsSummary",
             ),
-            "what it switched is always on",
+            "its behaviour is always on",
         ),
         **dict.fromkeys(
             (
@@ -185,18 +187,18 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
                 "MultiKueueAllowInsecureKubeconfigs", "QueueVisibility", "SchedulerLongRequeueInterval",
                 "SchedulerTimestampPreemptionBuffer", "TASProfileLeastFreeCapacity",
             ),
-            "what it switched is gone",
+            "its behaviour was removed",
         ),
-        "DynamicResourceAllocation": f"it is called {_DRA} today",
+        "DynamicResourceAllocation": f"its name is {_DRA} now",
     }
 )  # fmt: skip
 
-# Names that switch every gate of a stage; single gates overrule them.
+# Names that set every gate of a stage; overrides of single gates take precedence.
 _STAGES: Final = {"AllAlpha": GateStage.ALPHA, "AllBeta": GateStage.BETA}
 
 
 class FeatureGates(Mapping[str, bool]):
-    """How every gate stands, frozen. `gates["PartialAdmission"]` is a bool; an unknown name is a KeyError."""
+    """The values of all gates, immutable. `gates["PartialAdmission"]` is a bool; an unknown name raises KeyError."""
 
     __slots__ = ("_values",)
 
@@ -221,15 +223,16 @@ DEFAULTS: Final = FeatureGates({gate.name: gate.default for gate in _ROWS})
 
 
 def resolve(overrides: Mapping[str, bool]) -> tuple[FeatureGates, tuple[GateProblem, ...]]:
-    """How the gates stand under these overrides, and what is wrong with the overrides.
+    """Return the gates with these overrides, and the problems of the overrides.
 
-    With any problem the gates are the defaults: a wrong configuration is not half used.
+    With any problem the gates are the defaults: a wrong configuration is not applied partially.
     """
     problems: list[GateProblem] = []
     values = dict(DEFAULTS)
     for name, stage in _STAGES.items():
         if name in overrides:
-            # A stage switches what can be switched, and `notices` names the rest; a missing gate named alone is refused.
+            # A stage sets the gates that can be set, and `notices` names the others; an unimplemented gate that is named
+            # by itself is refused.
             values |= {
                 gate.name: overrides[name]
                 for gate in _ROWS
@@ -248,12 +251,12 @@ def resolve(overrides: Mapping[str, bool]) -> tuple[FeatureGates, tuple[GateProb
         else:
             values[name] = value
     if not problems:
-        problems.extend(_orphans(values, overrides))
+        problems.extend(_missing_parents(values, overrides))
     return (DEFAULTS if problems else FeatureGates(values)), tuple(problems)
 
 
 def notices(overrides: Mapping[str, bool]) -> Iterator[str]:
-    """Overrides that are accepted and do less than their names suggest, one sentence each."""
+    """Yield a message for each override that is accepted and has less effect than its name suggests."""
     for name, stage in _STAGES.items():
         named = [gate for gate in _ROWS if gate.stage is stage and gate.name not in overrides]
         missing = [gate.name for gate in named if not gate.implemented]
@@ -264,11 +267,11 @@ def notices(overrides: Mapping[str, bool]) -> Iterator[str]:
             yield f"featureGates.{name}: does not change {', '.join(locked)}: locked"
     for name, value in overrides.items():
         if name in GATES and GATES[name].speed_only and not value:
-            yield f"featureGates.{name}: has no effect: the gate changes the speed of Kueue, and nothing here"
+            yield f"featureGates.{name}: has no effect: the gate only changes the speed of Kueue"
 
 
 def parse(text: str) -> tuple[dict[str, bool], tuple[GateProblem, ...]]:
-    """The overrides that the flag `--feature-gates` holds (`A=true,B=false`), and what is wrong with its text."""
+    """Return the overrides of the flag `--feature-gates` (`A=true,B=false`), and the problems of its text."""
     found: dict[str, bool] = {}
     problems: list[GateProblem] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -282,15 +285,15 @@ def parse(text: str) -> tuple[dict[str, bool], tuple[GateProblem, ...]]:
     return found, tuple(problems)
 
 
-# As Go reads a boolean, which is how Kueue reads the flag.
+# The booleans that Go accepts, as Kueue parses the flag.
 _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "True", "TRUE"), True),
     **dict.fromkeys(("0", "f", "F", "false", "False", "FALSE"), False),
 }
 
 
-def _orphans(values: Mapping[str, bool], overrides: Mapping[str, bool]) -> Iterator[GateProblem]:
-    """Gates that were asked for while one of their parents is off."""
+def _missing_parents(values: Mapping[str, bool], overrides: Mapping[str, bool]) -> Iterator[GateProblem]:
+    """Yield the gates that are on while one of their parents is off."""
     for gate in _ROWS:
         missing = [parent for parent in gate.needs if not values[parent]]
         if values[gate.name] and missing and (gate.name in overrides or any(parent in overrides for parent in missing)):
@@ -309,5 +312,5 @@ def _word(value: bool) -> str:
 
 
 def missing_by_default() -> tuple[FeatureGate, ...]:
-    """Gates that Kueue has on by default and that are not implemented here."""
+    """Return the gates that are on by default in Kueue and not implemented here."""
     return tuple(gate for gate in _ROWS if gate.default_in_kueue and not gate.implemented)

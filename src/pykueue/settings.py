@@ -1,9 +1,9 @@
-"""Configuration file and gates become the frozen values that rooms are handed.
+"""Parsing of the Configuration file and the feature gates into the immutable `Settings`.
 
-    tree -> what is given -> shape -> defaults -> (v1beta1: convert) -> rules -> gates -> `Settings`
+    tree -> set fields -> schema -> defaults -> (v1beta1: convert) -> validation -> gates -> `Settings`
 
-Nothing is half used: with one error there are no settings, and `ConfigurationError` carries every finding. Read once,
-at start; there is no reload.
+With any error there are no settings, and `ConfigurationError` holds every finding. The Configuration is read once, at
+start; there is no reload.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ ROW: Final = Kind(
     ),
 )
 
-# What people write out of habit, and what to write instead.
+# Fields of older versions and frequent mistakes, with what to write instead.
 _MOVED: Final = {
-    "integrations.podOptions": "use managedJobsNamespaceSelector, at the top",
-    "integrations.managedJobsNamespaceSelector": "it stands at the top, not below integrations",
-    "queueVisibility": "the visibility API took its place",
-    "waitForPodsReady.enable": "in v1beta2 the block itself means on",
-    "fairSharing.enable": "in v1beta2 the block itself means on",
+    "integrations.podOptions": "use managedJobsNamespaceSelector at the top level",
+    "integrations.managedJobsNamespaceSelector": "it is a top-level field",
+    "queueVisibility": "the visibility API replaces it",
+    "waitForPodsReady.enable": "in v1beta2 the presence of the block enables it",
+    "fairSharing.enable": "in v1beta2 the presence of the block enables it",
 }
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator said, complete: every default filled in, every gate decided."""
+    """The complete configuration: with all defaults, and all gates resolved."""
 
     configuration: config.Configuration
     gates: features.FeatureGates
-    # The effective configuration as it would be written, for people to read.
+    # The effective Configuration as a tree, for display.
     tree: Tree
-    # v1beta1 only: laid over `managedJobsNamespaceSelector` for Pod, Deployment and StatefulSet.
+    # v1beta1 only: overrides `managedJobsNamespaceSelector` for Pod, Deployment and StatefulSet.
     pod_namespace_selector: meta.LabelSelector | None = None
-    # What the operator should know: old spellings, settings without effect.
+    # Warnings for the operator: deprecated fields, settings without effect.
     notices: tuple[str, ...] = ()
     # What the operator wrote, without defaults.
     written: Tree = field(default_factory=dict)
 
     @cached_property
     def tls(self) -> tls.TlsProfileResult:
-        """What every server of this program accepts as TLS."""
+        """The TLS profile of every server of this program."""
         chosen = self.configuration.tls or config.TLSOptions()
         own = self.configuration.internal_cert_management or config.InternalCertManagement()
         return tls.profile_of(
@@ -77,7 +77,7 @@ class Settings:
 
     @property
     def policy(self) -> SchedulingPolicy:
-        """The choices that a scheduling cycle runs under."""
+        """The policy of scheduling cycles."""
         fair, history = self.configuration.fair_sharing, self.configuration.admission_fair_sharing
         ready = self.configuration.wait_for_pods_ready
         requeuing = ready.requeuing_strategy if ready else None
@@ -90,7 +90,7 @@ class Settings:
 
     @property
     def ignores_undeclared(self) -> bool:
-        """Whether quota is asked only for what a ClusterQueue declares, in either spelling (KEP-7513)."""
+        """Whether quota counts only resources that a ClusterQueue declares, in either spelling (KEP-7513)."""
         resources = self.configuration.resources or config.Resources()
         ours = self.gates["QuotaCheck"] and resources.quota_check == config.QuotaCheck.ONLY_DECLARED
         theirs = resources.quota_check_strategy == config.QuotaCheckStrategy.IGNORE_UNDECLARED
@@ -111,7 +111,7 @@ def _usage_history(history: config.AdmissionFairSharing) -> UsageHistory:
 def load(
     tree: object, source: str = "configuration", *, namespace: str = "", flagged: Mapping[str, bool] | None = None
 ) -> Settings:
-    """The settings that a Configuration stands for. `namespace` is the manager's own, where the file names none;
+    """Return the settings of a Configuration. `namespace` is the namespace of the manager, if the file names none;
     `flagged` are the gates of the flag `--feature-gates`, which cannot be combined with those of the file."""
     if not isinstance(tree, dict):
         raise ConfigurationError(source, ["must be an object with apiVersion and kind"])
@@ -160,8 +160,8 @@ def load(
     return replace(loaded, notices=(*loaded.notices, *loaded.tls.notices, *_idle_concurrency(loaded)))
 
 
-# Fields that a manager outside of its cluster does not follow: it listens on the loopback address, on ports that it
-# registers with the API server, with a certificate that it makes.
+# Fields without effect in a manager outside its cluster: it listens on the loopback address, on ports that it registers
+# with the API server, with a certificate that it creates.
 _IN_CLUSTER_ONLY: Final = (
     ("webhook", "host"),
     ("webhook", "port"),
@@ -173,21 +173,21 @@ _IN_CLUSTER_ONLY: Final = (
 
 
 def notices_beside(settings: Settings) -> Iterator[str]:
-    """Fields that are set and have no effect in a manager that runs outside of its cluster."""
+    """Yield a warning for each field that is set and has no effect in a manager outside its cluster."""
     for path in _IN_CLUSTER_ONLY:
         if unstructured.get(settings.written, *path) is not None:
             yield (
-                f"{'.'.join(path)}: has no effect outside of a cluster: the manager listens on the loopback address, on"
+                f"{'.'.join(path)}: has no effect outside the cluster: the manager listens on the loopback address, on"
                 " ports that it registers"
             )
     if unstructured.get(settings.written, "internalCertManagement", "enable") is False:
         yield (
-            "internalCertManagement.enable: false has no effect outside of a cluster: the manager makes its certificate"
+            "internalCertManagement.enable: false has no effect outside the cluster: the manager creates a certificate"
         )
 
 
 def _idle_concurrency(settings: Settings) -> Iterator[str]:
-    """Entries of `controller.groupKindConcurrency` that no controller looks at."""
+    """Yield a warning for each entry of `controller.groupKindConcurrency` without a controller."""
     controller = settings.configuration.controller
     wanted = controller.group_kind_concurrency if controller is not None else {}
     known = concurrency.known(kinds.load()) if wanted else frozenset()
@@ -196,7 +196,7 @@ def _idle_concurrency(settings: Settings) -> Iterator[str]:
 
 
 def with_flagged_gates(tree: Tree, flagged: Mapping[str, bool] | None, source: str) -> Tree:
-    """The Configuration with the gates of the flag in it. As in Kueue, gates come from the flag or from the file."""
+    """Return the Configuration with the gates of the flag. As in Kueue, gates come from the flag or from the file."""
     if not flagged:
         return tree
     if tree.get("featureGates") is not None:
@@ -206,7 +206,7 @@ def with_flagged_gates(tree: Tree, flagged: Mapping[str, bool] | None, source: s
 
 
 def flagged_gates(text: str) -> dict[str, bool]:
-    """What the flag `--feature-gates` says. Raises `ConfigurationError` with every part that cannot be read."""
+    """Return the gates of the flag `--feature-gates`. Raise `ConfigurationError` with every invalid part."""
     found, problems = features.parse(text)
     if problems:
         raise ConfigurationError("--feature-gates", [f"{name} {message}" for name, message in problems])
@@ -214,7 +214,7 @@ def flagged_gates(text: str) -> dict[str, bool]:
 
 
 def obstacles(settings: Settings) -> tuple[str, ...]:
-    """Why no manager can start with these settings, although they are well formed: one sentence for each reason.
+    """Return why no manager can start with these valid settings: one message for each reason.
 
     Kept apart from `load`, because `lint`, `explain` and `plan` also read the Configurations of other managers.
     """
@@ -238,24 +238,24 @@ _ADDRESS: Final = "must be HOST:PORT, :PORT or 0"
 
 
 def is_address(text: str) -> bool:
-    """Whether a server can be bound to an address as the Configuration writes it; empty and `0` mean no server."""
+    """Whether a bind address of the Configuration is valid; empty and `0` disable the server."""
     port = text.rpartition(":")[2]
     return text in ("", "0") or (":" in text and port.isdecimal() and int(port) <= 65535)
 
 
 def _frameworks(tree: Tree) -> Mapping[str, str]:
-    """The kinds of jobs that can be asked for. Other packages are looked for only where a name is not our own."""
+    """Return the frameworks that can be enabled. Plugins are loaded only if a name is not built in."""
     asked = map(unstructured.text, unstructured.sequence(unstructured.get(tree, "integrations", "frameworks")))
     if all(name in config.FRAMEWORKS for name in asked):
         return config.FRAMEWORKS
-    brought = {row.framework: row.kind for row in kinds.load()}
+    plugins = {row.framework: row.kind for row in kinds.load()}
     return config.FRAMEWORKS | {
-        name: f"{kind.kind}.{kind.versions[0].name}.{kind.group}" for name, kind in brought.items()
+        name: f"{kind.kind}.{kind.versions[0].name}.{kind.group}" for name, kind in plugins.items()
     }
 
 
 def defaults(*, namespace: str = "") -> Settings:
-    """The settings of an operator who said nothing."""
+    """Return the default settings."""
     return load({"apiVersion": config.V1BETA2, "kind": config.KIND}, namespace=namespace)
 
 
@@ -265,15 +265,15 @@ def _shape(version: str) -> structural.Structural:
 
 
 def shape_schema(version: str) -> dict[str, Any]:
-    """The schema of a Configuration in one version. A file has no metadata, unlike an object on a server."""
+    """Return the schema of a Configuration in one version. A file has no metadata, unlike an API object."""
     found = schema.of(ROW, version)
     del found["properties"]["metadata"]
     return found
 
 
 def _given(value: Any, shape: Mapping[str, Any]) -> Any:
-    """A file as Kueue reads it, so that its files work here: a field without a value is not given, and numbers may be
-    spelt with a point."""
+    """Return a file as Kueue reads it: a field without a value is not set, and integers may be written with a decimal
+    point."""
     if isinstance(value, dict):
         fields, rest = (
             unstructured.mapping(shape.get("properties")),
@@ -291,37 +291,37 @@ def _given(value: Any, shape: Mapping[str, Any]) -> Any:
     return value
 
 
-# Of these, none at all makes no sense: it is read as not given.
-_NO_TIME: Final = (
+# Fields for which zero or empty means not set, as in Kueue.
+_ZERO_DURATIONS: Final = (
     ("waitForPodsReady", "timeout"),
     ("admissionFairSharing", "usageSamplingInterval"),
     ("leaderElection", "leaseDuration"),
     ("leaderElection", "renewDeadline"),
     ("leaderElection", "retryPeriod"),
 )
-_NO_WORD: Final = (("leaderElection", "resourceLock"), ("tls", "minVersion"))
+_EMPTY_STRINGS: Final = (("leaderElection", "resourceLock"), ("tls", "minVersion"))
 _PORT: Final = ("webhook", "port")
-# The one time that Kueue wants as a number, of nanoseconds.
+# The one duration that Kueue reads as a number of nanoseconds.
 _IN_NANOSECONDS: Final = ("controller", "cacheSyncTimeout")
 
 
 def _without_zeros(tree: Tree) -> Tree:
-    for path in _NO_TIME:
+    for path in _ZERO_DURATIONS:
         with contextlib.suppress(ValueError):
             if meta.parse_duration(unstructured.text(unstructured.get(tree, *path))) == 0:
                 tree = unstructured.without(tree, path)
-    for path in _NO_WORD:
+    for path in _EMPTY_STRINGS:
         tree = unstructured.without(tree, path) if unstructured.get(tree, *path) == "" else tree
-    port, patience = (unstructured.integer(unstructured.get(tree, *path)) for path in (_PORT, _IN_NANOSECONDS))
+    port, timeout = (unstructured.integer(unstructured.get(tree, *path)) for path in (_PORT, _IN_NANOSECONDS))
     if port is not None and port <= 0:
         tree = unstructured.without(tree, _PORT)
-    if patience is not None:
-        tree = unstructured.put(tree, _IN_NANOSECONDS, meta.format_duration(patience))
+    if timeout is not None:
+        tree = unstructured.put(tree, _IN_NANOSECONDS, meta.format_duration(timeout))
     return tree
 
 
 def _computed_defaults(tree: Tree) -> Tree:
-    """Defaults that depend on other fields, which a schema cannot express."""
+    """Return the tree with the defaults that depend on other fields, which a schema cannot express."""
     if unstructured.get(tree, "waitForPodsReady", "recoveryTimeout") is None and "waitForPodsReady" in tree:
         tree = unstructured.put(
             tree, ("waitForPodsReady", "recoveryTimeout"), unstructured.get(tree, "waitForPodsReady", "timeout")
@@ -336,8 +336,8 @@ def _computed_defaults(tree: Tree) -> Tree:
 
 
 def _with_quota_check(tree: Tree, gates: Mapping[str, bool]) -> Tree:
-    """The default of `resources.quotaCheck`, which exists only under its gate (KEP-7513). Where the other spelling
-    already ignores undeclared resources there is nothing to default."""
+    """Return the tree with the default of `resources.quotaCheck`, which exists only with its gate (KEP-7513). If
+    `quotaCheckStrategy` already ignores undeclared resources, there is nothing to default."""
     resources = unstructured.mapping(tree.get("resources"))
     ignores = resources.get("quotaCheckStrategy") == config.QuotaCheckStrategy.IGNORE_UNDECLARED
     if not gates["QuotaCheck"] or "resources" not in tree or resources.get("quotaCheck") or ignores:
@@ -346,9 +346,9 @@ def _with_quota_check(tree: Tree, gates: Mapping[str, bool]) -> Tree:
 
 
 def _unknown(shape: structural.Structural, tree: Tree) -> Iterator[FieldError]:
-    """Fields that nobody knows, each with the nearest name that somebody does."""
+    """Yield an error for each unknown field, with the nearest known name."""
     if "metadata" in tree:
-        yield FieldError("metadata", ErrorType.FORBIDDEN, "is not a field of a Configuration, which is a file")
+        yield FieldError("metadata", ErrorType.FORBIDDEN, "is not a field of a Configuration")
     for path in shape.unknown_fields(tree):
         plain = re.sub(r"\[\d+\]", "[]", path)
         hint = f"; {_MOVED[plain]}" if plain in _MOVED else did_you_mean(plain.rpartition(".")[2], _names())
@@ -357,12 +357,12 @@ def _unknown(shape: structural.Structural, tree: Tree) -> Iterator[FieldError]:
 
 @cache
 def _names() -> tuple[str, ...]:
-    """Every field name of a Configuration, wherever it stands: a typo is often in the wrong place as well."""
+    """Return every field name of a Configuration at any level: a misspelled field is often at the wrong level too."""
     return tuple(sorted({line.path.rpartition(".")[2].removesuffix("[]") for line in schema.describe(ROW)}))
 
 
 def _refuse(source: str, findings: Sequence[FieldError]) -> None:
-    """Raise with the first finding about each place: what comes after it there is mostly the same thing again."""
+    """Raise with the first finding for each path: further findings mostly repeat it."""
     if findings:
         raise ConfigurationError(
             source, list({finding.path: str(finding) for finding in reversed(findings)}.values())[::-1]
@@ -370,7 +370,7 @@ def _refuse(source: str, findings: Sequence[FieldError]) -> None:
 
 
 def _warnings(written: Tree, effective: Tree, gates: Mapping[str, bool]) -> Iterator[str]:
-    """Fields that are accepted and have no effect, or are deprecated."""
+    """Yield a warning for each field that has no effect or is deprecated."""
     yield from effects.configuration_warnings(written, [gate for gate, is_on in gates.items() if is_on])
     only_declared = unstructured.get(effective, "resources", "quotaCheck") == config.QuotaCheck.ONLY_DECLARED
     if gates["QuotaCheck"] and unstructured.get(effective, "resources", "excludeResourcePrefixes"):

@@ -242,7 +242,7 @@ async def test_a_port_that_is_taken_costs_the_metrics_and_not_the_manager(
             await env.queues("1")
             await env.workload("first")
             await env.until_said("first", "Admitted", "True/Admitted")
-    assert f"no metrics: cannot listen on 127.0.0.1:{port}" in caplog.text
+    assert f"metrics is not served: cannot listen on 127.0.0.1:{port}" in caplog.text
 
 
 def cohort_series(found: dict[str, float], metric: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A manager for any cluster, in a pod of it or beside it; and the smaller program that only makes LocalQueues."""
+"""The manager for any cluster, inside it or outside; and the populator, which only creates default LocalQueues."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ async def manage(
     explain: ExplainFunction | None = None,
     webhook_client_authority: Path | None = None,
 ) -> None:
-    """Manage a cluster until cancelled, or until somebody else leads. `built` gets the manager, to look at it.
+    """Manage a cluster until cancelled, or until the lease is lost. `built` is called with the manager.
 
-    `dashboard` is where the dashboard is served, if anywhere, and `explain` what it asks why a Workload waits.
-    `webhook_client_authority` signs the certificates without which a client may not ask webhooks.
+    `dashboard` is the address of the dashboard, if it is served, and `explain` computes its explanations.
+    `webhook_client_authority` signs the client certificates that the webhooks require.
     """
     clock, rng = clock or SystemClock(), rng or random.Random()
     agent = f"pykueue-manager/{__version__}"
@@ -60,19 +60,20 @@ async def manage(
     def own_connection() -> ApiClient:
         return ApiClient(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
 
-    term = _Term(transport, settings, clock, rng, in_pod=in_pod, own_connection=own_connection)
-    built(term.manager)
+    running = _ClusterManager(transport, settings, clock, rng, in_pod=in_pod, own_connection=own_connection)
+    built(running.manager)
     for notice in () if in_pod else notices_beside(settings):
         log.warning("configuration: %s", notice)
     try:
-        await term.serve(dashboard, explain, webhook_client_authority)
+        await running.serve(dashboard, explain, webhook_client_authority)
     finally:
         await transport.close()
-    raise NegativeResult("the lease was lost: another manager may lead now")
+    raise NegativeResult("the lease was lost: another manager may be the leader now")
 
 
-class _Term:
-    """One manager's time with a cluster: it reads, answers for the API server, and decides while it leads."""
+class _ClusterManager:
+    """A manager with its servers: informers and webhooks always run, controllers and scheduler while it is the
+    leader."""
 
     def __init__(
         self,
@@ -87,12 +88,12 @@ class _Term:
         self._settings = settings
         self._clock = clock
         self._in_pod = in_pod
-        # What keeps the manager in office, its lease and its webhooks, waits behind no limit.
-        self._office = ApiClient(transport, rng)
+        # Requests of leader election and webhooks are not rate limited.
+        self._unlimited = ApiClient(transport, rng)
         self._leads_alone = not (settings.configuration.leader_election or config.LeaderElection()).leader_elect
         identity = f"{socket.gethostname()}_{uuid.UUID(int=rng.getrandbits(128), version=4)}"
-        terms = options.leader_election_config(settings)
-        self._election = LeaderElector(self._office, clock, terms, identity, own_connection=own_connection)
+        election_config = options.leader_election_config(settings)
+        self._election = LeaderElector(self._unlimited, clock, election_config, identity, own_connection=own_connection)
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
         client = ApiClient(transport, rng, RateLimiter(connection.qps or 0.0, connection.burst or 0))
@@ -104,49 +105,50 @@ class _Term:
     async def serve(
         self, dashboard: Address | None, explain: ExplainFunction | None, webhook_client_authority: Path | None = None
     ) -> None:
-        """Until the term is over."""
+        """Serve until cancelled, or until the lease is lost."""
         settings, manager, in_pod = self._settings, self.manager, self._in_pod
-        sources = InformerSources(self._office, manager.informers.shaping, self._election.is_superseded)
-        fenced = self._office if self._candidate is None else self._office.with_fence(self._candidate.may_write)
+        sources = InformerSources(self._unlimited, manager.informers.shaping, self._election.is_superseded)
+        fenced = self._unlimited if self._candidate is None else self._unlimited.with_fence(self._candidate.may_write)
         anywhere = ports.EVERYWHERE if in_pod else ports.LOOPBACK[0]
         async with (
             ports.probes(settings, self._missing, in_pod),
             ports.profiling(manager, settings, anywhere),
             manager.reading(),
         ):
-            place, own = await self._place(), settings.configuration.namespace
-            place = replace(place, client_authority=webhook_client_authority)
+            serving, own = await self._serving_options(), settings.configuration.namespace
+            serving = replace(serving, client_authority=webhook_client_authority)
             chosen = options.webhook_options(settings)
             async with (
                 webhook_server.webhooks(
-                    fenced, chosen, sources, place, self._clock, own, settings.tls.profile
+                    fenced, chosen, sources, serving, self._clock, own, settings.tls.profile
                 ) as served,
-                ports.metrics(manager, settings, served, self._door(), in_pod),
-                ports.lists(manager, settings, served, self._door(), in_pod),
-                ports.dashboard(manager, dashboard, served, self._door(), self._clock, explain),
+                ports.metrics(manager, settings, served, self._authorizer(), in_pod),
+                ports.visibility_api(manager, settings, served, self._authorizer(), in_pod),
+                ports.dashboard(manager, dashboard, served, self._authorizer(), self._clock, explain),
             ):
                 self._webhooks = served
                 await (self._lead() if self._leads_alone else self._election.run(self._lead))
 
-    async def _place(self) -> webhook_server.ServingOptions:
-        """Where the API server finds the webhooks."""
+    async def _serving_options(self) -> webhook_server.ServingOptions:
+        """Return where the webhooks are served and how the API server reaches them."""
         configuration = self._settings.configuration
         if self._in_pod:
-            return webhook_server.in_cluster(self._office, configuration, (SERVICE, METRICS_SERVICE))
-        return await webhook_server.beside(self._office, configuration, (SERVICE_BESIDE,))
+            return webhook_server.in_cluster(self._unlimited, configuration, (SERVICE, METRICS_SERVICE))
+        return await webhook_server.beside(self._unlimited, configuration, (SERVICE_BESIDE,))
 
-    def _door(self) -> DelegatedAuthorizer:
-        """One for each port: what the API server in front may say at one of them means nothing at the others."""
-        return DelegatedAuthorizer(self._office, self._clock)
+    def _authorizer(self) -> DelegatedAuthorizer:
+        """Return an authorizer; one per port, because requests that the API server forwards are trusted on one port
+        only."""
+        return DelegatedAuthorizer(self._unlimited, self._clock)
 
     def _missing(self) -> str:
         return "" if self._webhooks is not None else "webhooks are not served yet"
 
     async def _lead(self) -> None:
-        assert self._webhooks is not None, "nobody leads before webhooks are served"
+        assert self._webhooks is not None, "the manager leads only after its webhooks are served"
         if not self._leads_alone:
             self.manager.metrics.role = ReplicaRole.LEADER
-        # The API server asks whoever leads; the others answer behind the same Service where there is one.
+        # Outside the cluster the API server calls the leader; inside, all replicas answer behind one Service.
         await self._webhooks.register()
         await (self.manager.lead() if self._leads_alone else self.manager.take_over())
 
@@ -157,7 +159,7 @@ async def populate(
     clock: Clock | None = None,
     rng: random.Random | None = None,
 ) -> None:
-    """Make default LocalQueues in a cluster until cancelled."""
+    """Create default LocalQueues in a cluster until cancelled."""
     clock, rng = clock or SystemClock(), rng or random.Random()
     transport = servers.connect(target, clock, user_agent=f"pykueue-populator/{__version__}")
     try:

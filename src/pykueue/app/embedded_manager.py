@@ -1,4 +1,4 @@
-"""A manager and a runner in the process of their server, without sockets between them."""
+"""A manager and a runner in the process of the API server, without sockets between them."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ async def embedded_manager(
     *,
     explain: ExplainFunction | None = None,
 ) -> AsyncIterator[Manager]:
-    """A manager in the process of its server, without sockets between them and without rivals.
+    """Run a manager in the process of the API server, without leader election.
 
-    `explain` is what the dashboard asks why a Workload waits.
+    `explain` computes the explanations of the dashboard.
     """
     clock = clock or SystemClock()
     client = _client(embedded, rng or random.Random())
     manager = Manager(client, options.manager_options(settings), clock, rng or random.Random())
-    said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
-    pages = {health.CONFIGURATION_PATH: health.document(said)}
+    configuration = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
+    pages = {health.CONFIGURATION_PATH: health.document(configuration)}
     if ports.metrics_address(settings):
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
-    # What ends the manager ends everything: a server that takes work which nobody looks at would be worse.
+    # If the manager ends, the server ends too: it would accept jobs that no manager admits.
     async with ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
@@ -73,7 +73,7 @@ async def embedded_manager(
 
 
 class RunnerName(StrEnum):
-    """What becomes of started pods."""
+    """The values of `--runner`."""
 
     PROCESS = "process"
     SIMULATED = "simulated"
@@ -92,10 +92,10 @@ async def embedded_runner(
     database: Database = IN_MEMORY,
     discards_unknown: bool = False,
 ) -> AsyncIterator[ProcessExecutor | None]:
-    """Somebody who runs pods, in the process of their server; the processes, where these are any.
+    """Run pods in the process of the API server; yields the process executor, if it is one.
 
-    Processes of pods that the server does not have are ended, unless its `database` cannot know them: it is new, or was
-    restored. `discards_unknown` ends these as well.
+    Processes of pods that are not in the database are killed, unless `database` is new or was restored and cannot
+    contain them. `discards_unknown` kills these as well.
     """
     if name is RunnerName.NONE:
         yield None
@@ -103,9 +103,9 @@ async def embedded_runner(
     clock, rng = clock or SystemClock(), rng or random.Random()
     client = _client(embedded, rng)
     if name is RunnerName.SIMULATED:
-        pretended = SimulatedExecutor(clock, rng)
-        runner = Runner(client, machine, pretended, clock, rng, serves=lambda node: True)
-        async with _run(runner, pretended, pretended.sweep):
+        simulated = SimulatedExecutor(clock, rng)
+        runner = Runner(client, machine, simulated, clock, rng, serves=lambda node: True)
+        async with _run(runner, simulated, simulated.sweep):
             yield None
         return
 
@@ -122,7 +122,7 @@ async def embedded_runner(
         async def sweep(known: Iterable[str]) -> None:
             await processes.sweep(known, database, discards_unknown=discards_unknown)
 
-        async with _run(runner, processes, sweep, remembered=settings.durability is not Durability.MEMORY):
+        async with _run(runner, processes, sweep, is_durable=settings.durability is not Durability.MEMORY):
             yield processes
 
 
@@ -132,9 +132,9 @@ async def _run(
     executor: ProcessExecutor | SimulatedExecutor,
     sweep: Callable[[Iterable[str]], Awaitable[None]],
     *,
-    remembered: bool = True,
+    is_durable: bool = True,
 ) -> AsyncIterator[None]:
-    """Run pods while inside. What no server will remember does not go on afterwards."""
+    """Run pods while inside. Pods of a database in memory are killed at the end."""
     try:
         async with runner.reading(), asyncio.TaskGroup() as group:
             await sweep(str(unstructured.get(pod, "metadata", "uid")) for pod in runner.pods.values())
@@ -144,8 +144,8 @@ async def _run(
             finally:
                 running.cancel()
     finally:
-        # Only now, when nobody is left who would start it again.
-        if not remembered:
+        # After the controllers have ended, so that nothing is started again.
+        if not is_durable:
             await sweep(())
         await executor.close()
 

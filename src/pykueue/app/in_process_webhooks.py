@@ -1,4 +1,4 @@
-"""The door inside the process: the same decisions as hooks of the embedded server, there before it takes a request."""
+"""The webhooks as in-process admission plugins of the embedded server, active before its first request."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from pykueue.webhooks.table import WebhookEndpoint, endpoints
 T = TypeVar("T")
 
 
-def hooks(choices: WebhookOptions, find: FindObjects) -> tuple[AdmissionHook, ...]:
-    """Our webhooks as functions of this process; `Parts.plugins` of the server is where they go, after its own."""
+def hooks(options: WebhookOptions, find: FindObjects) -> tuple[AdmissionHook, ...]:
+    """Return the webhooks as admission hooks, for `Parts.plugins` of the server, after its own."""
     sources = _StoreSources(find)
-    return tuple(_hook(endpoint, choices, sources) for endpoint in endpoints(choices))
+    return tuple(_hook(endpoint, options, sources) for endpoint in endpoints(options))
 
 
-def _hook(endpoint: WebhookEndpoint, choices: WebhookOptions, sources: facts.AdmissionSources) -> AdmissionHook:
-    def decide(asked: AdmissionAttributes) -> AdmissionResponse:
-        request = _request(endpoint.phase, asked)
-        response = review(request, _now(facts.gather(request, sources, choices)), choices)
+def _hook(endpoint: WebhookEndpoint, options: WebhookOptions, sources: facts.AdmissionSources) -> AdmissionHook:
+    def decide(attributes: AdmissionAttributes) -> AdmissionResponse:
+        request = _request(endpoint.phase, attributes)
+        response = review(request, _now(facts.gather(request, sources, options)), options)
         if response.refusal is not None:
             refusal = response.refusal
             details = {"causes": refusal.causes} if refusal.causes else None
             raise refused_by(endpoint.name, refusal.code, refusal.reason, refusal.message, details)
         return response
 
-    def mutate(asked: AdmissionAttributes) -> Tree | None:
-        return decide(asked).object
+    def mutate(attributes: AdmissionAttributes) -> Tree | None:
+        return decide(attributes).object
 
-    def validate(asked: AdmissionAttributes) -> ValidationResult:
-        response = decide(asked)
+    def validate(attributes: AdmissionAttributes) -> ValidationResult:
+        response = decide(attributes)
         return ValidationResult(warnings=response.warnings) if response.warnings else ACCEPTED
 
     mutates = endpoint.phase is Phase.MUTATE
@@ -55,21 +55,21 @@ def _hook(endpoint: WebhookEndpoint, choices: WebhookOptions, sources: facts.Adm
     )
 
 
-def _request(phase: Phase, asked: AdmissionAttributes) -> AdmissionRequest:
+def _request(phase: Phase, attributes: AdmissionAttributes) -> AdmissionRequest:
     return AdmissionRequest(
         phase=phase,
-        operation=asked.operation,
-        object=asked.object or {},
-        old=asked.old,
-        namespace=asked.namespace,
-        name=asked.name,
-        subresource=asked.subresource,
+        operation=attributes.operation,
+        object=attributes.object or {},
+        old=attributes.old,
+        namespace=attributes.namespace,
+        name=attributes.name,
+        subresource=attributes.subresource,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _StoreSources:
-    """The server's own store, which is asked without waiting."""
+    """Reads objects from the store of the server, without I/O."""
 
     stored: FindObjects
 
@@ -80,7 +80,7 @@ class _StoreSources:
         return await self.find(self._named(kind), name, namespace)
 
     def _named(self, kind: Kind) -> Kind:
-        """The kind with the plural that its definition gives it, where no table knows it."""
+        """Return the kind with the plural of its CRD, if it has none yet."""
         for definition in self.stored(CRD.name, "") if not kind.plural else ():
             names = unstructured.mapping(unstructured.get(definition, "spec", "names"))
             if (unstructured.get(definition, "spec", "group"), names.get("kind")) == (kind.group, kind.kind):
@@ -92,16 +92,16 @@ class _StoreSources:
         return list(self.stored(kind.name, ""))
 
     def is_over(self, manager: str) -> bool:
-        """Nobody else leads in this process."""
+        """Return False: there is no other manager for this server."""
         return False
 
 
 def _now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that has nothing to wait for. Hooks of the server are called, not awaited."""
+    """Return the result of a coroutine that does not wait. Admission hooks are called synchronously."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
     coroutine.close()
-    raise RuntimeError("a hook of this process cannot wait for somebody outside of it")
+    raise RuntimeError("an in-process admission hook cannot wait for I/O")

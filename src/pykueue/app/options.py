@@ -13,22 +13,22 @@ from pykueue.controllers.topology import NodeFailureOptions
 from pykueue.core import requests
 from pykueue.core.topology import PlacementOptions
 from pykueue.jobs import kinds as job_kinds
-from pykueue.jobs.options import IntegrationOptions as JobOptions
+from pykueue.jobs.options import IntegrationOptions
 from pykueue.observe.metrics import MetricsOptions
 from pykueue.settings import Settings
-from pykueue.webhooks.review import WebhookOptions as WebhookChoices
+from pykueue.webhooks.review import WebhookOptions
 
-# What a timeout of zero stands for, as in Kueue.
+# The timeout that zero stands for, as in Kueue.
 _SYNC_TIMEOUT_SECONDS: Final = 120.0
 
 
-def webhook_options(settings: Settings) -> WebhookChoices:
-    jobs = JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
-    return WebhookChoices.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
+def webhook_options(settings: Settings) -> WebhookOptions:
+    jobs = IntegrationOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
+    return WebhookOptions.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
 
 
 def manager_options(settings: Settings) -> ManagerOptions:
-    """For a manager, which departs from Kueue where that is wrong."""
+    """Return the options of a manager, with the documented differences from Kueue enabled (`departures`)."""
     resources, on = settings.configuration.resources, settings.gates
     controller = settings.configuration.controller or config.ControllerConfigurationSpec()
     prefixes = resources.exclude_resource_prefixes if resources else ()
@@ -38,7 +38,7 @@ def manager_options(settings: Settings) -> ManagerOptions:
         accounting=requests.accounting(prefixes, transformations),
         profile=PlacementOptions.of(on),
         kinds=job_kinds.load(),
-        jobs=JobOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
+        jobs=IntegrationOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
         nodes=NodeFailureOptions(
             on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]
         ),

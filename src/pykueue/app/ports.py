@@ -1,7 +1,6 @@
-"""What a manager serves on ports of its own: probes, metrics, who waits where, and the dashboard.
+"""The servers of a manager: probes, profiling, metrics, visibility API, dashboard.
 
-A port that is taken costs what would be served there, and not the manager: work that nobody admits is worse than
-figures that nobody sees.
+A port that is in use disables its server, not the manager: admission matters more than metrics.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Address: TypeAlias = tuple[str, int]
 
 @asynccontextmanager
 async def probes(settings: Settings, missing: health.ReadinessCheck, in_pod: bool) -> AsyncIterator[None]:
-    """The answers to the probes of a kubelet, which asks the pod's own address; beside a cluster, this machine's."""
+    """Serve the probes while inside: on all addresses in a pod, for the kubelet; else on loopback."""
     chosen = settings.configuration.health or config.ControllerHealth()
     anywhere = EVERYWHERE if in_pod else LOOPBACK[0]
     address = _address("health.healthProbeBindAddress", chosen.health_probe_bind_address, anywhere)
@@ -55,7 +54,7 @@ async def probes(settings: Settings, missing: health.ReadinessCheck, in_pod: boo
 
 @asynccontextmanager
 async def profiling(manager: Manager, settings: Settings, anywhere: str = LOOPBACK[0]) -> AsyncIterator[None]:
-    """Profiles, stacks and the state of the scheduler, where `pprofBindAddress` asks for them."""
+    """Serve profiles, stacks and the state of the scheduler while inside, if `pprofBindAddress` is set."""
     address = _address("pprofBindAddress", settings.configuration.pprof_bind_address, anywhere)
     if address is None:
         yield
@@ -67,35 +66,43 @@ async def profiling(manager: Manager, settings: Settings, anywhere: str = LOOPBA
 
 @asynccontextmanager
 async def metrics(
-    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: DelegatedAuthorizer, in_pod: bool
+    manager: Manager,
+    settings: Settings,
+    served: webhook_server.WebhookServer,
+    authorizer: DelegatedAuthorizer,
+    in_pod: bool,
 ) -> AsyncIterator[None]:
-    """Metrics on a port of their own while inside: open to who works on this machine, else for those who may."""
+    """Serve metrics while inside: without authentication on loopback, else over TLS with authorization."""
     address = metrics_address(settings, EVERYWHERE if in_pod else LOOPBACK[0])
     if address is None:
         yield
         return
     handler, tls = health.exposition(manager.metrics.exposition), None
     if address[0] not in LOOPBACK:
-        handler, tls = authorized(handler, door), served.another_context()
+        handler, tls = authorized(handler, authorizer), served.another_context()
     async with _served("metrics", handler, address, tls):
         yield
 
 
 @asynccontextmanager
-async def lists(
-    manager: Manager, settings: Settings, served: webhook_server.WebhookServer, door: DelegatedAuthorizer, in_pod: bool
+async def visibility_api(
+    manager: Manager,
+    settings: Settings,
+    served: webhook_server.WebhookServer,
+    authorizer: DelegatedAuthorizer,
+    in_pod: bool,
 ) -> AsyncIterator[None]:
-    """Who waits where, for an API server that passes on what it is asked about it."""
+    """Serve the visibility API while inside; the API server forwards requests to it (aggregation)."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
     if not settings.gates["VisibilityOnDemand"]:
         yield
         return
     namespace = settings.configuration.namespace or config.DEFAULT_NAMESPACE
     tls = served.another_context()
-    aggregated = Aggregated(door, tls, namespace, beside=not in_pod)
+    aggregated = Aggregated(authorizer, tls, namespace, beside=not in_pod)
     await served.accompany(aggregated)
     handler = aggregated_api.handler(visibility.rows(manager.world, manager.informers), aggregated.admit)
-    # Beside a cluster any port will do: the API server is told which one it is.
+    # Outside the cluster any port will do: it is registered with the API server.
     address = (chosen.bind_address or EVERYWHERE, chosen.bind_port or BIND_PORT) if in_pod else (LOOPBACK[0], 0)
     async with _served("visibility API", handler, address, tls) as http:
         if http is not None:
@@ -108,14 +115,14 @@ async def dashboard(
     manager: Manager,
     address: Address | None,
     served: webhook_server.WebhookServer,
-    door: DelegatedAuthorizer,
+    authorizer: DelegatedAuthorizer,
     clock: Clock,
     explain: ExplainFunction | None,
 ) -> AsyncIterator[None]:
     if address is None:
         yield
         return
-    with dashboard_pages(manager, door, clock, explain) as pages:
+    with dashboard_pages(manager, authorizer, clock, explain) as pages:
         async with _served("dashboard", pages.answer, address, served.another_context()) as http:
             if http is not None:
                 log.info("dashboard at https://%s:%s%s", http.host, http.port, PREFIX)
@@ -124,9 +131,9 @@ async def dashboard(
 
 @contextmanager
 def dashboard_pages(
-    manager: Manager, door: DelegatedAuthorizer, clock: Clock, explain: ExplainFunction | None
+    manager: Manager, authorizer: DelegatedAuthorizer, clock: Clock, explain: ExplainFunction | None
 ) -> Iterator[DashboardEndpoints]:
-    """The dashboard over what a manager knows; leaving it ends the streams of those who watch."""
+    """Return the endpoints of the dashboard for a manager; their streams end on exit."""
     informers = manager.informers
     sources = DashboardSources(
         world=manager.world,
@@ -137,7 +144,7 @@ def dashboard_pages(
         shaping=informers.shaping,
         explain=explain,
     )
-    pages = DashboardEndpoints(DashboardSummaries(sources, clock), door)
+    pages = DashboardEndpoints(DashboardSummaries(sources, clock), authorizer)
     try:
         yield pages
     finally:
@@ -146,13 +153,13 @@ def dashboard_pages(
 
 @asynccontextmanager
 async def _served(
-    what: str, handler: http_server.Handler, address: Address, tls: ssl.SSLContext | None = None
+    name: str, handler: http_server.Handler, address: Address, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[http_server.HttpServer | None]:
     http = None
     try:
         http = await http_server.serve(handler, *address, tls=tls)
     except OSError as error:
-        log.error("no %s: cannot listen on %s:%s: %s", what, *address, error.strerror or error)
+        log.error("%s is not served: cannot listen on %s:%s: %s", name, *address, error.strerror or error)
     try:
         yield http
     finally:
@@ -161,13 +168,13 @@ async def _served(
 
 
 def metrics_address(settings: Settings, anywhere: str = LOOPBACK[0]) -> Address | None:
-    """Where `metrics.bindAddress` says that metrics are served; None where they are turned off."""
+    """Return the address of the metrics server (`metrics.bindAddress`); None if it is disabled."""
     text = (settings.configuration.metrics or config.ControllerMetrics()).bind_address
     return _address("metrics.bindAddress", text, anywhere)
 
 
 def _address(field: str, text: str, anywhere: str) -> Address | None:
-    """HOST:PORT as the Configuration spells it. Without a host it is `anywhere`; `0` turns the server off."""
+    """Parse HOST:PORT of the Configuration. Without a host it is `anywhere`; `0` disables the server."""
     if not is_address(text):
         raise UsageError(f"{field} {text}: must be HOST:PORT, :PORT or 0")
     if text in ("", "0"):
