@@ -1,4 +1,4 @@
-"""`pykueue plan` as it is called: files, folders, standard input, batches; and what it says when something is wrong."""
+"""`pykueue plan` as a command: files, folders, standard input, batches, and its errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(*arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(command, ["--now", NOW, *arguments], input=stdin)
 
 
-def test_a_folder_is_read_whole_and_kinds_may_stand_in_any_order(tmp_path: Path) -> None:
+def test_folder_is_read_whole_with_kinds_in_any_order(tmp_path: Path) -> None:
     for number, document in enumerate(reversed(OBJECTS.split("---"))):
         (tmp_path / f"{number}.yaml").write_text(document)
     answer = json.loads(run("-f", str(tmp_path), "-o", "json").output)
@@ -61,7 +61,7 @@ def test_a_folder_is_read_whole_and_kinds_may_stand_in_any_order(tmp_path: Path)
     assert answer["active"] == {"a": ["x/w2"]}
 
 
-def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
+def test_json_and_yaml_are_equal_as_input_and_output(tmp_path: Path) -> None:
     as_json = json.loads(run("-f", "-", "-o", "json", stdin=OBJECTS).output)
     assert yaml.safe_load(run("-f", "-", "-o", "yaml", stdin=OBJECTS).output) == as_json
     listed = {"apiVersion": "v1", "kind": "List", "items": list(yaml.safe_load_all(OBJECTS))}
@@ -70,13 +70,13 @@ def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
     assert json.loads(run("-f", str(file), "-o", "json").output) == as_json
 
 
-def test_the_table_says_why_somebody_waits() -> None:
+def test_table_shows_why_a_workload_waits() -> None:
     output = run("-f", "-", "--until-stable", stdin=OBJECTS).output
     assert "x/w1      a             admitted" in output
     assert "cpu in flavor f: requested 3, unused 1" in output
 
 
-def test_asked_to_explain_it_names_who_holds_the_quota_and_what_protects_them() -> None:
+def test_explain_lists_quota_holders_and_what_protects_them() -> None:
     output = run("-f", "-", "--until-stable", "--explain", stdin=OBJECTS).output
     assert "x/w1 holds 3 cpu of f, protected: withinClusterQueue is Never" in output
     answer = json.loads(run("-f", "-", "--until-stable", "--explain", "-o", "json", stdin=OBJECTS).output)
@@ -91,7 +91,7 @@ def test_the_same_input_gives_the_same_bytes() -> None:
     assert run("-f", "-", "-o", "json", stdin=OBJECTS).output == run("-f", "-", "-o", "json", stdin=OBJECTS).output
 
 
-def test_a_batch_survives_a_bad_case_and_answers_in_order() -> None:
+def test_batch_continues_after_a_bad_case_and_keeps_the_order() -> None:
     good = {"id": "one", "now": NOW, "case": {"kind": "List", "items": list(yaml.safe_load_all(OBJECTS))}}
     bad = {"id": "two", "now": NOW, "case": {"kind": "List", "items": [{"kind": 3}]}}
     lines = [json.dumps(good), "not json", json.dumps(bad), json.dumps({"case": 7}), json.dumps(good)]
@@ -101,7 +101,7 @@ def test_a_batch_survives_a_bad_case_and_answers_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "expected"),
     [
         (
             "nominalQuota: 4, borrowingLimit: x",
@@ -110,14 +110,14 @@ def test_a_batch_survives_a_bad_case_and_answers_in_order() -> None:
         ("nominalQuota: [4]", "ClusterQueue a: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"),
     ],
 )
-def test_a_bad_object_is_refused_with_document_field_and_reason(wrong: str, says: str) -> None:
+def test_a_bad_object_is_refused_with_document_field_and_reason(wrong: str, expected: str) -> None:
     error = run("-f", "-", stdin=OBJECTS.replace("nominalQuota: 4", wrong)).exception
     assert isinstance(error, UsageError)
-    assert str(error).startswith(f"standard input document 3: {says}")
+    assert str(error).startswith(f"standard input document 3: {expected}")
     assert "\n" not in str(error)
 
 
-def test_a_bad_job_is_refused_by_its_own_name() -> None:
+def test_bad_job_is_refused_with_its_name() -> None:
     error = run("-f", "-", stdin=f"{QUEUES}---{JOB.replace('containers', 'container')}").exception
     assert isinstance(error, UsageError)
     assert str(error).startswith("standard input document 5: Job x/train-5: Workload job-train-5-")
@@ -125,7 +125,7 @@ def test_a_bad_job_is_refused_by_its_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (["-f", "no/such/file"], "no/such/file: No such file or directory"),
         (["-f", "/dev/null"], "/dev/null: no object is in it"),
@@ -134,17 +134,17 @@ def test_a_bad_job_is_refused_by_its_own_name() -> None:
         (["--batch", "-f", "x"], "--batch reads its cases from standard input; leave out -f"),
     ],
 )
-def test_a_wrong_call_is_one_sentence_and_exit_code_two(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_call_prints_one_sentence_and_exits_with_two(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["plan", *arguments])
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"pykueue: {says}\n"
+    assert capsys.readouterr().err == f"pykueue: {expected}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ('{"kind": "A", "kind": "B"}', r"line 1, column 15: the key 'kind' is written twice"),
         ('{"a": ' * 100_000 + "1" + "}" * 100_000, "nested deeper than 200 levels"),
@@ -152,11 +152,11 @@ def test_a_wrong_call_is_one_sentence_and_exit_code_two(
     ],
     ids=["twice", "deep", "cut off"],
 )
-def test_a_file_of_json_is_read_as_strictly_as_one_of_yaml(text: str, says: str, tmp_path: Path) -> None:
+def test_json_file_is_read_as_strictly_as_yaml(text: str, expected: str, tmp_path: Path) -> None:
     (tmp_path / "case.json").write_text(text)
     error = run("-f", str(tmp_path / "case.json")).exception
     assert isinstance(error, UsageError)
-    assert says in str(error)
+    assert expected in str(error)
 
 
 QUEUES = OBJECTS.partition("---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload")[0]
@@ -201,7 +201,7 @@ BATCH_ONLY = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (member("a"), "Pod x/a is in a group that waits: 'g' group has fewer runnable pods than expected: passed over\n"),
         (f"{POD}---\n{BATCH_ONLY}", "integrations.frameworks of the Configuration does not name pod: passed over\n"),
@@ -211,14 +211,14 @@ BATCH_ONLY = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
     ],
     ids=["part of a group", "not configured", "no queue", "on a node", "of somebody else"],
 )  # fmt: skip
-def test_other_pods_are_not_queued(text: str, said: str) -> None:
+def test_other_pods_are_not_queued(text: str, expected: str) -> None:
     result = run("-f", "-", "-o", "json", stdin=f"{OBJECTS}---{text}")
     assert json.loads(result.stdout)["admitted"] == ["x/w1"]
-    assert result.stderr.endswith(said) if said else not result.stderr
+    assert result.stderr.endswith(expected) if expected else not result.stderr
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "expected"),
     [
         ("queue-name: lq", "team: x", "Job x/train-7 names no queue: passed over"),
         (
@@ -234,13 +234,13 @@ def test_other_pods_are_not_queued(text: str, said: str) -> None:
         ),
     ],
 )
-def test_what_has_no_part_in_a_plan_is_said(before: str, after: str, said: str) -> None:
+def test_objects_without_effect_on_the_plan_are_reported(before: str, after: str, expected: str) -> None:
     result = run("-f", "-", stdin=f"{OBJECTS}---{JOB.replace(before, after, 1)}")
-    assert said in result.stderr
+    assert expected in result.stderr
     assert "x/w1" in result.stdout
 
 
-def test_what_names_no_namespace_is_in_the_one_that_every_server_has() -> None:
+def test_objects_without_namespace_are_in_default() -> None:
     text = (
         OBJECTS.partition("---")[2]
         .replace(", namespace: x", "")
@@ -250,18 +250,18 @@ def test_what_names_no_namespace_is_in_the_one_that_every_server_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "says"),
+    ("version", "kind", "expected"),
     [
         ("v1beta2", "ClusterQueu", "kueue.x-k8s.io/v1beta2 has no kind ClusterQueu; did you mean ClusterQueue?"),
         ("v1", "Cohort", "has no kind Cohort; kueue.x-k8s.io/v1beta1 and kueue.x-k8s.io/v1beta2 have"),
     ],
 )
-def test_a_kind_of_ours_that_there_is_not_is_refused(version: str, kind: str, says: str) -> None:
+def test_unknown_kueue_kind_is_refused(version: str, kind: str, expected: str) -> None:
     error = run(
         "-f", "-", stdin=f"apiVersion: kueue.x-k8s.io/{version}\nkind: {kind}\nmetadata: {{name: x}}\n"
     ).exception
     assert isinstance(error, UsageError)
-    assert says in str(error)
+    assert expected in str(error)
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ def planning_documents(text: str) -> list[Document]:
     return list(yaml_documents.parse(text, "s"))
 
 
-def test_cycles_go_on_from_what_the_last_one_left() -> None:
-    """The second cycle finds the victim of the first one gone, and its preemptor gets the room."""
+def test_each_cycle_continues_from_the_last_one() -> None:
+    """In the second cycle the target of the first one has ended, and its preemptor is admitted."""
     objects = OBJECTS.replace(
         "namespaceSelector: {}", "namespaceSelector: {}\n  preemption: {withinClusterQueue: LowerPriority}"
     )
@@ -308,7 +308,7 @@ def test_cycles_go_on_from_what_the_last_one_left() -> None:
     assert list(answer["assignments"]) == ["x/w1"]
 
 
-def test_only_declared_leaves_undeclared_resources_alone() -> None:
+def test_only_declared_ignores_undeclared_resources() -> None:
     """KEP-7513, the proposal's own spelling."""
     configuration = (
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"

@@ -1,7 +1,7 @@
 """Situations and the decisions that Kueue took for them in one scheduling cycle, recorded from the real scheduler.
 
-Each file holds one family of cases, named for what it varies; the families say together what "the same decisions" means.
-Where a recorded case and a text disagree, the case is right.
+Each file holds one family of cases, named for what it varies; the families say together what "the same decisions"
+means. Where a recorded case and a text disagree, the case is right.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def test_every_departure_that_a_case_is_listed_for_has_its_page() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
-def test_several_cycles_keep_what_must_always_hold(family: Path) -> None:
+def test_several_cycles_keep_the_invariants(family: Path) -> None:
     """Sums along the tree, usage as recorded, and nothing beyond what the tree allows that was not so before."""
     for case in list(cases(family))[:3]:
         read, now = planner.read([Document(case["id"], case["case"])]), meta.parse_time(case["now"])
@@ -131,7 +131,7 @@ def test_several_cycles_keep_what_must_always_hold(family: Path) -> None:
             assert invariants.over_quota(world.snapshot()) <= before, case["id"]
 
 
-def test_the_order_of_the_objects_carries_no_meaning() -> None:
+def test_order_of_the_objects_does_not_matter() -> None:
     family = next(path for path in FAMILIES if path.name.startswith("mixed"))
     for case in list(cases(family))[:10]:
         backwards = {**case, "case": {**case["case"], "items": case["case"]["items"][::-1]}}

@@ -39,7 +39,7 @@ def test_am3_a_quota_at_the_top_of_its_range_is_unlimited() -> None:
     assert amounts.of_quota("cpu", parse("1E")) == UNLIMITED
 
 
-def test_unlimited_swallows_what_is_added_and_survives_what_is_taken() -> None:
+def test_unlimited_stays_unlimited_after_addition_and_subtraction() -> None:
     assert amounts.add(UNLIMITED, -5) == amounts.add(-5, UNLIMITED) == UNLIMITED
     assert amounts.subtract(UNLIMITED, 5) == UNLIMITED
     assert amounts.subtract(UNLIMITED, UNLIMITED) == 0

@@ -1,4 +1,4 @@
-"""Edge cases that take more than one pod set, or a look inside a cycle (numbers as in the rules, §12)."""
+"""Edge cases with more than one pod set, or inside a cycle (EC1 to EC40)."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def flavors_of(decision: Decision) -> dict[str, dict[str, str]]:
     return {assigned.name: dict(assigned.flavors) for assigned in decision.pod_sets}
 
 
-def test_26_the_second_pod_set_sees_what_the_first_one_takes() -> None:
+def test_ec26_usage_of_the_first_pod_set_counts_for_the_second() -> None:
     snapshot = snapshot_of(queue_spec("q", first={"cpu": 5}, second={"cpu": 5}))
     decision = decide(snapshot, pod_set("a", cpu=4), pod_set("b", cpu=4))
     assert flavors_of(decision) == {"a": {"cpu": "first"}, "b": {"cpu": "second"}}
 
 
-def test_27_pod_sets_of_one_group_share_the_flavor_that_holds_them_all() -> None:
+def test_ec27_pod_sets_of_one_group_share_the_flavor_that_holds_them_all() -> None:
     snapshot = snapshot_of(queue_spec("q", first={"cpu": 5, "gpu": 0}, second={"cpu": 5, "gpu": 4}))
     decision = decide(snapshot, pod_set("leader", group="g", cpu=1), pod_set("workers", group="g", cpu=1, gpu=4))
     assert flavors_of(decision) == {"leader": {"cpu": "second"}, "workers": {"cpu": "second", "gpu": "second"}}
@@ -109,10 +109,10 @@ def required(*terms: tuple[str, str]) -> NodeTerms:
     [
         (required(("zone", "north")), False),
         (required(("zone", "south")), True),
-        (required(("zone", "north"), ("arch", "arm")), True),  # 24. the second term says nothing about this flavor
+        (required(("zone", "north"), ("arch", "arm")), True),  # the second term has no label of this flavor
     ],
 )
-def test_24_an_affinity_counts_only_where_every_term_speaks_of_the_flavors_own_labels(
+def test_ec24_affinity_counts_only_where_every_term_has_labels_of_the_flavor(
     terms: NodeTerms, is_eligible: bool
 ) -> None:
     snapshot = snapshot_of(queue_spec("q", f={"cpu": 5}), flavors={"f": FlavorSpec("f", {"zone": "south"})})
@@ -120,7 +120,7 @@ def test_24_an_affinity_counts_only_where_every_term_speaks_of_the_flavors_own_l
     assert isinstance(decision, Admit) is is_eligible
 
 
-def test_a_malformed_affinity_is_told_and_stops_nobody_else() -> None:
+def test_malformed_affinity_is_reported_and_affects_no_other_workload() -> None:
     broken = NodeTerms(
         required_affinity=NodeSelector(
             node_selector_terms=(
@@ -154,7 +154,7 @@ def test_pods_are_counted_where_the_queue_covers_them() -> None:
     assert isinstance(decide(snapshot, pod_set("main", count=4, cpu=1)), Wait)
 
 
-def test_scan_memory_goes_on_behind_the_flavor_where_the_search_stopped() -> None:
+def test_scan_continues_behind_the_flavor_where_the_last_one_stopped() -> None:
     """[FL20], [FL21] Even behind one that fit (W4)."""
     snapshot = snapshot_of(queue_spec("q", one={"cpu": 5}, two={"cpu": 5}, three={"cpu": 5}))
     workload = WorkloadInfo("ns/w", "u", WorkloadShape((pod_set("main", cpu=1),)), cluster_queue="q")
@@ -166,7 +166,7 @@ def test_scan_memory_goes_on_behind_the_flavor_where_the_search_stopped() -> Non
     assert chosen == ["one", "two", "three", "one"]
 
 
-def test_scan_memory_is_forgotten_when_room_may_have_appeared_and_it_is_older_than_the_cycle_before() -> None:
+def test_scan_position_is_dropped_when_it_is_old_and_quota_may_have_been_released() -> None:
     snapshot = snapshot_of(queue_spec("q", one={"cpu": 5}, two={"cpu": 5}))
     shape = WorkloadShape((pod_set("main", cpu=1),))
     for generation, age, starts_at in ((0, 5, "two"), (1, 1, "two"), (1, 2, "one")):
@@ -189,7 +189,7 @@ POISON = WorkloadDetails(unhealthy_nodes=cast(Any, Poison()))
 
 
 def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another() -> None:
-    """`a` continues its scan at the second flavor, where an earlier entry takes its victim, so that it is assigned
+    """`a` continues its scan at the second flavor, where an earlier entry takes its target, so that it is assigned
     again from the first one. The cycle that starts over without the poison head must continue at the second, too."""
     takes_back = PreemptionPolicies(reclaim_within_cohort=PreemptionPolicy.ANY)
     specs = (
@@ -288,8 +288,11 @@ def test_w16_a_claim_beyond_the_borrowing_limit_never_lowers_usage() -> None:
 
 
 @pytest.mark.parametrize(("is_owned_by_pod", "outcome"), [(True, Admit), (False, Evict)])
-def test_a_lone_pod_keeps_its_placement_when_its_node_is_lost(is_owned_by_pod: bool, outcome: type[Decision]) -> None:
-    """[TS24] The pass merely clears the list of unhealthy nodes; anybody else without a replacement is evicted."""
+def test_pod_owned_workload_keeps_its_placement_when_its_node_is_lost(
+    is_owned_by_pod: bool, outcome: type[Decision]
+) -> None:
+    """The second pass only clears the list of unhealthy nodes; any other Workload without a replacement is evicted
+    ([TS24])."""
     snapshot = snapshot_of(queue_spec("q", f={"cpu": 4}), flavors={"f": FlavorSpec("f", topology="t")})
     snapshot.fleet.put_flavor(TopologyFlavor("f", "t", ("kubernetes.io/hostname",)))
     placement = TopologyPlacement(("kubernetes.io/hostname",), (DomainPods(("n1",), 1),))
@@ -335,7 +338,7 @@ def test_every_gate_of_the_policy_is_a_field_of_it() -> None:
         ((PreemptionMode.FIT, 0), (PreemptionMode.FIT, 0), False, False),
     ],
 )
-def test_which_of_two_flavors_is_better(
+def test_preferred_of_two_flavors(
     a: tuple[PreemptionMode, int], b: tuple[PreemptionMode, int], by_borrowing: bool, by_preemption: bool
 ) -> None:
     assert is_preferred(GranularMode(*a), GranularMode(*b), Preference.BORROWING_OVER_PREEMPTION) is by_borrowing

@@ -1,4 +1,4 @@
-"""Shares, on the worked example of the rules (§7.2)."""
+"""Dominant resource shares, on the example of [FS6]."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def queues(**specs: tuple[int, float, int]) -> dict[str, QuotaNode]:
     return tree.queues
 
 
-def test_a_share_is_what_is_borrowed_per_thousand_of_what_can_be_lent_over_the_weight() -> None:
+def test_share_is_borrowed_per_thousand_of_lendable_divided_by_weight() -> None:
     nodes = queues(a=(4, 2.0, 7), b=(2, 1.0, 4), c=(6, 1.0, 0))
     assert fair_sharing.dominant_resource_share(nodes["a"]).rank == (False, 125.0)
     assert fair_sharing.dominant_resource_share(nodes["b"]).rank == (False, 2 * 1000.0 / 12)
     assert fair_sharing.dominant_resource_share(nodes["c"]).rank == (False, 0.0)
 
 
-def test_within_its_own_quota_a_queue_of_weight_zero_has_no_share() -> None:
+def test_queue_of_weight_zero_within_its_quota_has_share_zero() -> None:
     assert fair_sharing.dominant_resource_share(queues(a=(4, 0.0, 4), b=(4, 1.0, 0))["a"]) == fair_sharing.ZERO_SHARE
 
 
-def test_beyond_it_a_queue_of_weight_zero_ranks_above_everybody_and_among_such_by_what_it_borrows() -> None:
+def test_borrowing_queue_of_weight_zero_ranks_last_and_by_what_it_borrows() -> None:
     nodes = queues(a=(1, 0.0, 3), b=(1, 0.0, 2), c=(9, 0.001, 11))
     ranks = [fair_sharing.dominant_resource_share(nodes[name]).rank for name in "abc"]
     assert ranks[2] < ranks[1] < ranks[0]
     assert fair_sharing.dominant_resource_share(nodes["a"]).is_boundless
 
 
-def test_borrowing_what_nobody_can_lend_is_borrowing_though_its_share_is_zero() -> None:
+def test_usage_beyond_quota_of_an_unlendable_resource_is_borrowing_with_share_zero() -> None:
     nodes = queues(a=(0, 1.0, 2), b=(0, 1.0, 0))
     share = fair_sharing.dominant_resource_share(nodes["a"])
     assert share.rank == (False, 0.0)

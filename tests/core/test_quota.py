@@ -1,4 +1,4 @@
-"""The arithmetic of the tree, on the worked example of the rules (§3.5)."""
+"""The arithmetic of the tree, on the example under TR14 in docs/rules/quota.md."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def figures(nodes: dict[str, QuotaNode], names: str = "aXR") -> list[int]:
     return [nodes[name].usage[0] for name in names]
 
 
-def test_what_a_node_offers_its_parent(example: dict[str, QuotaNode]) -> None:
+def test_quota_lent_to_the_parent(example: dict[str, QuotaNode]) -> None:
     assert {name: node.subtree[0] for name, node in example.items()} == {"R": 9, "X": 16, "a": 6, "b": 4, "c": 5}
     assert {name: node.guaranteed[0] for name, node in example.items()} == {"R": 0, "X": 12, "a": 4, "b": 0, "c": 0}
 
 
-def test_usage_shows_above_only_beyond_what_a_node_keeps_to_itself(example: dict[str, QuotaNode]) -> None:
+def test_usage_counts_at_the_parent_only_beyond_guaranteed_quota(example: dict[str, QuotaNode]) -> None:
     assert figures(example) == [5, 7, 0]
 
 
@@ -60,7 +60,7 @@ def test_the_level_is_the_height_of_the_lowest_cohort_that_holds_it(
     assert quota.level(example["a"], 0, amount) == expected
 
 
-def test_growing_and_shrinking(example: dict[str, QuotaNode]) -> None:
+def test_usage_is_added_removed_and_undone(example: dict[str, QuotaNode]) -> None:
     log: quota.UndoLog = []
     quota.add(example["a"], 0, 8, log)
     assert figures(example) == [13, 15, 3]
@@ -71,7 +71,7 @@ def test_growing_and_shrinking(example: dict[str, QuotaNode]) -> None:
     assert figures(example) == [5, 7, 0]
 
 
-def test_a_parent_in_debt_takes_from_a_queue_that_neither_lends_nor_borrows() -> None:
+def test_parent_over_quota_lowers_available_of_a_queue_that_neither_lends_nor_borrows() -> None:
     tree = tree_of({"x": ("C", Quota(4)), "y": ("C", Quota(4, borrowing_limit=0, lending_limit=0))}, {})
     nodes = {node.name: node for node in tree.nodes}
     quota.add(nodes["x"], 0, 7, [])
@@ -79,21 +79,21 @@ def test_a_parent_in_debt_takes_from_a_queue_that_neither_lends_nor_borrows() ->
     assert quota.available(nodes["y"], 0) == 1
 
 
-def test_unlimited_quota_stays_unlimited_whatever_is_taken() -> None:
+def test_unlimited_quota_stays_unlimited_after_usage() -> None:
     tree = tree_of({"x": ("C", Quota(UNLIMITED)), "y": ("C", Quota(1))}, {})
     nodes = {node.name: node for node in tree.nodes}
     quota.add(nodes["x"], 0, 10**18, [])
     assert quota.available(nodes["y"], 0) == UNLIMITED
 
 
-def test_a_flavor_that_was_taken_from_running_work_still_counts_where_somebody_above_has_quota_for_it() -> None:
+def test_usage_of_a_removed_flavor_still_counts_where_a_cohort_above_has_quota() -> None:
     tree = tree_of({"x": ("C", Quota(4)), "y": ("C", Quota(4))}, {})
     number = tree.number("gone", "cpu")
     quota.add(tree.queues["x"], number, 3, [])
     assert tree.root.usage[number] == 3
 
 
-def test_cohorts_in_a_circle_and_those_that_lead_into_it_are_left_out() -> None:
+def test_cohort_cycles_and_cohorts_that_lead_into_them_are_left_out() -> None:
     forest = cohort.plan_trees(
         [QueueSpec("in", cohort="a"), QueueSpec("into", cohort="c"), QueueSpec("out", cohort="d")],
         {"a": CohortInfo("a", "b"), "b": CohortInfo("b", "a"), "c": CohortInfo("c", "a")},

@@ -1,4 +1,4 @@
-"""What pods ask for and what quota is charged: scheduling rules AM4 to AM18, §1.8 and §1.10, one test for each rule."""
+"""What pods request and what quota is charged: rules AM4 to AM18, AM21 and AM22, one test for each rule."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def asked(**figures: str) -> requests.Quantities:
 # --- One pod ----------------------------------------------------------------------------------------------------------
 
 
-def test_am4_containers_and_sidecars_add_up_and_the_neediest_init_moment_counts() -> None:
+def test_am4_containers_and_sidecars_add_up_and_the_largest_init_sum_counts() -> None:
     both = (cpu("300m"), cpu("200m"))
     initial, sidecar = cpu("700m"), cpu("100m", sidecar=True)
     overhead: dict[str, str | int | float] = {"cpu": "50m"}
@@ -73,7 +73,7 @@ def test_am4_each_resource_is_added_up_by_itself() -> None:
     assert figure(spec) == {"cpu": "1", "memory": "3Gi", "example.com/gpu": "2"}
 
 
-def test_am5_pod_level_requests_replace_what_they_can_speak_for() -> None:
+def test_am5_pod_level_requests_replace_cpu_memory_and_hugepages() -> None:
     spec = PodSpec(
         containers=(container({"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"}),),
         resources=ResourceRequirements(requests={"cpu": "4", "hugepages-2Mi": "4Mi", "example.com/gpu": "9"}),
@@ -115,7 +115,7 @@ def test_am8_of_several_limit_ranges_the_tightest_bounds_and_the_first_defaults_
     assert limits.pod.max == asked(memory="1Gi")
 
 
-def test_am8_defaults_fill_what_containers_leave_open_and_pods_only_where_they_speak_as_a_whole() -> None:
+def test_am8_defaults_apply_to_containers_and_to_pods_with_pod_level_resources() -> None:
     limits = requests.merge_limit_ranges(
         [
             limit_range("a", default={"cpu": "2"}, default_request={"memory": "1Gi"}),
@@ -159,7 +159,7 @@ def test_am11_resources_are_left_out_by_prefix_and_a_queue_adds_its_own_prefixes
     assert requests.PLAIN.charged(figure) == figure
 
 
-def test_what_is_left_out_can_be_told_with_the_list_that_says_so() -> None:
+def test_exclusions_name_the_prefix_and_its_list() -> None:
     accounting = requests.accounting(prefixes=["mem"]).for_queue(["memory", "example.com/"])
     assert accounting.exclusions(["cpu", "memory", "example.com/nic"]) == (
         requests.Exclusion("example.com/nic", "example.com/", by_queue=True),
@@ -183,7 +183,7 @@ def test_am12_multiply_by_scales_the_outputs_by_another_resource_of_the_same_pod
     assert charged(accounting.for_queue(["memory"]), asked(gpu="3", memory="4")) == {"gpu": "3", "gpu-memory": "6"}
 
 
-def test_am12_an_allowance_never_eats_into_a_direct_request() -> None:
+def test_am12_negative_outputs_never_lower_a_direct_request() -> None:
     accounting = requests.accounting(
         transformations=[rule("widget", {"cpu": "-4"}, "Replace"), rule("socket", {"cpu": "6"}, "Replace")]
     )
@@ -198,11 +198,11 @@ def test_am13_the_total_is_in_amounts_times_the_count_never_negative_and_in_visi
     assert requests.total(asked(cpu="1"), 0) == (("cpu", 0),)
 
 
-def test_am14_placement_sees_the_pod_itself_and_not_what_quota_makes_of_it() -> None:
+def test_am14_placement_uses_the_pods_own_requests_without_transformations() -> None:
     assert requests.in_amounts(asked(cpu="1", memory="1Ki")) == {"cpu": 1000, "memory": 1024}
 
 
-def test_undeclared_are_resources_that_are_really_asked_for_and_not_covered() -> None:
+def test_undeclared_are_resources_with_nonzero_requests_that_are_not_covered() -> None:
     wanted = requests.total(asked(cpu="1", gpu="0", disk="1"), 1)
     assert requests.undeclared(wanted, {"cpu"}) == (("disk", 1),)
     assert requests.undeclared(wanted, {"cpu", "disk"}) == ()
@@ -222,7 +222,7 @@ def test_am15_reclaimable_pods_need_no_quota_and_never_make_it_negative() -> Non
     assert requests.remaining_count("driver", 1, done) == 1
 
 
-def test_am16_usage_shrinks_with_pods_that_are_done_and_stays_with_what_was_admitted() -> None:
+def test_am16_usage_shrinks_with_reclaimable_pods_and_never_exceeds_what_was_admitted() -> None:
     partial = PodSetAssignment(count=3, resource_usage={"cpu": "3", "memory": "10"})
     assert requests.reserved(partial, 5, 5) == ((("memory", 10), ("cpu", 3000)), 3)
     assert requests.reserved(partial, 5, 2) == ((("memory", 6), ("cpu", 2000)), 2)
@@ -283,14 +283,14 @@ def test_the_pods_figure_stays_between_the_min_and_max_of_the_limit_range() -> N
     assert refused(PodSpec(containers=(container({"memory": "1"}),)), bounds) is None
 
 
-def test_requests_over_limits_are_told_before_limit_ranges() -> None:
+def test_requests_over_limits_are_reported_before_limit_ranges() -> None:
     greedy = container({"cpu": "9"}, {"cpu": "8"})
     found = refused(PodSpec(containers=(greedy,)), limit_range(max={"cpu": "1"}))
     assert found is not None
     assert found[0] is Invalidity.REQUESTS_OVER_LIMITS
 
 
-def test_a_quantity_that_is_none_is_told_with_its_field_and_raises_nothing() -> None:
+def test_malformed_quantity_is_reported_with_its_field() -> None:
     assert refused(PodSpec(containers=(cpu("many"),), overhead={"cpu": "x"})) == (
         Invalidity.MALFORMED,
         [
@@ -308,7 +308,7 @@ FAMILIES = ["pod-shapes", "res-transform", "res-exclude", "quantities", "quantit
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_recorded_reservation_is_charged_what_its_pods_ask_for(family: str) -> None:
+def test_every_recorded_reservation_is_charged_what_its_pods_request(family: str) -> None:
     cases = PLANS / f"{family}.jsonl.gz"
     if not cases.exists():
         pytest.skip("the recorded plans are not beside this checkout")

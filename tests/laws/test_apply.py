@@ -1,4 +1,4 @@
-"""What holds of field ownership whatever is applied: sets of paths are sets, and appliers get what they ask for."""
+"""What holds for field ownership whatever is applied: sets of paths are sets, and appliers own what they apply."""
 
 from __future__ import annotations
 

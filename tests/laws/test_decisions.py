@@ -21,7 +21,7 @@ SMALL = settings(max_examples=80)
 @SMALL
 @given(worlds())
 def test_no_admission_takes_more_than_the_tree_allows(case: WorldOf) -> None:
-    """Where usage was within bounds before a cycle it is so after, victims that still run included."""
+    """Usage that was within bounds before a cycle is so after it, with targets that still run."""
     world = case.world()
     before = invariants.over_quota(world.snapshot())
     for _ in range(6):
@@ -32,7 +32,7 @@ def test_no_admission_takes_more_than_the_tree_allows(case: WorldOf) -> None:
 
 @SMALL
 @given(worlds())
-def test_every_head_gets_exactly_one_decision_and_nobody_is_lost(case: WorldOf) -> None:
+def test_every_head_gets_exactly_one_decision_and_no_workload_is_lost(case: WorldOf) -> None:
     world = case.world()
     everybody = {workload.key for workload in case.workloads}
     for _ in range(4):
@@ -66,7 +66,7 @@ def _metadata(key: str) -> meta.ObjectMeta:
 @SMALL
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(1, 12))
 def test_a_stated_shortage_is_true(nominal: int, used: int, asked: int) -> None:
-    """Adding exactly what is said to be short admits the Workload; one unit less does not."""
+    """Adding exactly the reported shortage admits the Workload; one unit less does not."""
     queue = QueueOf("q", "", (QuotaOf(nominal, None, None),), "Never", "Never", strict=False)
     holder, head = WorkloadOf(0, "q", used, 0, 1, "f0"), WorkloadOf(1, "q", asked, 0, 0)
     [decision] = WorldOf((), (queue,), (holder, head), fair=False).world().decide(NOW)
@@ -86,7 +86,8 @@ def test_a_stated_shortage_is_true(nominal: int, used: int, asked: int) -> None:
 @SMALL
 @given(worlds())
 def test_a_stated_shortage_is_true_in_any_tree(case: WorldOf) -> None:
-    """The same where others lend, borrow, are in debt, or where a limit is in the way; for every flavor that is short."""
+    """The same where others lend, borrow, are in debt, or where a limit is in the way; for every flavor that is
+    short."""
     asking = next((w for w in case.workloads if w.flavor is None), None)
     assume(asking is not None)
     assert asking is not None
@@ -117,7 +118,7 @@ def _raised(quotas: tuple[QuotaOf, ...], flavor: str, more: int) -> tuple[QuotaO
 
 @SMALL
 @given(worlds(), st.lists(st.integers(0, 11), max_size=8))
-def test_a_rebuild_from_the_objects_equals_the_memory_after_any_history(case: WorldOf, ended: list[int]) -> None:
+def test_state_rebuilt_from_the_objects_equals_the_state_after_any_history(case: WorldOf, ended: list[int]) -> None:
     """Cycles and endings in between; then a new world that is shown only what there is now."""
     world = case.world()
     gone = set()
@@ -141,7 +142,7 @@ def test_a_rebuild_from_the_objects_equals_the_memory_after_any_history(case: Wo
 @SMALL
 @given(worlds())
 def test_a_restart_admits_nothing_that_was_not_admitted_before(case: WorldOf) -> None:
-    """Once nothing more is admitted, a manager that starts anew on the same objects admits nothing either."""
+    """Once nothing more is admitted, a manager that restarts on the same objects admits nothing either."""
     world = case.world()
     assume(not any(queue.strict for queue in case.queues))  # whose heads are tried for ever
     for _ in range(100):

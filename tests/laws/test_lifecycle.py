@@ -1,4 +1,4 @@
-"""What holds of every life, whatever somebody wrote into the object and whatever the world around it is."""
+"""What holds for every Workload, whatever its object contains and whatever the facts around it are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pykueue.lifecycle.step import step
 from pykueue.lifecycle.workload_changes import Changes, DeleteWorkload
 
 LIVES = settings(max_examples=100)
-# The wish to deactivate, the deactivation, the eviction it leads to; and an orphan that is finished, freed and deleted.
+# The request to deactivate, the deactivation, the eviction it leads to; and an orphan that is finished, freed and deleted.
 MOST_WRITES = 4
 
 
@@ -41,7 +41,7 @@ def at_rest(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOp
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_steps_come_to_rest(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
+def test_steps_reach_a_fixed_point(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
     """After a few writes nothing more is due: no two rules undo each other's work."""
     rested = at_rest(workload, facts, options)
     assert rested is None or step(rested, facts, options, NOW).changes == ()
@@ -49,7 +49,7 @@ def test_steps_come_to_rest(workload: kueue.Workload, facts: WorkloadFacts, opti
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_one_write_carries_a_step(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
+def test_step_needs_one_write(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
     """A step changes the status or the object, never both, and what changes the status leaves nothing due on it."""
     found = step(workload, facts, options, NOW)
     assert not (workload_changes.on_status(found.changes) and workload_changes.on_object(found.changes))
@@ -61,10 +61,10 @@ def test_one_write_carries_a_step(workload: kueue.Workload, facts: WorkloadFacts
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_news_comes_only_with_a_change(
+def test_events_are_emitted_only_with_a_change(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
-    """Otherwise every look at a Workload would tell the same again."""
+    """Otherwise every reconcile of a Workload would emit the same Event again."""
     found = step(workload, facts, options, NOW)
     assert (
         not workload_changes.notifications(found.changes)
@@ -75,10 +75,10 @@ def test_news_comes_only_with_a_change(
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_the_next_look_is_in_the_future(
+def test_next_reconcile_is_in_the_future(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
-    """A time to look again that has passed would make the controller spin."""
+    """A next reconcile in the past would make the controller spin."""
     found = step(workload, facts, options, NOW)
     assert found.wake_at is None or found.wake_at > NOW
 
@@ -105,7 +105,7 @@ def _writes(workload: kueue.Workload, options: LifecycleOptions) -> list[Changes
 def test_transition_times_move_only_with_the_status(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
-    """Whoever waits for a condition to have held for a while would otherwise wait for ever."""
+    """Otherwise a timeout that is measured from the transition would never expire."""
     for changes in [*_writes(workload, options), step(workload, facts, options, NOW).changes]:
         for after in workload_changes.apply_to(workload, changes, NOW).status.conditions:
             before = conditions.find(workload.status.conditions, after.type)
@@ -118,7 +118,7 @@ def test_transition_times_move_only_with_the_status(
 def test_finished_is_final(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions, reason: FinishedReason
 ) -> None:
-    """Once over, no rule speaks but the one that deletes; and nobody finishes it a second time."""
+    """Once a Workload is finished, the only rule that applies is the one that deletes it; it is not finished twice."""
     over = workload_changes.apply_to(workload, finishing.finish(workload, reason, "done", NOW), NOW)
     assert states.is_finished(over)
     found = step(over, facts, options, NOW)
@@ -131,7 +131,9 @@ def test_finished_is_final(
 
 @LIVES
 @given(lives.workloads, lives.facts, lives.options)
-def test_nobody_runs_without_quota(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
+def test_no_workload_is_admitted_without_quota(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
+) -> None:
     """Once nothing is due, Admitted means that quota is reserved."""
     rested = at_rest(workload, facts, options)
     if rested is not None and not states.is_finished(rested) and rested.metadata.deletion_timestamp is None:
@@ -143,7 +145,7 @@ def test_nobody_runs_without_quota(workload: kueue.Workload, facts: WorkloadFact
 def test_the_two_forms_of_an_answer_agree(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
-    """Once nothing is due, every listed check has a condition that says the same."""
+    """Once nothing is due, every listed check has a condition with the same state."""
     rested = at_rest(workload, facts, options)
     is_refused = options.refuse_claims and not options.dynamic_resources and states.uses_claims(workload)
     if rested is None or is_refused or states.is_finished(rested) or rested.metadata.deletion_timestamp is not None:

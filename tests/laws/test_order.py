@@ -1,4 +1,4 @@
-"""Every order is total: what comes first does not hang on the order in which things were said."""
+"""Every order is total: it does not depend on the order in which objects arrive."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int
 
 @SMALL
 @given(worlds(), st.randoms())
-def test_decisions_do_not_hang_on_the_order_of_events(case: WorldOf, rng: random.Random) -> None:
+def test_decisions_do_not_depend_on_the_order_of_events(case: WorldOf, rng: random.Random) -> None:
     expected = case.world().decide(NOW)
     things = list(case.things())
     rng.shuffle(things)

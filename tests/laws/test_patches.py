@@ -26,7 +26,7 @@ tree_without_null = trees(scalars)
 
 
 def text(tree: Any) -> bytes:
-    """Tells true from 1, as Python's == does not."""
+    """Equality that distinguishes true from 1, as Python's == does not."""
     return msgspec.json.encode(tree, order="sorted")
 
 

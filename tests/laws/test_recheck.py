@@ -45,7 +45,7 @@ def behind_check(queue: QueueOf) -> kueue.ClusterQueue:
 
 @dataclass
 class Oracle:
-    """The objects as they are now, and what the preemption policies of the API say about them."""
+    """The objects as they are now, and whether the preemption policies of the API allow a preemption."""
 
     queues: dict[str, QueueOf]
     parents: dict[str, str]  # of cohorts
@@ -106,8 +106,8 @@ def changes(draw: st.DrawFn, queues: Iterable[str], workloads: Iterable[int]) ->
 
 
 def _reserved(case: WorldOf) -> tuple[World, dict[str, WorkloadOf], list[str]]:
-    """A world in which whoever could reserves with deferred preemptions: it, its Workloads that hold quota, and the keys
-    of those that assume targets."""
+    """A world in which whoever could reserves with deferred preemptions: it, its Workloads that hold quota, and the
+    keys of those that assume targets."""
     world = World(case.policy)
     world.put(check(), NOW)
     for thing in case.things():

@@ -37,9 +37,9 @@ def lived(life: list[tuple[str, bool]], active: bool) -> kueue.Workload:
     """A Workload after these writes; each message names the condition and the status that it came with."""
     found: tuple[meta.Condition, ...] = ()
     for type_, holds in life:
-        said = f"{type_}={holds}"
+        message = f"{type_}={holds}"
         reason = "Deactivated" if type_ == "Evicted" and not active else "Why"
-        new = meta.Condition(type=type_, status=str(holds), reason=reason, message=said)
+        new = meta.Condition(type=type_, status=str(holds), reason=reason, message=message)
         found = (*conditions.without(found, WorkloadCondition(type_)), new)
     pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
     metadata = {"name": "w", "namespace": "ns"}
@@ -61,7 +61,7 @@ def test_a_message_belongs_to_the_state_beside_it(life: list[tuple[str, bool]], 
         waiting = BELONGS["Pending" if active else "Inactive"]
         assert shown.message == SHOWN_AS.get(shown.state, waiting)
 
-    told = explanation.explain(read([]).with_objects([workload]), "ns/w", 0, suggest=False)
-    messages = [cause for cause in told.causes if "=" in cause]
-    assert messages in ([], [f"{told.state}: {BELONGS[told.state]}"])
-    assert told.state == line["state"] or (told.state, line["state"]) == ("Pending", "Inactive")
+    explained = explanation.explain(read([]).with_objects([workload]), "ns/w", 0, suggest=False)
+    messages = [cause for cause in explained.causes if "=" in cause]
+    assert messages in ([], [f"{explained.state}: {BELONGS[explained.state]}"])
+    assert explained.state == line["state"] or (explained.state, line["state"]) == ("Pending", "Inactive")

@@ -1,4 +1,4 @@
-"""What holds of strategic merge patches whatever they say."""
+"""What holds for all strategic merge patches."""
 
 from __future__ import annotations
 

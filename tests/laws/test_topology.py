@@ -31,7 +31,7 @@ CORE = 1000
 
 @dataclass(frozen=True)
 class Host:
-    """A node of the test's own picture: where it stands, what it has and what of it is in use."""
+    """A node of the test's own model: its domains, its capacity and its usage."""
 
     block: int
     rack: int
@@ -112,7 +112,7 @@ def fleet_of(hosts: list[Host], profile: PlacementOptions = PlacementOptions()) 
 
 
 def figures(fleet: Fleet) -> dict[str, dict[str, list[int]]]:
-    """Everything the fleet says is left."""
+    """The remaining capacity of the whole fleet."""
     domains = fleet.domains("f")
     assert domains is not None
     return {
@@ -180,7 +180,7 @@ def test_slices_stay_whole_at_every_layer(
 
 
 @given(clusters(), groups(), profiles)
-def test_single_pods_are_placed_exactly_when_there_is_room(
+def test_single_pods_are_placed_exactly_when_there_is_capacity(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
     """Counted the plain way: somewhere the workers fit beside the leader, in one domain where that is required."""
@@ -214,7 +214,7 @@ def _loss(host: Host, workers: PlacementRequest, leader: PlacementRequest) -> in
 
 
 @given(clusters(), groups(), profiles, st.booleans())
-def test_looking_for_a_place_changes_nothing(
+def test_placement_search_changes_nothing(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions, emptied: bool
 ) -> None:
     fleet = fleet_of(hosts, profile)
@@ -239,7 +239,7 @@ def test_undo_leaves_the_very_same_state(hosts: list[Host], data: st.DataObject)
 
 @settings(max_examples=60)
 @given(clusters(), st.lists(groups(), min_size=1, max_size=4), profiles, st.data())
-def test_figures_kept_up_by_differences_decide_as_figures_counted_anew(
+def test_counts_updated_by_differences_decide_as_fresh_counts(
     hosts: list[Host], requests: list[list[PlacementRequest]], profile: PlacementOptions, data: st.DataObject
 ) -> None:
     """Requests in between make the kept figures; then hosts change, and both ways must agree."""

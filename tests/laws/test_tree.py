@@ -27,7 +27,7 @@ def test_usage_sums_along_the_tree(case: WorldOf) -> None:
 
 @SMALL
 @given(worlds())
-def test_nobody_can_use_more_than_were_everything_idle(case: WorldOf) -> None:
+def test_available_never_exceeds_potential(case: WorldOf) -> None:
     for node in nodes(case.world()):
         for number in range(len(node.tree.pairs)):
             assert quota.balance(node, number) <= node.potential[number]
@@ -59,7 +59,7 @@ def test_what_is_added_and_removed_in_any_order_leaves_the_same_sums(
 
 @SMALL
 @given(worlds(), st.integers(0, 20))
-def test_the_level_of_borrowing_never_falls_as_more_is_asked_for(case: WorldOf, most: int) -> None:
+def test_borrowing_level_never_falls_with_a_larger_request(case: WorldOf, most: int) -> None:
     for node in nodes(case.world()):
         if node.is_queue and node.tree.pairs:
             levels = [quota.level(node, 0, amount)[0] for amount in range(most)]
@@ -68,7 +68,7 @@ def test_the_level_of_borrowing_never_falls_as_more_is_asked_for(case: WorldOf, 
 
 @SMALL
 @given(worlds())
-def test_whoever_fits_what_is_available_does_not_put_the_root_in_debt(case: WorldOf) -> None:
+def test_admission_within_available_never_exceeds_the_root_quota(case: WorldOf) -> None:
     world = case.world()
     for queue in world.snapshot().queues.values():
         for number in range(len(queue.node.tree.pairs)):
@@ -83,8 +83,8 @@ def test_whoever_fits_what_is_available_does_not_put_the_root_in_debt(case: Worl
 
 @SMALL
 @given(worlds())
-def test_a_tree_grown_anew_is_the_tree_kept_up_by_differences(case: WorldOf) -> None:
-    """A change of any queue grows its tree anew; the figures are those of a world that never saw the change."""
+def test_rebuilt_tree_equals_the_tree_updated_by_differences(case: WorldOf) -> None:
+    """A change of any ClusterQueue rebuilds its tree; the figures equal those of a tree built from the final specs."""
     world = case.world()
     for queue in case.queues:
         thing = queue.thing()

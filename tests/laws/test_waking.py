@@ -1,4 +1,5 @@
-"""Waking by cause: whoever is left alone would have heard nothing new, and whoever could get in is asked."""
+"""Requeueing by event: a Workload that is not evaluated again would get the same result, and one that could be admitted
+is evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SMALL = settings(max_examples=80)
 
 @dataclass(frozen=True)
 class Step:
-    """What happens next: a Workload is submitted, ends or changes its priority; a queue gets another quota, or moves."""
+    """What happens next: a Workload is submitted, ends or changes its priority; a queue gets another quota, or
+    moves."""
 
     kind: str
     number: int
@@ -31,7 +33,7 @@ steps = st.lists(
 
 
 class History:
-    """One world through a series of steps. Whoever is evicted stops, one by one, and waits again."""
+    """One cluster through a series of steps. Evicted Workloads stop, one by one, and are pending again."""
 
     def __init__(self, case: WorldOf) -> None:
         self.case = case
@@ -63,7 +65,7 @@ class History:
         self.world.put(into.thing(), NOW)
 
     def stop_one(self) -> bool:
-        """Whether there was anybody left to stop."""
+        """Stop one evicted Workload; whether there was one."""
         for workload in self.there.values():
             held = self.world.reservations.get(workload.key)
             if held is not None and held.evicted:
@@ -75,8 +77,8 @@ class History:
     def decide(self, enough: int | None = None) -> list[Decision]:
         return self.world.decide(NOW, enough=enough)
 
-    def ask_everybody(self) -> list[Decision]:
-        """One cycle of all heads, whether or not anything changed for them and whoever they compete with: as Kueue's."""
+    def decide_all_heads(self) -> list[Decision]:
+        """One cycle of all heads, whether or not anything changed for them, as in Kueue."""
         self.world.settle(NOW)
         self.scopes.regroup([self.world.queues])
         for name in self.world.queues:
@@ -84,7 +86,7 @@ class History:
         return self.decide()
 
     def settle(self, enough: int | None = None) -> list[Decision]:
-        """Cycles until there is nothing more to decide and nobody left to stop."""
+        """Run cycles until there is nothing more to decide and no Workload to stop."""
         made: list[Decision] = []
         for _ in range(500):
             decisions = self.decide(enough)
@@ -95,13 +97,13 @@ class History:
 
 
 def effects(decisions: list[Decision]) -> list[tuple[str, ...]]:
-    """What comes of decisions for anybody else. Nothing comes of waiting."""
+    """The effects of decisions on other Workloads. A Wait has none."""
     found: list[tuple[str, ...]] = []
     for decision in decisions:
         if isinstance(decision, Admit):
             found.append(("admit", decision.workload))
         elif isinstance(decision, Preempt):
-            fresh = [victim.key for victim in decision.targets if not victim.already_evicted]
+            fresh = [target.key for target in decision.targets if not target.already_evicted]
             if fresh:
                 found.append(("preempt", decision.workload, *fresh))
     return sorted(found)
@@ -110,37 +112,38 @@ def effects(decisions: list[Decision]) -> list[tuple[str, ...]]:
 @SMALL
 @given(worlds(), steps)
 def test_one_pass_over_what_changed_equals_a_cycle_of_all_heads(case: WorldOf, steps: list[Step]) -> None:
-    """Pass by pass, the same comes of asking only where something changed, tree by tree, and of asking everybody."""
-    some, everybody = History(case), History(case)
+    """Cycle by cycle, evaluating only where something changed, tree by tree, has the same effects as evaluating all
+    heads."""
+    some, all_heads = History(case), History(case)
     for step in (*steps, None):
         for _ in range(500):
-            decisions, of_all = some.decide(), everybody.ask_everybody()
+            decisions, of_all = some.decide(), all_heads.decide_all_heads()
             assert effects(decisions) == effects(of_all)
             assert len(decisions) <= len(of_all)
-            if not decisions and (some.stop_one(), everybody.stop_one()) == (False, False):
+            if not decisions and (some.stop_one(), all_heads.stop_one()) == (False, False):
                 break
         else:
             raise AssertionError("still deciding after 500 cycles")
-        assert some.world.reservations.keys() == everybody.world.reservations.keys()
+        assert some.world.reservations.keys() == all_heads.world.reservations.keys()
         if step is not None:
             some.take(step)
-            everybody.take(step)
+            all_heads.take(step)
 
 
 @SMALL
 @given(worlds(), steps)
-def test_deciding_in_small_helpings_ends_where_deciding_at_once_does(case: WorldOf, steps: list[Step]) -> None:
-    at_once, in_helpings = History(case), History(case)
+def test_deciding_in_small_batches_has_the_same_effects_as_deciding_at_once(case: WorldOf, steps: list[Step]) -> None:
+    at_once, in_batches = History(case), History(case)
     for step in (*steps, None):
-        assert effects(at_once.settle()) == effects(in_helpings.settle(enough=1))
+        assert effects(at_once.settle()) == effects(in_batches.settle(enough=1))
         if step is not None:
             at_once.take(step)
-            in_helpings.take(step)
+            in_batches.take(step)
 
 
 @SMALL
 @given(worlds(), steps)
-def test_waking_everybody_lets_in_nobody_whom_no_fact_woke(case: WorldOf, steps: list[Step]) -> None:
+def test_requeueing_all_admits_no_workload_that_events_did_not_requeue(case: WorldOf, steps: list[Step]) -> None:
     history = History(case)
     history.settle()
     for step in steps:

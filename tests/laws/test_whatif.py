@@ -1,4 +1,4 @@
-"""A what-if, undone, was never there."""
+"""Every what-if can be undone without a trace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _snapshot_values(snapshot: Snapshot) -> object:
 
 @SMALL
 @given(worlds(), st.integers(0, 8))
-def test_a_search_for_victims_leaves_the_picture_as_it_was(case: WorldOf, amount: int) -> None:
+def test_target_search_leaves_the_snapshot_as_it_was(case: WorldOf, amount: int) -> None:
     world = case.world()
     before = figures(world)
     for name, pending in world.queues.items():
@@ -80,9 +80,9 @@ def test_what_ifs_nest(case: WorldOf, steps: list[bool]) -> None:
 
 @SMALL
 @given(worlds())
-def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
-    """[PR7] With the victims gone the Workload fits; with any one of them back it does not. Both on the terms of the
-    search that found them: with borrowing allowed, or without."""
+def test_targets_make_the_workload_fit_and_each_is_needed(case: WorldOf) -> None:
+    """With the targets removed the Workload fits; with any one of them restored it does not. Both on the terms of the
+    search that found them: with borrowing allowed, or without ([PR7])."""
     world = case.world()
     snapshot = world.snapshot()
     for name, pending in world.queues.items():
@@ -99,21 +99,21 @@ def test_victims_make_room_and_each_of_them_is_needed(case: WorldOf) -> None:
         targets = preemption.find(search)
         if targets:
             mark = snapshot.mark()
-            for victim in targets:
-                snapshot.remove(victim.reservation)
+            for target in targets:
+                snapshot.remove(target.reservation)
             assert search.fits(borrowing=True)
             assert any(
                 search.fits(borrowing=borrowing) and _is_minimal(search, targets, borrowing=borrowing)
                 for borrowing in (True, False)
-            ), [victim.reservation.key for victim in targets]
+            ), [target.reservation.key for target in targets]
             snapshot.undo(mark)
 
 
 def _is_minimal(search: TargetSearch, targets: Sequence[PreemptionTarget], *, borrowing: bool) -> bool:
-    for victim in targets:
-        search.snapshot.restore(victim.reservation)
+    for target in targets:
+        search.snapshot.restore(target.reservation)
         is_needed = not search.fits(borrowing=borrowing)
-        search.snapshot.remove(victim.reservation)
+        search.snapshot.remove(target.reservation)
         if not is_needed:
             return False
     return True

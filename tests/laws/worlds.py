@@ -1,4 +1,5 @@
-"""Random worlds for the laws of the brain: a few cohorts, queues, flavors and Workloads, as plain data and as objects."""
+"""Random clusters for the laws of the scheduler: a few cohorts, ClusterQueues, flavors and Workloads, as plain data and
+as objects."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ class WorkloadOf:
     cpu: int
     priority: int
     created: int
-    flavor: str | None = None  # it holds quota of this one
+    flavor: str | None = None  # the flavor of its reservation
 
     @property
     def key(self) -> str:

@@ -1,49 +1,49 @@
-"""Figures are kept between requests and catch up with what changed; they must never differ from counting anew."""
+"""Counts are kept between requests and updated by what changed; they must always equal fresh counts."""
 
 from __future__ import annotations
 
-from core.topology.worlds import FLAVOR, ask, fleet, request, usage
+from core.topology.worlds import FLAVOR, fleet, place_one, request, usage
 from pykueue.core.topology import place
 
 TWELVE = "\n".join(f"b{n // 6} r{n // 3} h{n:02} 4" for n in range(12))
 
 
-def test_a_request_of_a_known_sort_sees_what_changed_since() -> None:
+def test_request_of_a_kept_measure_sees_later_changes() -> None:
     world = fleet(TWELVE)
-    assert ask(world, "required rack", 12) == "h00:4 h01:4 h02:4"
+    assert place_one(world, "required rack", 12) == "h00:4 h01:4 h02:4"
     world.book([usage("h01:1")])
-    assert ask(world, "required rack", 12) == "h03:4 h04:4 h05:4"
+    assert place_one(world, "required rack", 12) == "h03:4 h04:4 h05:4"
     world.release([usage("h01:1")])
-    assert ask(world, "required rack", 12) == "h00:4 h01:4 h02:4"
+    assert place_one(world, "required rack", 12) == "h00:4 h01:4 h02:4"
 
 
-def test_only_leaves_that_changed_are_looked_at_again() -> None:
+def test_only_changed_leaves_are_counted_again() -> None:
     """A figure put in by hand survives a request, unless its leaf changed."""
     world = fleet(TWELVE)
-    assert ask(world, "required host", 4) == "h00:4"
+    assert place_one(world, "required host", 4) == "h00:4"
     domains = world.domains(FLAVOR)
     assert domains is not None
     (tally,) = domains.tallies().kept.values()
     tally.level(2).pods[0] = 0
-    assert ask(world, "required host", 4) == "h01:4"
+    assert place_one(world, "required host", 4) == "h01:4"
     world.book([usage("h00:1")])
     world.release([usage("h00:1")])
-    assert ask(world, "required host", 4) == "h00:4"
+    assert place_one(world, "required host", 4) == "h00:4"
 
 
-def test_a_journal_that_grew_long_is_dropped_together_with_what_depends_on_it() -> None:
+def test_long_journal_is_dropped_and_all_leaves_are_counted_again() -> None:
     world = fleet("b1 r1 h1 4")
     for _ in range(500):
-        assert ask(world, "required host", 4) == "h1:4"
+        assert place_one(world, "required host", 4) == "h1:4"
         world.book([usage("h1:1")])
-        assert ask(world, "required host", 4).startswith("no:")
+        assert place_one(world, "required host", 4).startswith("no:")
         world.release([usage("h1:1")])
     domains = world.domains(FLAVOR)
     assert domains is not None
     assert len(domains.remaining.journal) <= domains.remaining.journal_max
 
 
-def test_many_sorts_of_requests_do_not_pile_up() -> None:
+def test_number_of_kept_tallies_is_bounded() -> None:
     world = fleet("b1 r1 h1 4")
     for millis in range(1, 200):
         place(world, [request("required host", 1, cpu=millis / 1000)])
@@ -52,20 +52,20 @@ def test_many_sorts_of_requests_do_not_pile_up() -> None:
     assert len(domains.tallies().kept) == 64
 
 
-def test_only_the_levels_asked_for_are_summed() -> None:
+def test_only_needed_levels_are_summed() -> None:
     world = fleet(TWELVE)
-    ask(world, "unconstrained", 3)
+    place_one(world, "unconstrained", 3)
     domains = world.domains(FLAVOR)
     assert domains is not None
     (tally,) = domains.tallies().kept.values()
     assert [counts is not None for counts in tally._levels] == [False, False, True]
-    ask(world, "required rack", 3)
+    place_one(world, "required rack", 3)
     assert [counts is not None for counts in tally._levels] == [False, True, True]
 
 
-def test_a_leaf_that_came_to_be_overused_holds_nothing_when_figures_catch_up() -> None:
+def test_overused_leaf_holds_no_pods_after_catching_up() -> None:
     world = fleet(TWELVE)
-    assert ask(world, "required rack", 9) == "h00:4 h01:4 h02:1"
+    assert place_one(world, "required rack", 9) == "h00:4 h01:4 h02:1"
     world.book([usage("h00:6")])
-    assert ask(world, "required rack", 9) == "h03:4 h04:4 h05:1"
-    assert ask(world, "required block", 21) == "h06:4 h07:4 h08:4 h09:4 h10:4 h11:1"
+    assert place_one(world, "required rack", 9) == "h03:4 h04:4 h05:1"
+    assert place_one(world, "required block", 21) == "h06:4 h07:4 h08:4 h09:4 h10:4 h11:1"

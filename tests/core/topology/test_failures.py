@@ -1,8 +1,8 @@
-"""What is said when pods have no place: how many would fit, and what kept which nodes out."""
+"""The message where pods cannot be placed: how many would fit, and why which nodes are excluded."""
 
 from __future__ import annotations
 
-from core.topology.worlds import LEVELS, ask, fleet, request, terms
+from core.topology.worlds import LEVELS, fleet, place_one, request, terms
 from pykueue.core.topology import Exclusions, LayerFit, PlacementFailure, place
 
 MIXED = """
@@ -14,7 +14,7 @@ MIXED = """
 """
 
 
-def test_every_node_without_room_is_counted_once_under_its_cause() -> None:
+def test_every_excluded_node_is_counted_once_under_its_cause() -> None:
     world = fleet(MIXED)
     failure = place(world, [request("required rack", 5, terms=terms(pool="all"))]).failure
     assert failure == PlacementFailure(
@@ -27,21 +27,21 @@ def test_every_node_without_room_is_counted_once_under_its_cause() -> None:
     )
 
 
-def test_a_search_that_asks_often_may_leave_the_causes_out() -> None:
+def test_causes_are_left_out_without_explain() -> None:
     failure = place(fleet(MIXED), [request("required rack", 5)], explain=False).failure
     assert failure is not None
     assert (failure.fitting, failure.needed, failure.exclusions) == (4, 5, Exclusions())
 
 
-def test_several_domains_together_are_counted_when_any_would_do() -> None:
+def test_preferred_request_counts_several_domains_together() -> None:
     assert (
-        ask(fleet("b1 r1 h1 2 \n b2 r2 h2 3"), "preferred rack", 9)
+        place_one(fleet("b1 r1 h1 2 \n b2 r2 h2 3"), "preferred rack", 9)
         == 'no: topology "tree" allows to fit only 5 out of 9 pod(s)'
     )
 
 
 def test_slices_are_counted_as_slices() -> None:
-    answer = ask(fleet("b1 r1 h1 5 \n b1 r2 h2 3"), "required block, 2 per rack", 8)
+    answer = place_one(fleet("b1 r1 h1 5 \n b1 r2 h2 3"), "required block, 2 per rack", 8)
     assert answer == 'no: topology "tree" allows to fit only 3 out of 4 slice(s)'
 
 
@@ -56,7 +56,7 @@ def test_with_layers_each_layer_is_counted_in_the_best_domain() -> None:
     )
 
 
-def test_of_pod_sets_that_fail_the_first_in_the_spec_is_told() -> None:
+def test_first_failing_pod_set_of_the_spec_is_reported() -> None:
     pods = [request("required rack", 9, pod_set="a"), request("required rack", 9, pod_set="b")]
     failure = place(fleet(MIXED), pods).failure
     assert failure is not None

@@ -1,10 +1,10 @@
-"""A node is lost: its pods, and only its pods, go elsewhere, within what the wish of the pod set allows."""
+"""A node is lost: its pods, and only its pods, go elsewhere, within what the topology_request of the pod set allows."""
 
 from __future__ import annotations
 
 import pytest
 
-from core.topology.worlds import ask, fleet, placement, terms, usage
+from core.topology.worlds import fleet, place_one, placement, terms, usage
 from pykueue.core.topology import NodeReplacement
 
 SIX_HOSTS = """
@@ -18,13 +18,13 @@ SIX_HOSTS = """
 
 
 def mend(text: str, held: str, lost: str, *, gone: str = "", world_text: str = SIX_HOSTS) -> str:
-    """Where the pod set is after the repair; the lost node is still there unless it is `gone`."""
+    """The placement after the replacement; the lost node still exists unless it is `gone`."""
     world = fleet(world_text)
     world.book([usage(held)])
     for name in gone.split():
         world.drop_node(name)
     count = placement(held).count
-    return ask(world, text, count, node_replacement=NodeReplacement(placement(held), lost))
+    return place_one(world, text, count, node_replacement=NodeReplacement(placement(held), lost))
 
 
 @pytest.mark.parametrize(
@@ -43,30 +43,30 @@ def test_where_the_pods_of_a_lost_node_go(text: str, held: str, expected: str, w
     assert mend(text, held, "h1", gone="h1") == expected, why
 
 
-def test_no_room_in_the_required_rack_is_no_replacement() -> None:
+def test_no_capacity_in_the_required_rack_means_no_replacement() -> None:
     assert mend("required rack", "h1:4 h2:4", "h1", gone="h1") == (
         'no: topology "tree" doesn\'t allow to fit any of 4 pod(s)'
         '. Total nodes: 5; excluded: resource "cpu": 1, topologyDomain: 4'
     )
 
 
-def test_a_second_node_that_is_gone_makes_a_repair_impossible() -> None:
+def test_second_deleted_node_makes_replacement_impossible() -> None:
     assert mend("unconstrained", "h1:2 h2:2", "h1", gone="h1 h2") == (
         "no: Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain [h2]"
     )
 
 
-def test_pods_that_stay_keep_their_room() -> None:
+def test_remaining_pods_keep_their_capacity() -> None:
     """h2 has 4 cores of which 3 are the pod set's own: only one more fits beside them."""
     assert mend("required rack", "h1:1 h2:3", "h1", gone="h1") == "h2:4"
     assert mend("required rack", "h1:2 h2:3", "h1", gone="h1").startswith("no: ")
 
 
-def test_slices_of_no_size_are_refused_here_too() -> None:
+def test_slices_without_size_are_refused_in_node_replacement() -> None:
     assert mend("required block, 0 per rack", "h1:2 h2:2", "h1") == ("no: slices are requested without a size")
 
 
-def test_with_layers_the_innermost_broken_one_says_where() -> None:
+def test_innermost_incomplete_layer_decides_where_pods_go() -> None:
     """The pairs per host are whole, the four of the rack is not: the lost pair stays in the rack, as a pair."""
     world = """
         b1 r1 h1  4
@@ -81,10 +81,11 @@ def test_the_replacement_must_suit_the_pods_as_well() -> None:
     held = placement("h1:2 h3:1")
     world.book([usage("h1:2 h3:1")])
     assert (
-        ask(world, "required rack", 3, node_replacement=NodeReplacement(held, "h1"), terms=terms(disk="ssd"))
+        place_one(world, "required rack", 3, node_replacement=NodeReplacement(held, "h1"), terms=terms(disk="ssd"))
         == "h1:2 h3:1"
     ), "a node that is lost to the workload but still there may be chosen again"
     world.drop_node("h1")
     assert (
-        ask(world, "required rack", 3, node_replacement=NodeReplacement(held, "h1"), terms=terms(disk="ssd")) == "h3:3"
+        place_one(world, "required rack", 3, node_replacement=NodeReplacement(held, "h1"), terms=terms(disk="ssd"))
+        == "h3:3"
     )

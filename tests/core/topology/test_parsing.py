@@ -100,7 +100,7 @@ def test_pods_that_use_a_node_without_a_placement(pod: Pod, counts: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    ("request_", "wish"),
+    ("request_", "topology_request"),
     [
         (None, TopologyRequest()),
         (PodSetTopologyRequest(pod_set_group_name="g"), TopologyRequest()),
@@ -127,8 +127,8 @@ def test_pods_that_use_a_node_without_a_placement(pod: Pod, counts: bool) -> Non
         ),
     ],
 )
-def test_a_topology_request_becomes_a_wish(request_: PodSetTopologyRequest | None, wish: TopologyRequest) -> None:
-    assert topology_request_of(request_) == wish
+def test_topology_request_is_parsed(request_: PodSetTopologyRequest | None, topology_request: TopologyRequest) -> None:
+    assert topology_request_of(request_) == topology_request
 
 
 def test_a_slice_size_without_a_level_names_a_level_that_no_topology_has() -> None:

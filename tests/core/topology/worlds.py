@@ -1,12 +1,12 @@
-"""Small clusters and requests as text, so that a placement rule reads as a picture.
+"""Small clusters and topology requests as text, so that placement rules are readable.
 
-A cluster is a line per node, its place from coarse to fine and then its free cpu in whole cores::
+A cluster is a line per node, its domains from coarse to fine and then its free cpu in whole cores::
 
     b1 r1 h1  3
     b1 r1 h2  2  disk=ssd  taint=spot:NoSchedule  pods=4  used=1
 
-A wish is a phrase: `required rack`, `preferred block`, `unconstrained`, `required block, 4 per rack, 2 per host`. Where a pod
-set goes is told as `h3:4 h4:3`, in the order of the assignment.
+A topology request is a phrase: `required rack`, `preferred block`, `unconstrained`, `required block, 4 per rack, 2 per
+host`. A placement is written as `h3:4 h4:3`, in the order of the assignment.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _node(words: list[str], keys: tuple[str, ...]) -> tuple[TopologyNode, int]:
     return TopologyNode(name, labels, amounts, (Taint(key=taint, effect=effect),) if taint else ()), used
 
 
-def wish(text: str) -> TopologyRequest:
+def topology_request(text: str) -> TopologyRequest:
     first, *slices = text.split(", ")
     layers = tuple(SliceLayer(LEVELS[level], int(size)) for size, _, level in (phrase.split() for phrase in slices))
     kind, *level = first.split()
@@ -76,35 +76,35 @@ def wish(text: str) -> TopologyRequest:
 
 def request(text: str, count: int, *, cpu: float = 1, pod_set: str = "main", **more: object) -> PlacementRequest:
     pod = figure({"cpu": round(cpu * 1000)})
-    return PlacementRequest(pod_set, FLAVOR, count, pod, wish(text), **more)  # type: ignore[arg-type]
+    return PlacementRequest(pod_set, FLAVOR, count, pod, topology_request(text), **more)  # type: ignore[arg-type]
 
 
-def ask(world: Fleet, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: Any) -> str:
-    """Where a lone pod set goes, or why it does not."""
-    return told(place(world, [request(text, count, cpu=cpu, **more)], emptied=emptied))
+def place_one(world: Fleet, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: Any) -> str:
+    """The placement of a single pod set, or why there is none."""
+    return as_text(place(world, [request(text, count, cpu=cpu, **more)], emptied=emptied))
 
 
-def ask_led(world: Fleet, text: str, workers: int, *, leader_cpu: float, cpu: float = 1) -> str:
-    """Where a group goes: the leader first, then the workers."""
+def place_group(world: Fleet, text: str, workers: int, *, leader_cpu: float, cpu: float = 1) -> str:
+    """The placement of a group: the leader first, then the workers."""
     pair = [
         request(text, 1, cpu=leader_cpu, pod_set="leader", group="g"),
         request(text, workers, cpu=cpu, pod_set="workers", group="g"),
     ]
-    return told(place(world, pair), "leader", "workers")
+    return as_text(place(world, pair), "leader", "workers")
 
 
-def told(outcome: PlacementOutcome, *pod_sets: str) -> str:
+def as_text(outcome: PlacementOutcome, *pod_sets: str) -> str:
     if outcome.failure is not None:
         return f"no: {outcome.failure}"
-    return " | ".join(picture(outcome.placements[name]) for name in pod_sets or ("main",))
+    return " | ".join(placement_text(outcome.placements[name]) for name in pod_sets or ("main",))
 
 
-def picture(placement: TopologyPlacement) -> str:
+def placement_text(placement: TopologyPlacement) -> str:
     return " ".join(f"{'/'.join(domain.values)}:{domain.count}" for domain in placement.domains)
 
 
 def placement(text: str, levels: tuple[str, ...] = ("host",)) -> TopologyPlacement:
-    """The placement that a picture shows."""
+    """The placement that a text describes."""
     domains = (word.split(":") for word in text.split())
     return TopologyPlacement(
         tuple(LEVELS[level] for level in levels),
@@ -113,7 +113,7 @@ def placement(text: str, levels: tuple[str, ...] = ("host",)) -> TopologyPlaceme
 
 
 def usage(text: str, *, cpu: float = 1, flavor: str = FLAVOR, levels: tuple[str, ...] = ("host",)) -> PlacedPods:
-    """Pods in use, where the picture shows them."""
+    """The usage of pods placed as the text describes."""
     return PlacedPods(flavor, figure({"cpu": round(cpu * 1000)}), placement(text, levels))
 
 
