@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kubemachinery import meta
 from kubemachinery.yaml_documents import Document
-from laws.worlds import WorldOf
+from laws.random_clusters import ClusterCase
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case, Configured
 from pykueue.api import kueue
@@ -24,7 +24,7 @@ FAMILIES = sorted((Path(__file__).parent.parent / "conformance" / "plan").glob("
 CYCLES = 10_000
 
 
-def case_of(generated: WorldOf) -> Case:
+def case_of(generated: ClusterCase) -> Case:
     return Case(Configured(generated.policy, PLAIN, PlacementOptions()), ()).with_objects(generated.things())
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from analysis.states import case_of
 from kubemachinery import meta
-from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
 from pykueue.analysis.explanation import explain
 from pykueue.analysis.planner import Case
 from pykueue.api import kueue, labels
 
-QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
-CASE = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
+QUEUE = QueueCase("q0", "", (QuotaCase(10, None, None),), "Never", "Never", False)
+CASE = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
 
 
 def test_a_topology_that_is_not_there() -> None:

@@ -10,21 +10,21 @@ import pytest
 from analysis.states import case_of
 from kubemachinery import meta
 from kubemachinery.errors import UsageError
-from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
 from pykueue.analysis.explanation import Explanation, explain
 from pykueue.analysis.planner import Case
 from pykueue.api import kube, kueue
 
-QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
-HOLDER = WorkloadOf(0, "q0", 8, 0, 9, "f0")
+QUEUE = QueueCase("q0", "", (QuotaCase(10, None, None),), "Never", "Never", False)
+HOLDER = WorkloadCase(0, "q0", 8, 0, 9, "f0")
 
 
-def asked(*workloads: WorkloadOf, queue: QueueOf = QUEUE, key: str = "ns/w1") -> Explanation:
-    return explain(case_of(WorldOf((), (queue,), workloads, False)), key, NOW)
+def asked(*workloads: WorkloadCase, queue: QueueCase = QUEUE, key: str = "ns/w1") -> Explanation:
+    return explain(case_of(ClusterCase((), (queue,), workloads, False)), key, NOW)
 
 
 def test_a_shortage_is_told_with_who_holds_it_and_what_protects_them() -> None:
-    told = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1))
+    told = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1))
     assert told.causes == (
         "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f0, 4 more needed",
         "cpu in flavor f0: requested 6, unused 2",
@@ -37,7 +37,9 @@ def test_a_shortage_is_told_with_who_holds_it_and_what_protects_them() -> None:
 
 
 def test_one_behind_the_head_of_a_strict_queue_learns_whom_it_waits_for() -> None:
-    told = asked(HOLDER, WorkloadOf(2, "q0", 6, 0, 5), WorkloadOf(1, "q0", 1, 0, 1), queue=replace(QUEUE, strict=True))
+    told = asked(
+        HOLDER, WorkloadCase(2, "q0", 6, 0, 5), WorkloadCase(1, "q0", 1, 0, 1), queue=replace(QUEUE, strict=True)
+    )
     assert told.causes == ("it would fit by itself; ns/w2 goes first",)
     assert told.ahead == ("ns/w2",)
     assert told.position == (2, 2)
@@ -46,13 +48,13 @@ def test_one_behind_the_head_of_a_strict_queue_learns_whom_it_waits_for() -> Non
 
 def test_one_that_was_never_tried_because_another_of_its_kind_did_not_get_in_can_ask_all_the_same() -> None:
     """Its status says nothing; see docs/decisions/0019."""
-    first = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1), WorkloadOf(2, "q0", 6, 0, 2), key="ns/w1")
-    second = asked(HOLDER, WorkloadOf(1, "q0", 6, 0, 1), WorkloadOf(2, "q0", 6, 0, 2), key="ns/w2")
+    first = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1), WorkloadCase(2, "q0", 6, 0, 2), key="ns/w1")
+    second = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1), WorkloadCase(2, "q0", 6, 0, 2), key="ns/w2")
     assert second.causes == first.causes != ()
 
 
 def test_one_that_is_about_to_start_is_told_so() -> None:
-    told = asked(WorkloadOf(1, "q0", 1, 0, 1))
+    told = asked(WorkloadCase(1, "q0", 1, 0, 1))
     assert (told.starts_next, told.causes, told.suggestions) == (True, (), ())
 
 
@@ -66,7 +68,7 @@ def changed(case: Case, kind: type, **fields: object) -> Case:
 
 
 def test_every_closed_gate_is_told_at_once_and_they_are_opened_together() -> None:
-    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
+    case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     case = changed(case, kueue.ClusterQueue, stop_policy="Hold", namespace_selector=meta.LabelSelector({"team": "a"}))
     case = changed(case, kueue.LocalQueue, stop_policy="HoldAndDrain")
     case = changed(case, kueue.Workload, active=False)
@@ -88,7 +90,7 @@ def test_every_closed_gate_is_told_at_once_and_they_are_opened_together() -> Non
 
 
 def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -> None:
-    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
+    case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kueue.LocalQueue))
     told = explain(without, "ns/w1", NOW)
     assert told.causes == ("LocalQueue ns/q0 does not exist",)
@@ -96,7 +98,7 @@ def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -
 
 
 def test_a_missing_namespace_is_told() -> None:
-    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 1, 0, 1),), False))
+    case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kube.Namespace))
     assert explain(without, "ns/w1", NOW).causes[0] == "namespace ns does not exist"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from analysis.states import case_of
 from kubemachinery import codec
-from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
 from pykueue.analysis.explanation import explain
 from pykueue.analysis.suggestion_search import Suggestion
 from pykueue.api import kube, kueue
@@ -140,7 +140,7 @@ def node(name: str, cpu: int, **labels: str) -> kube.Node:
     return codec.from_tree(tree, kube.Node)
 
 
-QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
+QUEUE = QueueCase("q0", "", (QuotaCase(10, None, None),), "Never", "Never", False)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ QUEUE = QueueOf("q0", "", (QuotaOf(10, None, None),), "Never", "Never", False)
     ],
 )
 def test_nodes_are_those_that_the_flavor_selects(nodes: list[kube.Node], labels: dict[str, str], warning: str) -> None:
-    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 12, 0, 1),), False))
+    case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 12, 0, 1),), False))
 
     def labelled(thing: msgspec.Struct) -> msgspec.Struct:
         if not isinstance(thing, kueue.ResourceFlavor):
@@ -170,7 +170,7 @@ def test_nodes_are_those_that_the_flavor_selects(nodes: list[kube.Node], labels:
 
 
 def test_admission_checks_may_provision_nodes_so_nothing_is_said_of_them() -> None:
-    case = case_of(WorldOf((), (QUEUE,), (WorkloadOf(1, "q0", 12, 0, 1),), False))
+    case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 12, 0, 1),), False))
     check = kueue.AdmissionCheck(metadata=codec.from_tree({"metadata": {"name": "c"}}, kueue.AdmissionCheck).metadata)
 
     def checked(thing: msgspec.Struct) -> msgspec.Struct:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from analysis.states import blocked, case_of, recorded, workload_of
-from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, worlds
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, clusters
 from pykueue.analysis import suggestion_search
 from pykueue.analysis.blockers import admission_blockers
 from pykueue.analysis.explanation import SearchExtent, explain
@@ -59,8 +59,8 @@ def prove(case: Case, key: str, now: int, suggestion: Suggestion) -> None:
 
 
 @settings(max_examples=STATES)
-@given(worlds())
-def test_a_suggestion_works_and_is_no_larger_than_it_must_be(world: WorldOf) -> None:
+@given(clusters())
+def test_a_suggestion_works_and_is_no_larger_than_it_must_be(world: ClusterCase) -> None:
     case = case_of(world)
     for key in blocked(case, NOW)[:2]:
         assert check(case, key, NOW), f"nothing was found for {key}, although quota always helps in these worlds"
@@ -107,10 +107,10 @@ STORIES = {
 @pytest.mark.parametrize("name", STORIES)
 def test_each_way_to_help_is_told_once(name: str) -> None:
     story = STORIES[name]
-    world = WorldOf(
+    world = ClusterCase(
         (),
-        (QueueOf("q0", "", (QuotaOf(10, None, None),), "LowerPriority", "Never", False),),
-        (WorkloadOf(0, "q0", 8, 1, 5, "f0"), WorkloadOf(1, "q0", story.asks, 0, 1)),
+        (QueueCase("q0", "", (QuotaCase(10, None, None),), "LowerPriority", "Never", False),),
+        (WorkloadCase(0, "q0", 8, 1, 5, "f0"), WorkloadCase(1, "q0", story.asks, 0, 1)),
         False,
     )
     assert {each.kind: each.sentence() for each in suggested(case_of(world), "ns/w1", NOW)} == story.ways
@@ -118,10 +118,10 @@ def test_each_way_to_help_is_told_once(name: str) -> None:
 
 def crowd(workloads: int) -> Case:
     """Five queues that borrow from each other, all full; the same number of Workloads waits in each."""
-    queues = tuple(QueueOf(f"q{n}", "c0", (QuotaOf(10, None, None),), "Never", "Never", False) for n in range(5))
-    held = [WorkloadOf(n, f"q{n % 5}", 2, n % 3, workloads - n, "f0") for n in range(25)]
-    waiting = [WorkloadOf(n, f"q{n % 5}", 1 + n % 4, n % 3, workloads - n) for n in range(25, workloads)]
-    return case_of(WorldOf((), queues, (*held, *waiting), False))
+    queues = tuple(QueueCase(f"q{n}", "c0", (QuotaCase(10, None, None),), "Never", "Never", False) for n in range(5))
+    held = [WorkloadCase(n, f"q{n % 5}", 2, n % 3, workloads - n, "f0") for n in range(25)]
+    waiting = [WorkloadCase(n, f"q{n % 5}", 1 + n % 4, n % 3, workloads - n) for n in range(25, workloads)]
+    return case_of(ClusterCase((), queues, (*held, *waiting), False))
 
 
 def test_a_crowd_costs_few_looks_at_the_whole_of_it() -> None:
@@ -148,12 +148,16 @@ def test_a_search_that_costs_too_much_ends_with_what_it_has_found() -> None:
 
 def test_one_that_is_spare_only_after_another_was_dropped_is_dropped_too() -> None:
     """With less in its way somebody smaller may slip in front of it, so which parts are needed changes with the rest."""
-    queues = tuple(QueueOf(f"q{n}", "c", (QuotaOf(quota, None, None),), "Never", "Never", False) for n, quota in [
+    queues = tuple(QueueCase(f"q{n}", "c", (QuotaCase(quota, None, None),), "Never", "Never", False) for n, quota in [
         (0, 3), (1, 7), (2, 7)
     ])  # fmt: skip
-    held = [WorkloadOf(1, "q0", 1, 0, 0, "f0"), WorkloadOf(6, "q0", 6, 0, 0, "f0"), WorkloadOf(7, "q0", 4, 0, 0, "f0")]
-    waiting = [WorkloadOf(0, "q0", 1, 0, 0), WorkloadOf(2, "q2", 0, 0, 0), WorkloadOf(3, "q2", 5, 0, 0)]
-    waiting += [WorkloadOf(4, "q2", 6, 0, 3), WorkloadOf(5, "q2", 0, 3, 0), WorkloadOf(8, "q2", 4, 0, 1)]
-    case = case_of(WorldOf((), queues, (*held, *waiting), False))
+    held = [
+        WorkloadCase(1, "q0", 1, 0, 0, "f0"),
+        WorkloadCase(6, "q0", 6, 0, 0, "f0"),
+        WorkloadCase(7, "q0", 4, 0, 0, "f0"),
+    ]
+    waiting = [WorkloadCase(0, "q0", 1, 0, 0), WorkloadCase(2, "q2", 0, 0, 0), WorkloadCase(3, "q2", 5, 0, 0)]
+    waiting += [WorkloadCase(4, "q2", 6, 0, 3), WorkloadCase(5, "q2", 0, 3, 0), WorkloadCase(8, "q2", 4, 0, 1)]
+    case = case_of(ClusterCase((), queues, (*held, *waiting), False))
     [order] = [each for each in suggested(case, "ns/w3", NOW) if each.kind == "order"]
     prove(case, "ns/w3", NOW, order)

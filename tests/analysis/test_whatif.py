@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from analysis.states import case_of
 from kubemachinery import codec, meta, yaml_documents
-from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, quotas, worlds
+from laws.random_clusters import NAMESPACE, NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, clusters, quotas
 from pykueue.analysis import planner, whatif
 from pykueue.analysis.object_changes import indexed
 from pykueue.analysis.planner import Case
@@ -87,24 +87,24 @@ class Running:
 
 
 @st.composite
-def changes(draw: st.DrawFn, generated: WorldOf) -> list[msgspec.Struct]:
+def changes(draw: st.DrawFn, generated: ClusterCase) -> list[msgspec.Struct]:
     """Another quota for a queue, or a newcomer."""
     queue = draw(st.sampled_from(generated.queues))
     kind = draw(st.sampled_from(["quota", "newcomer", "both"]))
     found: list[msgspec.Struct] = []
     if kind != "newcomer":
-        quota: QuotaOf = draw(quotas)
+        quota: QuotaCase = draw(quotas)
         found.append(
             replace(queue, quotas=tuple(replace(quota, nominal=quota.nominal + 2) for _ in queue.quotas)).thing()
         )
     if kind != "quota":
-        found.append(WorkloadOf(99, queue.name, draw(st.integers(0, 6)), draw(st.integers(0, 5)), 0).thing())
+        found.append(WorkloadCase(99, queue.name, draw(st.integers(0, 6)), draw(st.integers(0, 5)), 0).thing())
     return found
 
 
 @settings(max_examples=CASES)
-@given(st.data(), worlds())
-def test_what_is_foretold_then_happens(data: st.DataObject, generated: WorldOf) -> None:
+@given(st.data(), clusters())
+def test_what_is_foretold_then_happens(data: st.DataObject, generated: ClusterCase) -> None:
     running = Running(case_of(generated))
     running.settle()
     at_rest = case_of(generated).with_objects(running.objects.values())
@@ -124,10 +124,10 @@ def test_what_is_foretold_then_happens(data: st.DataObject, generated: WorldOf) 
 
 
 def test_a_deleted_queue_lets_nobody_start_and_evicts_nobody() -> None:
-    generated = WorldOf(
+    generated = ClusterCase(
         (),
-        (QueueOf("q0", "", (QuotaOf(4, None, None),), "Never", "Never", False),),
-        (WorkloadOf(0, "q0", 2, 0, 1, "f0"), WorkloadOf(1, "q0", 2, 0, 1)),
+        (QueueCase("q0", "", (QuotaCase(4, None, None),), "Never", "Never", False),),
+        (WorkloadCase(0, "q0", 2, 0, 1, "f0"), WorkloadCase(1, "q0", 2, 0, 1)),
         False,
     )
     gone = [(kueue.ClusterQueue, "", "q0")]

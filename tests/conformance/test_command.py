@@ -80,11 +80,11 @@ def test_explain_lists_quota_holders_and_what_protects_them() -> None:
     output = run("-f", "-", "--until-stable", "--explain", stdin=OBJECTS).output
     assert "x/w1 holds 3 cpu of f, protected: withinClusterQueue is Never" in output
     answer = json.loads(run("-f", "-", "--until-stable", "--explain", "-o", "json", stdin=OBJECTS).output)
-    told = answer["explanations"]["x/w2"]
-    assert told["tried"] == [
+    explained = answer["explanations"]["x/w2"]
+    assert explained["tried"] == [
         {"podSet": "main", "flavor": "f", "outcome": "NO_CANDIDATES", "borrowingLevel": 0, "short": {"cpu": "2"}}
     ]
-    assert [held["workload"] for held in told["holders"]] == ["x/w1"]
+    assert [held["workload"] for held in explained["holders"]] == ["x/w1"]
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:
@@ -209,7 +209,7 @@ BATCH_ONLY = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
         (POD.replace("spec: {", "spec: {nodeName: n1, "), ""),
         (POD.replace("{name: POD", "{name: POD, ownerReferences: [{apiVersion: v1, kind: X, name: x, uid: u, controller: true}]"), ""),
     ],
-    ids=["part of a group", "not configured", "no queue", "on a node", "of somebody else"],
+    ids=["part of a group", "not configured", "no queue", "on a node", "of another controller"],
 )  # fmt: skip
 def test_other_pods_are_not_queued(text: str, expected: str) -> None:
     result = run("-f", "-", "-o", "json", stdin=f"{OBJECTS}---{text}")

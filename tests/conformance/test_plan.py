@@ -1,6 +1,6 @@
 """Situations and the decisions that Kueue took for them in one scheduling cycle, recorded from the real scheduler.
 
-Each file holds one family of cases, named for what it varies; the families say together what "the same decisions"
+Each file holds one family of cases, named for what it varies; together the families define what "the same decisions"
 means. Where a recorded case and a text disagree, the case is right.
 """
 
@@ -104,8 +104,8 @@ def test_every_recorded_case_is_decided_as_recorded(family: Path) -> None:
     wrong: list[str] = []
     departing: list[str] = []
     for case in cases(family):
-        wanted, said, now = normal(case["expected"]), read(case), meta.parse_time(case["now"])
-        got = {on: normal(planner.as_tree(planner.plan(said, now, departures=on))) for on in (False, True)}
+        wanted, case_read, now = normal(case["expected"]), read(case), meta.parse_time(case["now"])
+        got = {on: normal(planner.as_tree(planner.plan(case_read, now, departures=on))) for on in (False, True)}
         wrong += [f"{case['id']}: {s}" for s in SECTIONS if not same(s, wanted[s], got[False][s])]
         departing += [case["id"]] if not all(same(s, wanted[s], got[True][s]) for s in SECTIONS) else []
     assert not wrong, "\n".join(wrong)

@@ -331,7 +331,7 @@ def test_every_gate_of_the_policy_is_a_field_of_it() -> None:
             (PreemptionMode.FIT, 2),
             False,
             False,
-        ),  # 23. nobody to preempt loses, whatever the preference
+        ),  # EC23: a flavor without candidates is not preferred, whatever the preference
         ((PreemptionMode.PREEMPT, 0), (PreemptionMode.FIT, 1), False, True),
         ((PreemptionMode.RECLAIM, 0), (PreemptionMode.PREEMPT, 0), True, True),
         ((PreemptionMode.FIT, 1), (PreemptionMode.FIT, 0), False, False),

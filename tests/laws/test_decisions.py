@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kubemachinery import meta
-from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, worlds
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, clusters
 from pykueue.api import kueue
 from pykueue.core import invariants
 from pykueue.core.decision import Admit, Cause, Preempt, Wait
@@ -19,8 +19,8 @@ SMALL = settings(max_examples=80)
 
 
 @SMALL
-@given(worlds())
-def test_no_admission_takes_more_than_the_tree_allows(case: WorldOf) -> None:
+@given(clusters())
+def test_no_admission_takes_more_than_the_tree_allows(case: ClusterCase) -> None:
     """Usage that was within bounds before a cycle is so after it, with targets that still run."""
     world = case.world()
     before = invariants.over_quota(world.snapshot())
@@ -31,21 +31,21 @@ def test_no_admission_takes_more_than_the_tree_allows(case: WorldOf) -> None:
 
 
 @SMALL
-@given(worlds())
-def test_every_head_gets_exactly_one_decision_and_no_workload_is_lost(case: WorldOf) -> None:
+@given(clusters())
+def test_every_head_gets_exactly_one_decision_and_no_workload_is_lost(case: ClusterCase) -> None:
     world = case.world()
-    everybody = {workload.key for workload in case.workloads}
+    keys = {workload.key for workload in case.workloads}
     for _ in range(4):
         decided = [decision.workload for decision in world.decide(NOW)]
         assert len(decided) == len(set(decided))
         pending = {w.key for q in world.queues.values() for w in (*q.active(), *q.parked())}
-        assert pending | world.reservations.keys() == everybody
+        assert pending | world.reservations.keys() == keys
         assert not pending & world.reservations.keys()
 
 
 @SMALL
-@given(worlds())
-def test_deciding_until_nothing_changes_ends(case: WorldOf) -> None:
+@given(clusters())
+def test_deciding_until_nothing_changes_ends(case: ClusterCase) -> None:
     world = case.world()
     for _ in range(200):
         decisions = world.decide(NOW)
@@ -67,9 +67,9 @@ def _metadata(key: str) -> meta.ObjectMeta:
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(1, 12))
 def test_a_stated_shortage_is_true(nominal: int, used: int, asked: int) -> None:
     """Adding exactly the reported shortage admits the Workload; one unit less does not."""
-    queue = QueueOf("q", "", (QuotaOf(nominal, None, None),), "Never", "Never", strict=False)
-    holder, head = WorkloadOf(0, "q", used, 0, 1, "f0"), WorkloadOf(1, "q", asked, 0, 0)
-    [decision] = WorldOf((), (queue,), (holder, head), fair=False).world().decide(NOW)
+    queue = QueueCase("q", "", (QuotaCase(nominal, None, None),), "Never", "Never", strict=False)
+    holder, head = WorkloadCase(0, "q", used, 0, 1, "f0"), WorkloadCase(1, "q", asked, 0, 0)
+    [decision] = ClusterCase((), (queue,), (holder, head), fair=False).world().decide(NOW)
     assume(isinstance(decision, Wait))
     [finding] = {f for e in decision.explanation for f in e.findings if f.cause in (Cause.SHORT, Cause.BEYOND_CAPACITY)}
     if finding.cause is Cause.BEYOND_CAPACITY:
@@ -78,14 +78,14 @@ def test_a_stated_shortage_is_true(nominal: int, used: int, asked: int) -> None:
     short = finding.short_by // 1000
     assert finding.short_by == short * 1000 > 0
     for more, is_enough in ((short, True), (short - 1, False)):
-        bigger = replace(queue, quotas=(QuotaOf(nominal + more, None, None),))
-        [decision] = WorldOf((), (bigger,), (holder, head), fair=False).world().decide(NOW)
+        bigger = replace(queue, quotas=(QuotaCase(nominal + more, None, None),))
+        [decision] = ClusterCase((), (bigger,), (holder, head), fair=False).world().decide(NOW)
         assert isinstance(decision, Admit) is is_enough
 
 
 @SMALL
-@given(worlds())
-def test_a_stated_shortage_is_true_in_any_tree(case: WorldOf) -> None:
+@given(clusters())
+def test_a_stated_shortage_is_true_in_any_tree(case: ClusterCase) -> None:
     """The same where others lend, borrow, are in debt, or where a limit is in the way; for every flavor that is
     short."""
     asking = next((w for w in case.workloads if w.flavor is None), None)
@@ -110,15 +110,15 @@ def test_a_stated_shortage_is_true_in_any_tree(case: WorldOf) -> None:
             assert isinstance(decision, Admit) is is_enough, (finding, more)
 
 
-def _raised(quotas: tuple[QuotaOf, ...], flavor: str, more: int) -> tuple[QuotaOf, ...]:
+def _raised(quotas: tuple[QuotaCase, ...], flavor: str, more: int) -> tuple[QuotaCase, ...]:
     return tuple(
         replace(quota, nominal=quota.nominal + more) if f"f{n}" == flavor else quota for n, quota in enumerate(quotas)
     )
 
 
 @SMALL
-@given(worlds(), st.lists(st.integers(0, 11), max_size=8))
-def test_state_rebuilt_from_the_objects_equals_the_state_after_any_history(case: WorldOf, ended: list[int]) -> None:
+@given(clusters(), st.lists(st.integers(0, 11), max_size=8))
+def test_state_rebuilt_from_the_objects_equals_the_state_after_any_history(case: ClusterCase, ended: list[int]) -> None:
     """Cycles and endings in between; then a new world that is shown only what there is now."""
     world = case.world()
     gone = set()
@@ -140,8 +140,8 @@ def test_state_rebuilt_from_the_objects_equals_the_state_after_any_history(case:
 
 
 @SMALL
-@given(worlds())
-def test_a_restart_admits_nothing_that_was_not_admitted_before(case: WorldOf) -> None:
+@given(clusters())
+def test_a_restart_admits_nothing_that_was_not_admitted_before(case: ClusterCase) -> None:
     """Once nothing more is admitted, a manager that restarts on the same objects admits nothing either."""
     world = case.world()
     assume(not any(queue.strict for queue in case.queues))  # whose heads are tried for ever

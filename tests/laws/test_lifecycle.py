@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubemachinery import conditions
-from laws import lives
-from laws.lives import NOW
+from laws import random_workloads
+from laws.random_workloads import NOW
 from pykueue.api import kueue
 from pykueue.api.conditions import FinishedReason, PreemptedReason, QuotaReservedReason
 from pykueue.lifecycle import (
@@ -40,7 +40,7 @@ def at_rest(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOp
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options)
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options)
 def test_steps_reach_a_fixed_point(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
     """After a few writes nothing more is due: no two rules undo each other's work."""
     rested = at_rest(workload, facts, options)
@@ -48,7 +48,7 @@ def test_steps_reach_a_fixed_point(workload: kueue.Workload, facts: WorkloadFact
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options)
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options)
 def test_step_needs_one_write(workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions) -> None:
     """A step changes the status or the object, never both, and what changes the status leaves nothing due on it."""
     found = step(workload, facts, options, NOW)
@@ -60,7 +60,7 @@ def test_step_needs_one_write(workload: kueue.Workload, facts: WorkloadFacts, op
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options)
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options)
 def test_events_are_emitted_only_with_a_change(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
@@ -74,7 +74,7 @@ def test_events_are_emitted_only_with_a_change(
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options)
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options)
 def test_next_reconcile_is_in_the_future(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
@@ -91,7 +91,7 @@ def _writes(workload: kueue.Workload, options: LifecycleOptions) -> list[Changes
         reservation.reserve(workload, assigned, ("a",), options, NOW),
         reservation.clear(workload, QuotaReservedReason.SUSPENDED, "stopped", options, NOW),
         reservation.give_up(workload, "quota was lowered", options, NOW),
-        eviction.preempt(workload, PreemptedReason.IN_CLUSTER_QUEUE, "made room", NOW),
+        eviction.preempt(workload, PreemptedReason.IN_CLUSTER_QUEUE, "preempted", NOW),
         eviction.release(workload, options, NOW),
         pending_status.wait(workload, waits, "cpu: 3 more needed", (), options, NOW),
         finishing.finish(workload, FinishedReason.SUCCEEDED, "done", NOW),
@@ -101,7 +101,7 @@ def _writes(workload: kueue.Workload, options: LifecycleOptions) -> list[Changes
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options)
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options)
 def test_transition_times_move_only_with_the_status(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
@@ -114,7 +114,7 @@ def test_transition_times_move_only_with_the_status(
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options, st.sampled_from(FinishedReason))
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options, st.sampled_from(FinishedReason))
 def test_finished_is_final(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions, reason: FinishedReason
 ) -> None:
@@ -130,7 +130,7 @@ def test_finished_is_final(
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options)
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options)
 def test_no_workload_is_admitted_without_quota(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
@@ -141,7 +141,7 @@ def test_no_workload_is_admitted_without_quota(
 
 
 @LIVES
-@given(lives.workloads, lives.facts, lives.options)
+@given(random_workloads.workloads, random_workloads.facts, random_workloads.options)
 def test_the_two_forms_of_an_answer_agree(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
@@ -150,7 +150,7 @@ def test_the_two_forms_of_an_answer_agree(
     is_refused = options.refuse_claims and not options.dynamic_resources and states.uses_claims(workload)
     if rested is None or is_refused or states.is_finished(rested) or rested.metadata.deletion_timestamp is not None:
         return
-    said = {condition.type: checks.meaning(condition) for condition in rested.status.admission_checks_conditions}
-    assert [said.get(check.name) for check in rested.status.admission_checks] == [
+    recorded = {condition.type: checks.meaning(condition) for condition in rested.status.admission_checks_conditions}
+    assert [recorded.get(check.name) for check in rested.status.admission_checks] == [
         checks.answer(check) for check in rested.status.admission_checks
     ]

@@ -9,7 +9,7 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.worlds import NOW, WorldOf, worlds
+from laws.random_clusters import NOW, ClusterCase, clusters
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import ordering
 from pykueue.core.decision import Requeue
@@ -55,7 +55,7 @@ def test_a_pending_workload_is_in_exactly_one_place(
     rows: list[tuple[int, int, str, int]], reasons: list[Requeue]
 ) -> None:
     queue = PendingQueue("q")
-    everybody = {workload.key for workload in made(rows)}
+    keys = {workload.key for workload in made(rows)}
     for workload in made(rows):
         queue.put(workload, NOW)
     for reason in reasons:
@@ -65,10 +65,10 @@ def test_a_pending_workload_is_in_exactly_one_place(
             continue
         queue.requeue(head, reason, QuotaReservedReason.WAITING_FOR_QUOTA, NOW)
         places = [w.key for w in queue.active()] + [w.key for w in queue.parked()] + list(queue.in_flight)
-        assert sorted(places) == sorted(everybody)
-        assert len(queue) == len(everybody)
+        assert sorted(places) == sorted(keys)
+        assert len(queue) == len(keys)
     queue.release(lambda _: True)
-    assert {workload.key for workload in queue.active()} == everybody - queue.in_flight.keys()
+    assert {workload.key for workload in queue.active()} == keys - queue.in_flight.keys()
 
 
 @dataclass
@@ -97,8 +97,8 @@ def test_entries_are_ordered_alike_from_any_order(rows: list[tuple[int, int, int
 
 
 @SMALL
-@given(worlds(), st.randoms())
-def test_decisions_do_not_depend_on_the_order_of_events(case: WorldOf, rng: random.Random) -> None:
+@given(clusters(), st.randoms())
+def test_decisions_do_not_depend_on_the_order_of_events(case: ClusterCase, rng: random.Random) -> None:
     expected = case.world().decide(NOW)
     things = list(case.things())
     rng.shuffle(things)

@@ -14,7 +14,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from kubemachinery import meta
-from laws.worlds import NOW, POLICIES, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures, worlds
+from laws.random_clusters import NOW, POLICIES, ClusterCase, QueueCase, QuotaCase, WorkloadCase, clusters, figures
 from pykueue.api import kueue
 from pykueue.core.decision import Admit
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
@@ -33,7 +33,7 @@ def check() -> kueue.AdmissionCheck:
     )
 
 
-def behind_check(queue: QueueOf) -> kueue.ClusterQueue:
+def behind_check(queue: QueueCase) -> kueue.ClusterQueue:
     """The queue, with a check that defers preemption."""
     thing = queue.thing()
     rules = (kueue.AdmissionCheckStrategyRule(name=CHECK),)
@@ -47,9 +47,9 @@ def behind_check(queue: QueueOf) -> kueue.ClusterQueue:
 class Oracle:
     """The objects as they are now, and whether the preemption policies of the API allow a preemption."""
 
-    queues: dict[str, QueueOf]
+    queues: dict[str, QueueCase]
     parents: dict[str, str]  # of cohorts
-    held: dict[str, WorkloadOf]  # by key; those that hold quota
+    held: dict[str, WorkloadCase]  # by key; those that hold quota
 
     def root(self, queue: str) -> str:
         cohort = self.queues[queue].cohort
@@ -67,7 +67,7 @@ class Oracle:
         place = int(flavor.removeprefix("f"))
         return quotas[place].nominal if place < len(quotas) else 0
 
-    def illegal(self, target: WorkloadOf, preemptor: WorkloadOf) -> str:
+    def illegal(self, target: WorkloadCase, preemptor: WorkloadCase) -> str:
         """Why the policy does not allow to evict the target for the preemptor; empty where it does."""
         own = target.queue == preemptor.queue
         spec = self.queues[preemptor.queue]
@@ -105,8 +105,8 @@ def changes(draw: st.DrawFn, queues: Iterable[str], workloads: Iterable[int]) ->
     return draw(st.lists(st.one_of(of_workload, of_workload, gone, of_queue), max_size=4))
 
 
-def _reserved(case: WorldOf) -> tuple[World, dict[str, WorkloadOf], list[str]]:
-    """A world in which whoever could reserves with deferred preemptions: it, its Workloads that hold quota, and the
+def _reserved(case: ClusterCase) -> tuple[World, dict[str, WorkloadCase], list[str]]:
+    """A cluster in which Workloads reserve with deferred preemptions where they can: it, its Workloads with quota, and the
     keys of those that assume targets."""
     world = World(case.policy)
     world.put(check(), NOW)
@@ -129,15 +129,15 @@ def _reserved(case: WorldOf) -> tuple[World, dict[str, WorkloadOf], list[str]]:
 
 
 @st.composite
-def crowded(draw: st.DrawFn) -> WorldOf:
+def crowded(draw: st.DrawFn) -> ClusterCase:
     """Queues whose quota is taken, and Workloads that may preempt for theirs."""
     cohort = draw(st.sampled_from(["", "implicit", "co0"]))
-    cohorts = (("co0", "", QuotaOf(0, None, None)),) if cohort == "co0" else ()
+    cohorts = (("co0", "", QuotaCase(0, None, None)),) if cohort == "co0" else ()
     queues = tuple(
-        QueueOf(
+        QueueCase(
             f"q{n}",
             cohort,
-            (QuotaOf(draw(st.integers(1, 6)), None, None),),
+            (QuotaCase(draw(st.integers(1, 6)), None, None),),
             draw(st.sampled_from(POLICIES[1:3])),
             draw(st.sampled_from(POLICIES[1:])),
             strict=False,
@@ -146,22 +146,22 @@ def crowded(draw: st.DrawFn) -> WorldOf:
     )
     sizes, names = st.integers(1, 4), [queue.name for queue in queues]
     left = sum(queue.quotas[0].nominal for queue in queues)
-    holders: list[WorkloadOf] = []
+    holders: list[WorkloadCase] = []
     while left > 0:
         cpu = min(left, draw(sizes))
         left -= cpu
         name = draw(st.sampled_from(names))
-        holders.append(WorkloadOf(len(holders), name, cpu, draw(st.integers(0, 2)), draw(st.integers(0, 5)), "f0"))
+        holders.append(WorkloadCase(len(holders), name, cpu, draw(st.integers(0, 2)), draw(st.integers(0, 5)), "f0"))
     asking = tuple(
-        WorkloadOf(len(holders) + n, draw(st.sampled_from(names)), draw(sizes), 3, draw(st.integers(0, 5)))
+        WorkloadCase(len(holders) + n, draw(st.sampled_from(names)), draw(sizes), 3, draw(st.integers(0, 5)))
         for n in range(draw(st.integers(1, 3)))
     )
-    return WorldOf(cohorts, queues, (*holders, *asking), draw(st.booleans()))
+    return ClusterCase(cohorts, queues, (*holders, *asking), draw(st.booleans()))
 
 
 @settings(max_examples=200)
-@given(st.data(), crowded() | worlds())
-def test_targets_of_a_reservation_are_legal_when_they_are_evicted(data: st.DataObject, case: WorldOf) -> None:
+@given(st.data(), crowded() | clusters())
+def test_targets_of_a_reservation_are_legal_when_they_are_evicted(data: st.DataObject, case: ClusterCase) -> None:
     world, held, assuming = _reserved(case)
     event("assumes targets" if assuming else "assumes none")
     if not assuming:
@@ -199,20 +199,20 @@ def _happen(world: World, oracle: Oracle, numbers: dict[int, str], what: str, wh
 
 
 def _judge(world: World, oracle: Oracle, key: str) -> None:
-    verdict = world.recheck(key, NOW)
-    event(type(verdict).__name__)
+    result = world.recheck(key, NOW)
+    event(type(result).__name__)
     preemptor = oracle.held[key]
-    match verdict:
+    match result:
         case HoldsAfter(victims):
             assert victims
             for victim in victims:
                 why = oracle.illegal(oracle.held[victim.key], preemptor)
                 assert not why, f"{victim.key} is evicted for {key}, though {why}"
             # The quota that the answer counts on is not counted twice.
-            assert world.recheck(key, NOW) == verdict
+            assert world.recheck(key, NOW) == result
         case Holds():
             assert world.reservations[key].assumed_targets == {}
         case Lost():
             before = figures(world)
-            assert world.recheck(key, NOW) == verdict
+            assert world.recheck(key, NOW) == result
             assert figures(world) == before

@@ -54,7 +54,7 @@ def trees(of: dict[str, Any], place: str = "") -> st.SearchStrategy[Any]:
     if place.endswith((".template", ".metadata")):
         return st.just({})
     members = {name: trees(member, f"{place}.{name}") for name, member in of.get("properties", {}).items()}
-    # The rules of a Workload look at these; without them they have nothing to say.
+    # The rules of a Workload read these fields; without them no rule applies.
     needed = {*of.get("required", ()), *({"spec", "status"} & members.keys())}
     return st.fixed_dictionaries(
         {name: member for name, member in members.items() if name in needed},

@@ -73,7 +73,9 @@ def clusters(draw: st.DrawFn) -> list[Host]:
 
 
 @st.composite
-def wishes(draw: st.DrawFn, kinds: tuple[TopologyRequestMode, ...] = tuple(TopologyRequestMode)) -> TopologyRequest:
+def topology_requests(
+    draw: st.DrawFn, kinds: tuple[TopologyRequestMode, ...] = tuple(TopologyRequestMode)
+) -> TopologyRequest:
     kind = draw(st.sampled_from(kinds))
     level = None if kind is TopologyRequestMode.UNCONSTRAINED else draw(st.integers(0, 2))
     layers: list[SliceLayer] = []
@@ -90,10 +92,10 @@ def groups(
     draw: st.DrawFn, kinds: tuple[TopologyRequestMode, ...] = tuple(TopologyRequestMode)
 ) -> list[PlacementRequest]:
     """A pod set, alone or with a leader."""
-    wish = draw(wishes(kinds))
-    size = wish.slices[0].size if wish.slices else 1
+    topology_request = draw(topology_requests(kinds))
+    size = topology_request.slices[0].size if topology_request.slices else 1
     pod = figure({"cpu": draw(st.sampled_from([0, 500, 1000, 2000]))})
-    workers = PlacementRequest("workers", "f", size * draw(st.integers(1, 6)), pod, wish, group="g")
+    workers = PlacementRequest("workers", "f", size * draw(st.integers(1, 6)), pod, topology_request, group="g")
     if draw(st.booleans()):
         return [workers]
     return [workers, replace(workers, pod_set="leader", count=1, pod=figure({"cpu": draw(st.integers(0, 3)) * CORE}))]
@@ -126,7 +128,7 @@ def per_host(outcome: PlacementOutcome, pod_set: str) -> dict[str, int]:
     return {domain.values[-1]: domain.count for domain in placement.domains} if placement else {}
 
 
-def room(host: Host, request: PlacementRequest) -> int:
+def fitting_pods(host: Host, request: PlacementRequest) -> int:
     """Pods of a request that an otherwise untouched host still holds."""
     left = host.cores * CORE - host.used * CORE
     cpu = dict(request.pod).get("cpu", 0)
@@ -196,7 +198,7 @@ def test_single_pods_are_placed_exactly_when_there_is_capacity(
     possible = False
     for domain in domains:
         here = [host for host in hosts if level is None or host.path[level] == domain]
-        total = sum(room(host, workers) for host in here)
+        total = sum(fitting_pods(host, workers) for host in here)
         losses = (
             [0] if not leaders else [loss for host in here if (loss := _loss(host, workers, leaders[0])) is not None]
         )
@@ -206,11 +208,11 @@ def test_single_pods_are_placed_exactly_when_there_is_capacity(
 
 def _loss(host: Host, workers: PlacementRequest, leader: PlacementRequest) -> int | None:
     """The workers that a leader on this host costs; None where it does not fit."""
-    if room(host, leader) < 1:
+    if fitting_pods(host, leader) < 1:
         return None
     cores = dict(leader.pod)["cpu"] // CORE
     beside = replace(host, cores=host.cores - cores, pods=host.pods - 1)
-    return room(host, workers) - room(beside, workers)
+    return fitting_pods(host, workers) - fitting_pods(beside, workers)
 
 
 @given(clusters(), groups(), profiles, st.booleans())
@@ -248,10 +250,10 @@ def test_counts_updated_by_differences_decide_as_fresh_counts(
         place(kept, group)
     extra = {host.name: data.draw(st.integers(0, 2)) for host in hosts}
     kept.book([pods_at(extra, CORE)])
-    anew = fleet_of(hosts, profile)
-    anew.book([pods_at(extra, CORE)])
+    fresh = fleet_of(hosts, profile)
+    fresh.book([pods_at(extra, CORE)])
     for group in requests:
-        assert place(kept, group) == place(anew, group)
+        assert place(kept, group) == place(fresh, group)
 
 
 @given(clusters(), groups(), profiles, st.randoms())

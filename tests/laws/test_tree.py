@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.worlds import NOW, WorldOf, figures, worlds
+from laws.random_clusters import NOW, ClusterCase, clusters, figures
 from pykueue.core import amounts, invariants, quota
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.quota import UndoLog
@@ -20,23 +20,23 @@ def nodes(world: World) -> list[QuotaNode]:
 
 
 @SMALL
-@given(worlds())
-def test_usage_sums_along_the_tree(case: WorldOf) -> None:
+@given(clusters())
+def test_usage_sums_along_the_tree(case: ClusterCase) -> None:
     assert invariants.broken(case.world().snapshot()) == []
 
 
 @SMALL
-@given(worlds())
-def test_available_never_exceeds_potential(case: WorldOf) -> None:
+@given(clusters())
+def test_available_never_exceeds_potential(case: ClusterCase) -> None:
     for node in nodes(case.world()):
         for number in range(len(node.tree.pairs)):
             assert quota.balance(node, number) <= node.potential[number]
 
 
 @SMALL
-@given(worlds(), st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9)), max_size=8))
+@given(clusters(), st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9)), max_size=8))
 def test_what_is_added_and_removed_in_any_order_leaves_the_same_sums(
-    case: WorldOf, changes: list[tuple[int, int]]
+    case: ClusterCase, changes: list[tuple[int, int]]
 ) -> None:
     world = case.world()
     queues = [node for node in nodes(world) if node.is_queue and node.tree.pairs]
@@ -58,8 +58,8 @@ def test_what_is_added_and_removed_in_any_order_leaves_the_same_sums(
 
 
 @SMALL
-@given(worlds(), st.integers(0, 20))
-def test_borrowing_level_never_falls_with_a_larger_request(case: WorldOf, most: int) -> None:
+@given(clusters(), st.integers(0, 20))
+def test_borrowing_level_never_falls_with_a_larger_request(case: ClusterCase, most: int) -> None:
     for node in nodes(case.world()):
         if node.is_queue and node.tree.pairs:
             levels = [quota.level(node, 0, amount)[0] for amount in range(most)]
@@ -67,8 +67,8 @@ def test_borrowing_level_never_falls_with_a_larger_request(case: WorldOf, most: 
 
 
 @SMALL
-@given(worlds())
-def test_admission_within_available_never_exceeds_the_root_quota(case: WorldOf) -> None:
+@given(clusters())
+def test_admission_within_available_never_exceeds_the_root_quota(case: ClusterCase) -> None:
     world = case.world()
     for queue in world.snapshot().queues.values():
         for number in range(len(queue.node.tree.pairs)):
@@ -82,8 +82,8 @@ def test_admission_within_available_never_exceeds_the_root_quota(case: WorldOf) 
 
 
 @SMALL
-@given(worlds())
-def test_rebuilt_tree_equals_the_tree_updated_by_differences(case: WorldOf) -> None:
+@given(clusters())
+def test_rebuilt_tree_equals_the_tree_updated_by_differences(case: ClusterCase) -> None:
     """A change of any ClusterQueue rebuilds its tree; the figures equal those of a tree built from the final specs."""
     world = case.world()
     for queue in case.queues:

@@ -125,7 +125,7 @@ def test_validation_answers_whatever_comes(new: Tree, old: Tree, gates: Validati
     assert answers(validation.validate(new, old, gates))
     assert answers(validation.default_local_queue_conflicts(new, [old], [old], [new]))
     assert all(isinstance(warning, str) for warning in validation.warnings(new, gates))
-    assert new == before, "nobody's object is changed by looking at it"
+    assert new == before, "validation changes no object"
 
 
 @given(spoilt(), spoilt(), st.booleans())

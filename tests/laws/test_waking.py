@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.worlds import NOW, QueueOf, QuotaOf, WorldOf, quotas, worlds
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, clusters, quotas
 from pykueue.core.decision import Admit, Decision, Preempt
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.world import World
@@ -23,7 +23,7 @@ class Step:
 
     kind: str
     number: int
-    quota: QuotaOf
+    quota: QuotaCase
 
 
 steps = st.lists(
@@ -35,7 +35,7 @@ steps = st.lists(
 class History:
     """One cluster through a series of steps. Evicted Workloads stop, one by one, and are pending again."""
 
-    def __init__(self, case: WorldOf) -> None:
+    def __init__(self, case: ClusterCase) -> None:
         self.case = case
         self.queues = list(case.queues)
         self.there = {n: w for n, w in enumerate(case.workloads) if n % 3 != 2 or w.flavor is not None}
@@ -60,7 +60,7 @@ class History:
                 queue, other = self.queues[step.number % len(self.queues)], self.queues[0]
                 self._change(queue, replace(queue, cohort="" if queue.cohort == other.cohort else other.cohort))
 
-    def _change(self, queue: QueueOf, into: QueueOf) -> None:
+    def _change(self, queue: QueueCase, into: QueueCase) -> None:
         self.queues[self.queues.index(queue)] = into
         self.world.put(into.thing(), NOW)
 
@@ -110,8 +110,8 @@ def effects(decisions: list[Decision]) -> list[tuple[str, ...]]:
 
 
 @SMALL
-@given(worlds(), steps)
-def test_one_pass_over_what_changed_equals_a_cycle_of_all_heads(case: WorldOf, steps: list[Step]) -> None:
+@given(clusters(), steps)
+def test_one_pass_over_what_changed_equals_a_cycle_of_all_heads(case: ClusterCase, steps: list[Step]) -> None:
     """Cycle by cycle, evaluating only where something changed, tree by tree, has the same effects as evaluating all
     heads."""
     some, all_heads = History(case), History(case)
@@ -131,8 +131,10 @@ def test_one_pass_over_what_changed_equals_a_cycle_of_all_heads(case: WorldOf, s
 
 
 @SMALL
-@given(worlds(), steps)
-def test_deciding_in_small_batches_has_the_same_effects_as_deciding_at_once(case: WorldOf, steps: list[Step]) -> None:
+@given(clusters(), steps)
+def test_deciding_in_small_batches_has_the_same_effects_as_deciding_at_once(
+    case: ClusterCase, steps: list[Step]
+) -> None:
     at_once, in_batches = History(case), History(case)
     for step in (*steps, None):
         assert effects(at_once.settle()) == effects(in_batches.settle(enough=1))
@@ -142,8 +144,8 @@ def test_deciding_in_small_batches_has_the_same_effects_as_deciding_at_once(case
 
 
 @SMALL
-@given(worlds(), steps)
-def test_requeueing_all_admits_no_workload_that_events_did_not_requeue(case: WorldOf, steps: list[Step]) -> None:
+@given(clusters(), steps)
+def test_requeueing_all_admits_no_workload_that_events_did_not_requeue(case: ClusterCase, steps: list[Step]) -> None:
     history = History(case)
     history.settle()
     for step in steps:

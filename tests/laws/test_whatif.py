@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laws.worlds import NOW, WorldOf, figures, worlds
+from laws.random_clusters import NOW, ClusterCase, clusters, figures
 from pykueue.core import cycle, preemption
 from pykueue.core.cycle import Head
 from pykueue.core.preemption import PreemptionTarget, TargetSearch
@@ -18,8 +18,8 @@ SMALL = settings(max_examples=60)
 
 
 @SMALL
-@given(worlds())
-def test_cycle_changes_neither_snapshot_nor_workloads(case: WorldOf) -> None:
+@given(clusters())
+def test_cycle_changes_neither_snapshot_nor_workloads(case: ClusterCase) -> None:
     world = case.world()
     heads = [Head(workload) for queue in world.queues.values() if (workload := queue.pop()) is not None]
     for place, head in enumerate(heads):
@@ -45,8 +45,8 @@ def _snapshot_values(snapshot: Snapshot) -> object:
 
 
 @SMALL
-@given(worlds(), st.integers(0, 8))
-def test_target_search_leaves_the_snapshot_as_it_was(case: WorldOf, amount: int) -> None:
+@given(clusters(), st.integers(0, 8))
+def test_target_search_leaves_the_snapshot_as_it_was(case: ClusterCase, amount: int) -> None:
     world = case.world()
     before = figures(world)
     for name, pending in world.queues.items():
@@ -61,8 +61,8 @@ def test_target_search_leaves_the_snapshot_as_it_was(case: WorldOf, amount: int)
 
 
 @SMALL
-@given(worlds(), st.lists(st.booleans(), max_size=10))
-def test_what_ifs_nest(case: WorldOf, steps: list[bool]) -> None:
+@given(clusters(), st.lists(st.booleans(), max_size=10))
+def test_what_ifs_nest(case: ClusterCase, steps: list[bool]) -> None:
     world = case.world()
     snapshot = world.snapshot()
     held = [reservation for queue in snapshot.queues.values() for reservation in queue.reservations.values()]
@@ -79,8 +79,8 @@ def test_what_ifs_nest(case: WorldOf, steps: list[bool]) -> None:
 
 
 @SMALL
-@given(worlds())
-def test_targets_make_the_workload_fit_and_each_is_needed(case: WorldOf) -> None:
+@given(clusters())
+def test_targets_make_the_workload_fit_and_each_is_needed(case: ClusterCase) -> None:
     """With the targets removed the Workload fits; with any one of them restored it does not. Both on the terms of the
     search that found them: with borrowing allowed, or without ([PR7])."""
     world = case.world()

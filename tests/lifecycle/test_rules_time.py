@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import HOUR, MINUTE, SECOND
-from laws.lives import CLAIMING
+from laws.random_workloads import CLAIMING
 from lifecycle.stories import START, Life, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, WorkloadCondition

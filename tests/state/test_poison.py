@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from kubemachinery import meta
-from laws.worlds import NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, figures
 from pykueue.api import kueue
 from pykueue.core.decision import Admit, Requeue, Wait
 from pykueue.state.world import World
 
-BAD = WorkloadOf(0, "q", 3, 9, 0)
-GOOD = WorkloadOf(1, "q", 2, 0, 0)
-NEIGHBOUR = WorkloadOf(2, "r", 2, 0, 0)
+BAD = WorkloadCase(0, "q", 3, 9, 0)
+GOOD = WorkloadCase(1, "q", 2, 0, 0)
+NEIGHBOUR = WorkloadCase(2, "r", 2, 0, 0)
 
 
 def bad(min_count: object = "two", message: str = "") -> kueue.Workload:
@@ -34,9 +34,9 @@ def bad(min_count: object = "two", message: str = "") -> kueue.Workload:
 def world(request: pytest.FixtureRequest) -> World:
     """It is the head of a queue, with a good one behind it and another good one in the same cohort."""
     queues = tuple(
-        QueueOf(name, "c", (QuotaOf(3, 0, 0),), "Never", "Never", strict=bool(request.param)) for name in "qr"
+        QueueCase(name, "c", (QuotaCase(3, 0, 0),), "Never", "Never", strict=bool(request.param)) for name in "qr"
     )
-    world = WorldOf((), queues, (GOOD, NEIGHBOUR), fair=False).world()
+    world = ClusterCase((), queues, (GOOD, NEIGHBOUR), fair=False).world()
     world.put(bad(), NOW)
     return world
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kubemachinery import meta
-from laws.worlds import NAMESPACE, NOW, QueueOf, QuotaOf, WorkloadOf, WorldOf, figures
+from laws.random_clusters import NAMESPACE, NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, figures
 from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import SchedulingPolicy
@@ -19,20 +19,20 @@ from pykueue.state.intake import WatchedObject, is_watched
 from pykueue.state.world import World
 
 
-def queue_of(name: str = "q", nominal: int = 4, cohort: str = "") -> QueueOf:
-    return QueueOf(name, cohort, (QuotaOf(nominal, None, None),), "Never", "Never", strict=False)
+def queue_of(name: str = "q", nominal: int = 4, cohort: str = "") -> QueueCase:
+    return QueueCase(name, cohort, (QuotaCase(nominal, None, None),), "Never", "Never", strict=False)
 
 
-def small(*workloads: WorkloadOf, nominal: int = 4) -> World:
-    return WorldOf((), (queue_of(nominal=nominal),), workloads, fair=False).world()
+def small(*workloads: WorkloadCase, nominal: int = 4) -> World:
+    return ClusterCase((), (queue_of(nominal=nominal),), workloads, fair=False).world()
 
 
-def at_revision(workload: WorkloadOf, revision: str) -> kueue.Workload:
+def at_revision(workload: WorkloadCase, revision: str) -> kueue.Workload:
     thing = workload.thing()
     return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, resource_version=revision))
 
 
-WAITING = WorkloadOf(1, "q", 3, 0, 0)
+WAITING = WorkloadCase(1, "q", 3, 0, 0)
 
 
 def test_an_old_read_does_not_free_quota_that_was_just_given() -> None:
@@ -74,12 +74,12 @@ def test_a_lost_answer_keeps_the_quota_until_a_read_settles_it() -> None:
     assert figures(world) == {"queue q f0": 3000}
 
 
-def msgspec_holding(workload: WorkloadOf) -> WorkloadOf:
-    return WorkloadOf(workload.number, workload.queue, workload.cpu, workload.priority, workload.created, "f0")
+def msgspec_holding(workload: WorkloadCase) -> WorkloadCase:
+    return WorkloadCase(workload.number, workload.queue, workload.cpu, workload.priority, workload.created, "f0")
 
 
 def test_a_refused_write_gives_the_quota_back_and_wakes_those_that_wait_for_it() -> None:
-    second = WorkloadOf(2, "q", 3, 0, 0)
+    second = WorkloadCase(2, "q", 3, 0, 0)
     world = small(WAITING, second)
     world.decide(NOW)
     [decision] = world.decide(NOW)
@@ -108,7 +108,7 @@ def test_a_stopped_local_queue_takes_its_workloads_out_of_line_and_brings_them_b
 
 
 def test_a_workload_follows_its_local_queue_to_another_cluster_queue() -> None:
-    world = WorldOf((), (queue_of("q", 0), queue_of("r", 9)), (WAITING,), fair=False).world()
+    world = ClusterCase((), (queue_of("q", 0), queue_of("r", 9)), (WAITING,), fair=False).world()
     assert [type(decision) for decision in world.decide(NOW)] == [Wait]
     world.put(
         kueue.LocalQueue(
@@ -143,7 +143,7 @@ def test_a_status_update_of_a_queue_grows_no_tree_anew() -> None:
 
 
 def test_a_change_in_one_tree_leaves_the_others_standing() -> None:
-    world = WorldOf((), (queue_of("q", cohort="one"), queue_of("r", cohort="two")), (), fair=False).world()
+    world = ClusterCase((), (queue_of("q", cohort="one"), queue_of("r", cohort="two")), (), fair=False).world()
     before = world.snapshot().queues["r"].node.tree
     world.put(queue_of("q", nominal=9, cohort="one").thing(), NOW)
     world.settle(NOW)
@@ -171,7 +171,7 @@ def test_a_limit_range_names_the_workloads_that_read_differently_now() -> None:
 def test_a_queue_excludes_resources_from_its_quota_where_the_gate_is_on(is_on: bool) -> None:
     """KEP-5800: a change of the list reaches pending Workloads; what is reserved keeps what it was charged."""
     world = World(SchedulingPolicy(queue_exclusions=is_on))
-    for thing in WorldOf((), (queue_of(nominal=1),), (WAITING,), fair=False).things():
+    for thing in ClusterCase((), (queue_of(nominal=1),), (WAITING,), fair=False).things():
         world.put(thing, NOW)
     assert [type(decision) for decision in world.decide(NOW)] == [Wait]
     thing = queue_of(nominal=1).thing()
@@ -251,8 +251,8 @@ def test_every_watched_kind_has_handlers() -> None:
 
 def test_a_strict_queue_stays_strict_whichever_comes_first_it_or_its_cohort() -> None:
     """A manager that starts reads them in any order; in a strict queue nobody passes the first in line."""
-    strict = QueueOf("q", "c", (QuotaOf(4, None, None),), "Never", "Never", strict=True)
-    told = WorldOf((), (strict,), (WorkloadOf(1, "q", 9, 0, 1), WorkloadOf(2, "q", 1, 0, 0)), fair=False)
+    strict = QueueCase("q", "c", (QuotaCase(4, None, None),), "Never", "Never", strict=True)
+    told = ClusterCase((), (strict,), (WorkloadCase(1, "q", 9, 0, 1), WorkloadCase(2, "q", 1, 0, 0)), fair=False)
     world = World(told.policy)
     for thing in (*told.things(), kueue.Cohort(metadata=meta.ObjectMeta(name="c"))):
         world.put(thing, NOW)
@@ -260,11 +260,11 @@ def test_a_strict_queue_stays_strict_whichever_comes_first_it_or_its_cohort() ->
     assert world.decide(NOW) == []
 
 
-def pending_preemption() -> tuple[World, WorkloadOf]:
+def pending_preemption() -> tuple[World, WorkloadCase]:
     """A head whose victim has been told to go, and is not gone yet; and another tree."""
-    queue = QueueOf("q", "", (QuotaOf(4, None, None),), "LowerPriority", "Never", strict=False)
-    victim = WorkloadOf(0, "q", 3, 0, 0, "f0")
-    case = WorldOf((), (queue, queue_of("r")), (victim, WorkloadOf(1, "q", 3, 5, 0)), fair=False)
+    queue = QueueCase("q", "", (QuotaCase(4, None, None),), "LowerPriority", "Never", strict=False)
+    victim = WorkloadCase(0, "q", 3, 0, 0, "f0")
+    case = ClusterCase((), (queue, queue_of("r")), (victim, WorkloadCase(1, "q", 3, 5, 0)), fair=False)
     world = case.world()
     assert [type(decision) for decision in world.decide(NOW)] == [Preempt]
     while world.decide(NOW):
@@ -274,32 +274,32 @@ def pending_preemption() -> tuple[World, WorkloadOf]:
 
 def test_a_head_that_waits_for_its_victims_is_not_judged_anew_for_what_is_none_of_its_business() -> None:
     world, _ = pending_preemption()
-    world.put(WorkloadOf(2, "q", 1, 0, 9).thing(), NOW)  # behind it in its own line
+    world.put(WorkloadCase(2, "q", 1, 0, 9).thing(), NOW)  # behind it in its own line
     assert world.decide(NOW) == []
-    world.put(WorkloadOf(3, "r", 1, 0, 0).thing(), NOW)  # in another tree
+    world.put(WorkloadCase(3, "r", 1, 0, 0).thing(), NOW)  # in another tree
     assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w3"]
 
 
 def test_a_head_that_waits_for_its_victims_gets_in_when_they_are_gone() -> None:
     world, victim = pending_preemption()
-    world.put(WorkloadOf(victim.number, "q", 3, 0, 0).thing(), NOW)
+    world.put(WorkloadCase(victim.number, "q", 3, 0, 0).thing(), NOW)
     assert [(type(decision), decision.workload) for decision in world.decide(NOW)] == [(Admit, f"{NAMESPACE}/w1")]
 
 
 def test_what_is_written_about_a_workload_that_waits_has_nobody_judged_anew() -> None:
     """Its own condition, as written for it, comes back by the watch."""
-    world = small(WorkloadOf(1, "q", 9, 0, 0))
+    world = small(WorkloadCase(1, "q", 9, 0, 0))
     assert len(world.decide(NOW)) == 1
     told = meta.Condition(type="QuotaReserved", status="False", reason="ExceedsMaxQuota", message="9 asked, 4 at most")
-    thing = WorkloadOf(1, "q", 9, 0, 0).thing()
+    thing = WorkloadCase(1, "q", 9, 0, 0).thing()
     world.put(msgspec.structs.replace(thing, status=kueue.WorkloadStatus(conditions=(told,))), NOW)
     assert world.decide(NOW) == []
 
 
 def test_an_admission_that_comes_back_by_the_watch_has_nobody_judged_anew() -> None:
-    strict = QueueOf("q", "", (QuotaOf(4, None, None),), "Never", "Never", strict=True)
-    first, second = WorkloadOf(1, "q", 3, 0, 1), WorkloadOf(2, "q", 3, 0, 0)
-    world = WorldOf((), (strict,), (first, second), fair=False).world()
+    strict = QueueCase("q", "", (QuotaCase(4, None, None),), "Never", "Never", strict=True)
+    first, second = WorkloadCase(1, "q", 3, 0, 1), WorkloadCase(2, "q", 3, 0, 0)
+    world = ClusterCase((), (strict,), (first, second), fair=False).world()
     while world.decide(NOW):
         pass
     world.written(first.key, "6")
@@ -318,7 +318,7 @@ def test_a_heartbeat_of_a_node_wakes_nobody_and_a_node_that_vanishes_does() -> N
     world = World(SchedulingPolicy())
     level = kueue.TopologyLevel(node_label="kubernetes.io/hostname")
     world.put(kueue.Topology(metadata=meta.ObjectMeta(name="t"), spec=kueue.TopologySpec(levels=(level,))), NOW)
-    for thing in WorldOf((), (queue_of("q"), queue_of("r")), (WorkloadOf(1, "q", 3, 0, 0),), fair=False).things():
+    for thing in ClusterCase((), (queue_of("q"), queue_of("r")), (WorkloadCase(1, "q", 3, 0, 0),), fair=False).things():
         world.put(thing, NOW)
     flavor = kueue.ResourceFlavorSpec(topology_name="t")
     world.put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="f0"), spec=flavor), NOW)
@@ -342,8 +342,8 @@ def test_a_heartbeat_of_a_node_wakes_nobody_and_a_node_that_vanishes_does() -> N
 
 def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
     """[QU12] One verdict parks all of a kind; these two are not of one."""
-    world = small(WorkloadOf(1, "q", 9, 0, 1))
-    thing = WorkloadOf(2, "q", 9, 0, 0).thing()
+    world = small(WorkloadCase(1, "q", 9, 0, 1))
+    thing = WorkloadCase(2, "q", 9, 0, 0).thing()
     [pod_set] = thing.spec.pod_sets
     spread = ({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},)
     spec = msgspec.structs.replace(pod_set.template.spec, topology_spread_constraints=spread)
@@ -357,7 +357,7 @@ def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
 @pytest.mark.parametrize("is_on", [True, False])
 def test_pods_that_claim_devices_are_refused_before_anybody_could_admit_them_uncounted(is_on: bool) -> None:
     world = World(SchedulingPolicy(refuse_claims=is_on))
-    for thing in WorldOf((), (queue_of(),), (), fair=False).things():
+    for thing in ClusterCase((), (queue_of(),), (), fair=False).things():
         world.put(thing, NOW)
     thing = WAITING.thing()
     [pod_set] = thing.spec.pod_sets
@@ -373,9 +373,9 @@ def test_pods_that_claim_devices_are_refused_before_anybody_could_admit_them_unc
 
 
 def test_whoever_is_next_in_line_is_tried_when_the_head_leaves_it() -> None:
-    strict = QueueOf("q", "", (QuotaOf(4, None, None),), "Never", "Never", strict=True)
-    head = WorkloadOf(1, "q", 9, 5, 0)
-    world = WorldOf((), (strict,), (head, WorkloadOf(2, "q", 1, 0, 0)), fair=False).world()
+    strict = QueueCase("q", "", (QuotaCase(4, None, None),), "Never", "Never", strict=True)
+    head = WorkloadCase(1, "q", 9, 5, 0)
+    world = ClusterCase((), (strict,), (head, WorkloadCase(2, "q", 1, 0, 0)), fair=False).world()
     while world.decide(NOW):
         pass
     thing = head.thing()
@@ -387,11 +387,11 @@ def test_a_head_is_tried_again_when_somebody_else_starts_to_borrow_what_it_may_r
     """`r` keeps within its quota, so nobody may take from it; with one more it does not, and its lowest has to go."""
     lending = kueue.BorrowWithinCohort(policy="LowerPriority")
     preemption = kueue.ClusterQueuePreemption(reclaim_within_cohort="Any", borrow_within_cohort=lending)
-    queue = QueueOf("q", "c", (QuotaOf(1, None, None),), "Never", "Any", strict=True)
-    case = WorldOf(
+    queue = QueueCase("q", "c", (QuotaCase(1, None, None),), "Never", "Any", strict=True)
+    case = ClusterCase(
         (),
         (queue, queue_of("r", cohort="c")),
-        (WorkloadOf(1, "q", 3, 5, 0), WorkloadOf(3, "r", 3, 0, 9, "f0")),
+        (WorkloadCase(1, "q", 3, 5, 0), WorkloadCase(3, "r", 3, 0, 9, "f0")),
         fair=False,
     )
     world = case.world()
@@ -400,7 +400,7 @@ def test_a_head_is_tried_again_when_somebody_else_starts_to_borrow_what_it_may_r
     while world.decide(NOW):
         pass
     assert not any(held.evicted for held in world.reservations.values())
-    world.put(WorkloadOf(4, "r", 2, 1, 0, "f0").thing(), NOW)
+    world.put(WorkloadCase(4, "r", 2, 1, 0, "f0").thing(), NOW)
     [decision] = world.decide(NOW)
     assert isinstance(decision, Preempt)
     assert [victim.key for victim in decision.targets] == [f"{NAMESPACE}/w3"]
@@ -408,10 +408,10 @@ def test_a_head_is_tried_again_when_somebody_else_starts_to_borrow_what_it_may_r
 
 def test_a_queue_that_leaves_its_cohort_wakes_those_who_stay_behind() -> None:
     """It had borrowed more than it brought: what it takes along is room for them."""
-    world = WorldOf(
+    world = ClusterCase(
         (),
         (queue_of("q", 3, "c"), queue_of("r", 1, "c")),
-        (WorkloadOf(0, "r", 3, 0, 1, "f0"), WorkloadOf(1, "q", 3, 0, 0)),
+        (WorkloadCase(0, "r", 3, 0, 1, "f0"), WorkloadCase(1, "q", 3, 0, 0)),
         fair=False,
     ).world()
     while world.decide(NOW):
@@ -422,9 +422,9 @@ def test_a_queue_that_leaves_its_cohort_wakes_those_who_stay_behind() -> None:
 
 
 def test_a_head_whose_namespace_is_selected_no_more_lets_the_next_one_through() -> None:
-    thing = QueueOf("q", "", (QuotaOf(4, None, None),), "Never", "Never", strict=True).thing()
+    thing = QueueCase("q", "", (QuotaCase(4, None, None),), "Never", "Never", strict=True).thing()
     selector = meta.LabelSelector(match_labels={"team": "a"})
-    world = small(WorkloadOf(1, "q", 9, 0, 0))
+    world = small(WorkloadCase(1, "q", 9, 0, 0))
     world.put(kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE, labels={"team": "a"})), NOW)
     world.put(
         msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, namespace_selector=selector)), NOW
@@ -441,9 +441,9 @@ def test_a_head_whose_namespace_is_selected_no_more_lets_the_next_one_through() 
 
 def test_a_preemptor_stays_remembered_when_its_reservation_is_refused() -> None:
     """Kueue clears the memory of a preemptor when a read confirms its reservation, not when it is assumed."""
-    queue = QueueOf("q", "", (QuotaOf(4, None, None),), "LowerPriority", "Never", strict=False)
-    victim, preemptor = WorkloadOf(1, "q", 4, 0, 0, flavor="f0"), WorkloadOf(2, "q", 4, 5, 0)
-    world = WorldOf((), (queue,), (victim, preemptor), fair=False).world()
+    queue = QueueCase("q", "", (QuotaCase(4, None, None),), "LowerPriority", "Never", strict=False)
+    victim, preemptor = WorkloadCase(1, "q", 4, 0, 0, flavor="f0"), WorkloadCase(2, "q", 4, 5, 0)
+    world = ClusterCase((), (queue,), (victim, preemptor), fair=False).world()
     [decision] = world.decide(NOW)
     assert isinstance(decision, Preempt)
     remembered = world.queues["q"].preemptor
@@ -464,11 +464,11 @@ def test_a_preemptor_stays_remembered_when_its_reservation_is_refused() -> None:
 
 def test_decisions_of_several_trees_are_in_one_scheduling_order() -> None:
     """Queues without a cohort are decided apart; the order is that of one cycle over all of them."""
-    queues = tuple(QueueOf(name, "", (QuotaOf(3, None, None),), "Never", "Never", strict=False) for name in "abc")
+    queues = tuple(QueueCase(name, "", (QuotaCase(3, None, None),), "Never", "Never", strict=False) for name in "abc")
     workloads = (
-        WorkloadOf(0, "a", 1, priority=0, created=1),
-        WorkloadOf(1, "b", 1, priority=0, created=2),  # older
-        WorkloadOf(2, "c", 1, priority=5, created=0),
+        WorkloadCase(0, "a", 1, priority=0, created=1),
+        WorkloadCase(1, "b", 1, priority=0, created=2),  # older
+        WorkloadCase(2, "c", 1, priority=5, created=0),
     )
-    world = WorldOf((), queues, workloads, fair=False).world()
+    world = ClusterCase((), queues, workloads, fair=False).world()
     assert [each.workload for each in world.decide(NOW)] == ["ns/w2", "ns/w1", "ns/w0"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.topology.worlds import fleet, place_group, place_one
+from core.topology.cluster_text import fleet, place_group, place_one
 from pykueue.core.topology import PlacementOptions
 
 BALANCED = PlacementOptions(balanced=True)

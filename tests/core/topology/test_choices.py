@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.topology.worlds import as_text, fleet, place_group, place_one, request, terms
+from core.topology.cluster_text import as_text, fleet, place_group, place_one, request, terms
 from pykueue.core.topology import PlacementOptions, place
 
 FIVE_HOSTS = """
@@ -27,7 +27,7 @@ FIVE_HOSTS = """
         ("preferred rack", 15, "h2:1 h3:4 h4:4 h5:6", "no block: b1, then b2"),
         ("unconstrained", 6, "h5:6", "the first host, emptiest last, that holds all"),
         ("unconstrained", 7, "h1:3 h2:2 h3:2", "none holds 7: small hosts are used up first"),
-        ("required block, 4 per rack", 8, "h3:4 h4:4", "b1 has room for 1 + 2 slices, r2 for both"),
+        ("required block, 4 per rack", 8, "h3:4 h4:4", "b1 holds 1 + 2 slices, r2 for both"),
         ("required block, 4 per rack", 12, "h1:2 h2:2 h3:4 h4:4", "in r1 below the slice level: h2 is smaller"),
         ("required block, 2 per host", 10, "h2:2 h3:4 h4:4", "the last slice fits h1 and h2; h2 has less to spare"),
         ("required block, 4 per rack, 2 per host", 12, "h1:2 h2:2 h3:4 h4:4", "h1 counts as 2 of its 3"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.topology.worlds import FLAVOR, fleet, place_one, request, usage
+from core.topology.cluster_text import FLAVOR, fleet, place_one, request, usage
 from pykueue.core.topology import place
 
 TWELVE = "\n".join(f"b{n // 6} r{n // 3} h{n:02} 4" for n in range(12))
@@ -18,7 +18,7 @@ def test_request_of_a_kept_measure_sees_later_changes() -> None:
 
 
 def test_only_changed_leaves_are_counted_again() -> None:
-    """A figure put in by hand survives a request, unless its leaf changed."""
+    """A count changed by the test survives a request, unless its leaf changed."""
     world = fleet(TWELVE)
     assert place_one(world, "required host", 4) == "h00:4"
     domains = world.domains(FLAVOR)

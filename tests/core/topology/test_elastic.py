@@ -3,7 +3,7 @@ ElasticJobsViaWorkloadSlicesWithTAS)."""
 
 from __future__ import annotations
 
-from core.topology.worlds import as_text, fleet, place_one, placement, request
+from core.topology.cluster_text import as_text, fleet, place_one, placement, request
 from pykueue.core.topology import PlacementOptions, place
 
 ELASTIC = PlacementOptions(elastic=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.topology.worlds import LEVELS, fleet, place_one, request, terms
+from core.topology.cluster_text import LEVELS, fleet, place_one, request, terms
 from pykueue.core.topology import Exclusions, LayerFit, PlacementFailure, place
 
 MIXED = """

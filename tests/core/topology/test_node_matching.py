@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.topology.worlds import fleet, place_one, terms
+from core.topology.cluster_text import fleet, place_one, terms
 from pykueue.api.kube import (
     NodeSelector,
     NodeSelectorRequirement,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.topology.worlds import fleet, place_one, placement, terms, usage
+from core.topology.cluster_text import fleet, place_one, placement, terms, usage
 from pykueue.core.topology import NodeReplacement
 
 SIX_HOSTS = """
@@ -36,7 +36,7 @@ def mend(text: str, held: str, lost: str, *, gone: str = "", world_text: str = S
         ("unconstrained", "h1:4 h2:1", "h2:1 h3:4", "anywhere; the first host that holds all"),
         ("required rack", "h1:3", "h2:3", "nothing stays, so nothing ties it to a rack"),
         ("required block, 4 per rack", "h1:2 h2:2 h3:4", "h2:4 h3:4", "r1 has a broken slice, so it goes to r1"),
-        ("required block, 4 per rack, 2 per host", "h1:4 h2:4", "h2:4 h3:4", "a whole slice: a rack with room for one"),
+        ("required block, 4 per rack, 2 per host", "h1:4 h2:4", "h2:4 h3:4", "a whole slice: a rack that holds one"),
     ],
 )
 def test_where_the_pods_of_a_lost_node_go(text: str, held: str, expected: str, why: str) -> None:

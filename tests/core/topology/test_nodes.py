@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.topology.worlds import FLAVOR, LEVELS, as_text, fleet, place_one, request, usage
+from core.topology.cluster_text import FLAVOR, LEVELS, as_text, fleet, place_one, request, usage
 from pykueue.core.topology import (
     HOSTNAME,
     Fleet,

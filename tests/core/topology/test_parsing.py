@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.topology.worlds import LEVELS
+from core.topology.cluster_text import LEVELS
 from kubemachinery.meta import ObjectMeta
 from pykueue.api.kube import (
     Affinity,

@@ -21,7 +21,7 @@ POLICIES = ("Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any")
 
 
 @dataclass(frozen=True)
-class QuotaOf:
+class QuotaCase:
     nominal: int
     borrowing: int | None
     lending: int | None
@@ -36,10 +36,10 @@ class QuotaOf:
 
 
 @dataclass(frozen=True)
-class QueueOf:
+class QueueCase:
     name: str
     cohort: str
-    quotas: tuple[QuotaOf, ...]  # one per flavor
+    quotas: tuple[QuotaCase, ...]  # one per flavor
     within: str
     reclaim: str
     strict: bool
@@ -64,7 +64,7 @@ class QueueOf:
 
 
 @dataclass(frozen=True)
-class WorkloadOf:
+class WorkloadCase:
     number: int
     queue: str
     cpu: int
@@ -112,10 +112,10 @@ class WorkloadOf:
 
 
 @dataclass(frozen=True)
-class WorldOf:
-    cohorts: tuple[tuple[str, str, QuotaOf], ...]  # name, parent, own quota
-    queues: tuple[QueueOf, ...]
-    workloads: tuple[WorkloadOf, ...]
+class ClusterCase:
+    cohorts: tuple[tuple[str, str, QuotaCase], ...]  # name, parent, own quota
+    queues: tuple[QueueCase, ...]
+    workloads: tuple[WorkloadCase, ...]
     fair: bool
 
     @property
@@ -153,16 +153,16 @@ class WorldOf:
 
 
 limits = st.none() | st.integers(0, 6)
-quotas = st.builds(QuotaOf, st.integers(0, 8), limits, limits)
+quotas = st.builds(QuotaCase, st.integers(0, 8), limits, limits)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> WorldOf:
+def clusters(draw: st.DrawFn) -> ClusterCase:
     names = [f"co{n}" for n in range(draw(st.integers(0, 3)))]
     cohorts = tuple((name, draw(st.sampled_from(["", *names[:n]])), draw(quotas)) for n, name in enumerate(names))
     homes = st.sampled_from(["", "implicit", *names])
     queues = tuple(
-        QueueOf(
+        QueueCase(
             f"q{n}",
             draw(homes),
             tuple(draw(st.lists(quotas, min_size=1, max_size=2))),
@@ -173,7 +173,7 @@ def worlds(draw: st.DrawFn) -> WorldOf:
         for n in range(draw(st.integers(1, 4)))
     )
     workloads = tuple(
-        WorkloadOf(
+        WorkloadCase(
             n,
             draw(st.sampled_from(queues)).name,
             draw(st.integers(0, 6)),
@@ -183,7 +183,7 @@ def worlds(draw: st.DrawFn) -> WorldOf:
         )
         for n in range(draw(st.integers(0, 12)))
     )
-    return WorldOf(cohorts, queues, workloads, draw(st.booleans()))
+    return ClusterCase(cohorts, queues, workloads, draw(st.booleans()))
 
 
 def figures(world: World) -> dict[str, int]:
