@@ -1,6 +1,6 @@
-"""The whole server put together, without a socket and without a clock of its own: both are handed in.
+"""The whole server, assembled, without a socket and with a clock from outside.
 
-`Embedded` is what `app` serves on a port, what tests serve on another, and what a simulation calls directly.
+`Embedded` is what `serve` puts on a port, and what tests and simulations call directly.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 class FindObjects(Protocol):
     def __call__(self, group_resource: str, namespace: str, name: str = "", /) -> Iterable[Tree]:
-        """The objects of a resource, in a namespace or ("") in all, or the one that is called so.
+        """Return the objects of a resource, in a namespace or ("") in all, or the one of a name.
 
         They are shared: callers must not change them.
         """
@@ -121,7 +121,7 @@ class Embedded:
         )
 
     def _with_rules(self, resource: Resource) -> Resource:
-        """The kinds that change what the server does have rules that only the server can give them."""
+        """Return the kinds with the rules that only the server can provide (CRDs, webhook configurations)."""
         match resource.group_resource:
             case crds.RESOURCE:
                 return self.crds.kind(resource)
@@ -137,7 +137,7 @@ class Embedded:
         return there, representations.to_version(self.registry, there, tree)
 
     def _find(self, group_resource: str, namespace: str, name: str = "") -> Iterable[Tree]:
-        """For hooks that look around. They look often and at few things, so what was decoded is kept for a while."""
+        """Find objects for hooks. They read few objects often, so decoded trees are cached for a while."""
         if name:
             entry = self.objects.get(StoreKey(group_resource, namespace, name))
             return () if entry is None else (_decoded(entry.body),)
@@ -172,7 +172,7 @@ class Embedded:
         await self.rest.create(context, _copy(tree))
 
     async def install(self, tree: Tree) -> None:
-        """Create a CRD, or bring the one that is there up to date."""
+        """Create a CRD, or update the stored one."""
         try:
             await self._create(tree)
         except _AlreadyThere:
@@ -201,7 +201,7 @@ class Embedded:
         )
 
     def stop_watches(self) -> None:
-        """Let every stream end, so that clients look for another server."""
+        """End every watch, so that clients reconnect to another server."""
         self.server.health.ready = False
         self.registry.stop_watches()
 

@@ -24,7 +24,7 @@ DELETE: Final = "DELETE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionAttributes:
-    """One write, as a hook sees it. `object` is None for a deletion, `old` for a creation."""
+    """One write as hooks receive it. `object` is None for a deletion, `old` for a creation."""
 
     operation: str
     resource: Resource
@@ -57,8 +57,8 @@ ACCEPTED: Final = ValidationResult()
 class AdmissionHook:
     """A function of this process that takes part in admission, for one resource in one version.
 
-    `mutate` gives the object to go on with, or None to leave it; it may change the object that it is given. `validate`
-    must not. Neither is ever called for what `operations` and `subresources` do not name.
+    `mutate` returns the object to continue with, or None for no change; it may change its argument. `validate` must
+    not. Both are called for the `operations` and `subresources` of the hook only.
     """
 
     name: str
@@ -80,7 +80,7 @@ class AdmissionHook:
 
 
 class WebhookDispatcher(Protocol):
-    """The call-out, as this module needs it; `webhooks.Caller` is one."""
+    """The interface of the webhook caller; `webhooks.WebhookCaller` implements it."""
 
     @property
     def any_at_all(self) -> bool:
@@ -160,7 +160,7 @@ class AdmissionChain:
         return any(operation in hook.operations and subresource in hook.subresources for hook in hooks)
 
     def _mutate(self, review: AdmissionAttributes) -> Tree | None:
-        """The object after the mutating hooks of this process; None where none changed it."""
+        """Return the object after the mutating hooks of this process; None where none changed it."""
         changed: Tree | None = None
         for hook in self._mutating.get((review.resource.group, review.resource.plural), ()):
             if not hook.concerns(review) or hook.mutate is None:
@@ -172,7 +172,7 @@ class AdmissionChain:
         return changed
 
     def _validate(self, review: AdmissionAttributes, warnings: list[str]) -> None:
-        """Raises for the first hook of this process that refuses; a refusal may come with warnings, too."""
+        """Raise for the first hook of this process that refuses; a refusal may have warnings too."""
         for hook in self._validating.get((review.resource.group, review.resource.plural), ()):
             if not hook.concerns(review) or hook.validate is None:
                 continue

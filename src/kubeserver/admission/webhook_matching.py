@@ -1,4 +1,4 @@
-"""Who wants to be asked about which writes: webhook configurations, read once whenever one of them changes."""
+"""Which webhooks match which writes: webhook configurations, parsed once whenever one of them changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _in(value: str, among: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One webhook of one configuration, ready to be asked."""
+    """One webhook of one configuration, parsed."""
 
     name: str
     configuration: str
@@ -73,7 +73,7 @@ class Webhook:
     again: bool
 
     def selects(self, review: AdmissionAttributes) -> bool:
-        """Either side of an update is enough, so that a label cannot be taken off behind a webhook's back."""
+        """Whether the selectors match the old or the new object, so that removing a label does not evade a webhook."""
         selector = self.object_selector
         if not selector.requirements:
             return True

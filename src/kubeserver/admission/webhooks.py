@@ -1,4 +1,4 @@
-"""The call-out to admission webhooks: an AdmissionReview goes out, a patch or a decision comes back.
+"""Calls of admission webhooks: an AdmissionReview is sent, a response with a patch or a decision is received.
 
 A webhook is called over HTTPS with the authority that its configuration names, on a loopback address unless the policy
 allows more, without redirects, for at most its timeout.
@@ -43,7 +43,7 @@ class WebhookPolicy:
     loopback_only: bool = True
 
     def allows(self, url: str) -> bool:
-        """Names other than localhost are not looked up: what they mean could change between the check and the call."""
+        """Whether a host may be called. Only localhost is resolved: other names could change before the call."""
         if not self.loopback_only:
             return True
         try:
@@ -53,7 +53,7 @@ class WebhookPolicy:
             return False
 
     def kind(self, base: Resource) -> Resource:
-        """A kind of webhook configuration that refuses what could never be called."""
+        """Return a webhook configuration kind that refuses addresses which could never be called."""
 
         def validate(new: Tree, old: Tree | None, subresource: str) -> Sequence[FieldError]:
             return [*base.rules.validate(new, old, subresource), *self._check(new)]
@@ -71,7 +71,7 @@ class WebhookPolicy:
 
 
 class WebhookCaller:
-    """All webhooks that are configured at present."""
+    """Calls the webhooks of the current configurations."""
 
     def __init__(self, objects: Objects, registry: Registry, policy: WebhookPolicy) -> None:
         self._objects = objects
@@ -98,17 +98,17 @@ class WebhookCaller:
     async def close(self) -> None:
         await self._sender.close()
 
-    # --- Who is asked -------------------------------------------------------------------------------------------------
+    # --- Matching ---------------------------------------------------------------------------------------------------
 
     @property
     def any_at_all(self) -> bool:
         return bool(self._known[MUTATING] or self._known[VALIDATING])
 
     def any_for(self, review: AdmissionAttributes) -> bool:
-        return any(self._asked(webhook, review) is not None for one in self._known.values() for webhook in one)
+        return any(self._version_for(webhook, review) is not None for one in self._known.values() for webhook in one)
 
-    def _asked(self, webhook: Webhook, review: AdmissionAttributes) -> Resource | None:
-        """In which version a webhook wants to see this write; None where it does not."""
+    def _version_for(self, webhook: Webhook, review: AdmissionAttributes) -> Resource | None:
+        """Return the version in which a webhook receives this write; None where it does not match."""
         if review.resource.group == GROUP:
             # Webhooks do not decide about webhook configurations: a broken one must remain deletable.
             return None
@@ -142,7 +142,7 @@ class WebhookCaller:
     # --- Asking -------------------------------------------------------------------------------------------------------
 
     async def mutate(self, review: AdmissionAttributes) -> tuple[Tree, list[str]]:
-        """The object after all mutating webhooks, one after the other; some are asked again if others changed it."""
+        """Return the object after all mutating webhooks in order; some are reinvoked if later ones changed it."""
         warnings: list[str] = []
         asked: list[tuple[Webhook, Tree]] = []
         for webhook in self._known[MUTATING]:
@@ -158,10 +158,10 @@ class WebhookCaller:
     async def _mutate_by(
         self, webhook: Webhook, review: AdmissionAttributes, warnings: list[str]
     ) -> AdmissionAttributes:
-        in_version = self._asked(webhook, review)
+        in_version = self._version_for(webhook, review)
         if in_version is None or review.object is None:
             return review
-        answer = await self._ask(webhook, review, in_version, warnings)
+        answer = await self._call(webhook, review, in_version, warnings)
         if answer is None or not answer.get("patch"):
             return review
         try:
@@ -177,13 +177,15 @@ class WebhookCaller:
         return replace(review, object=self._convert(changed, review.resource))
 
     async def validate(self, review: AdmissionAttributes) -> list[str]:
-        """All validating webhooks at once; the first refusal in their order counts."""
+        """Call all validating webhooks concurrently; raise the first refusal in their order."""
         warnings: list[str] = []
         due = [
-            (webhook, in_version) for webhook in self._known[VALIDATING] if (in_version := self._asked(webhook, review))
+            (webhook, in_version)
+            for webhook in self._known[VALIDATING]
+            if (in_version := self._version_for(webhook, review))
         ]
         answers = await asyncio.gather(
-            *(self._ask(webhook, review, in_version, warnings) for webhook, in_version in due), return_exceptions=True
+            *(self._call(webhook, review, in_version, warnings) for webhook, in_version in due), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -195,10 +197,10 @@ class WebhookCaller:
             return tree
         return self._registry.convert(resource)(tree, resource.api_version)
 
-    async def _ask(
+    async def _call(
         self, webhook: Webhook, review: AdmissionAttributes, in_version: Resource, warnings: list[str]
     ) -> dict[str, Any] | None:
-        """The answer of a webhook that allows the write; None where it was not asked or its failure is ignored."""
+        """Return the response of a webhook that allows the write; None where it was not called or failed harmlessly."""
         try:
             if not webhook.conditions_hold(review):
                 return None
@@ -255,7 +257,7 @@ class WebhookCaller:
         return _answer(body, request["uid"])
 
     def _check_address(self, url: str) -> None:
-        """Asked at creation already, and again before every call: a stored URL may be older than the policy."""
+        """Refuse addresses outside of the policy, as at creation: a stored URL may be older than the policy."""
         if not self._policy.allows(url):
             raise _BadAnswer(f"{url} is not on a loopback address, and only those are called")
 
@@ -286,7 +288,7 @@ def _trusting(ca: str) -> ssl.SSLContext:
 
 
 class _BadAnswer(Exception):
-    """A webhook that answers, but not what it should."""
+    """A webhook response that is not valid."""
 
 
 def _failed(webhook: Webhook, why: str) -> status.StatusError:

@@ -1,4 +1,4 @@
-"""What goes with what: objects follow their owners, content its namespace, and instances their CRD.
+"""The garbage collector: deletes dependents of owners, content of namespaces, and instances of CRDs.
 
 One task, woken by changes.
 """
@@ -35,7 +35,7 @@ _ROUNDED_SECONDS: Final = 1e-6
 
 
 class GarbageCollector:
-    """Follows every change, and takes away what has lost its ground."""
+    """Reads every change, and deletes objects without owners, namespace or CRD."""
 
     def __init__(
         self, objects: Objects, registry: Registry, client: LoopbackClient, clock: Clock, orphan_seconds: float = 0.0
@@ -93,7 +93,7 @@ class GarbageCollector:
     # --- The loop -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -110,7 +110,7 @@ class GarbageCollector:
         return well
 
     async def _together(self, act: Callable[[Any], Awaitable[None]], subjects: list[Any]) -> bool:
-        """Many at once, so that their writes share commits. What fails is looked at again."""
+        """Process many objects concurrently, so that their writes share commits. Failures are retried."""
         well = True
 
         async def attempt(subject: Any) -> None:
@@ -143,13 +143,13 @@ class GarbageCollector:
             await self._follow_owners(key, node)
 
     async def _orphan(self, key: StoreKey, node: OwnedObject) -> None:
-        """Dependents stay, and forget their owner."""
+        """Remove the owner reference from the dependents, which stay."""
         for dependent in list(self._owners.dependents(node.uid)):
             await self._drop_owners(dependent, {node.uid})
         await self._drop_finalizer(key, metadata.ORPHAN)
 
     async def _foreground(self, key: StoreKey, node: OwnedObject) -> None:
-        """First the dependents that the owner waits for, then the owner."""
+        """Delete the dependents that block the owner, then the owner."""
         blocking = [
             dependent
             for dependent in self._owners.dependents(node.uid)
@@ -162,7 +162,7 @@ class GarbageCollector:
             await self._follow_owners(dependent, self._owners[dependent])
 
     async def _follow_owners(self, key: StoreKey, node: OwnedObject) -> None:
-        """An object goes when none of its owners is there to stay."""
+        """Delete an object without existing owners; an owner in foreground deletion that waits for it does not count."""
         kept: list[str] = []
         gone: set[str] = set()
         waiting = False
@@ -177,7 +177,7 @@ class GarbageCollector:
             elif found.namespace and found.namespace != key.namespace:
                 # An owner in another namespace is no owner, and not an absent one either: the reference is a mistake.
                 kept.append(owner.uid)
-                await self._tell_of_stranger(key, node, owner, found.namespace)
+                await self._report_foreign_owner(key, node, owner, found.namespace)
             elif self._owners[found].foreground and owner.block_owner_deletion:
                 waiting = True
                 gone.add(owner.uid)
@@ -198,7 +198,7 @@ class GarbageCollector:
         await self._client.delete(key, {"propagationPolicy": policy, "preconditions": {"uid": node.uid}})
 
     def _may_stay(self, key: StoreKey, node: OwnedObject, seconds: float) -> bool:
-        """Whether an object that has lost owners is left alone a little longer. It is looked at again then."""
+        """Whether an object without owners stays a while longer; it is then checked again."""
         if not seconds:
             return False
         loop = asyncio.get_running_loop()
@@ -209,8 +209,10 @@ class GarbageCollector:
         loop.call_later(left, self._look_at, key)
         return True
 
-    async def _tell_of_stranger(self, key: StoreKey, node: OwnedObject, owner: meta.OwnerReference, where: str) -> None:
-        """An Event beside the object that names an owner in another namespace; one for each, whatever happens."""
+    async def _report_foreign_owner(
+        self, key: StoreKey, node: OwnedObject, owner: meta.OwnerReference, where: str
+    ) -> None:
+        """Emit one Event for an object with an owner in another namespace."""
         own = self._registry.stored_as(key.resource)
         if own is None or self._registry.stored_as(event_expiry.RESOURCE) is None:
             return
@@ -286,5 +288,5 @@ class GarbageCollector:
         await self._drop_finalizer(key, crd_registration.CLEANUP)
 
     async def _delete_all(self, content: Iterable[ObjectEntry]) -> None:
-        """Begin the deletion of everything that has not begun to go. What has finalizers stays until they agree."""
+        """Begin the deletion of all objects that are not under deletion yet; finalizers delay its end."""
         await self._client.delete_all(entry.key for entry in content if not self._owners[entry.key].leaving)

@@ -1,4 +1,4 @@
-"""Events are news: they are kept for an hour, and only so many."""
+"""The expiry of Events: they are kept for an hour, up to a maximum number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT_MAX: Final = 20_000
 
 
 class EventExpiry:
-    """Looks for Events that have had their time."""
+    """Deletes expired Events."""
 
     def __init__(self, objects: Objects, client: LoopbackClient, clock: Clock) -> None:
         self._objects = objects
@@ -31,7 +31,7 @@ class EventExpiry:
         self._clock = clock
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

@@ -29,7 +29,7 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 
 @dataclass(frozen=True, slots=True)
 class OwnedObject:
-    """What is remembered of an object: its owners, and whether it is on its way out."""
+    """An object in the graph: its owners, whether it is under deletion, and its propagation policy."""
 
     uid: str
     owners: tuple[meta.OwnerReference, ...] = ()

@@ -1,4 +1,4 @@
-"""Questions about access, answered and never stored: who is this, may they do that, and what may I?"""
+"""Access reviews, answered and never stored: TokenReview, SubjectAccessReview and the reviews of oneself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents about what is served: the root, discovery in both forms, OpenAPI, and what is not offered."""
+"""The root document, discovery in both forms, OpenAPI, and the list of limits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kubeserver.registry.strategy import Tree
 
 
 class DiscoveryEndpoints:
-    """Every document that is no object."""
+    """Serves the documents that are no objects."""
 
     def __init__(self, registry: Registry, openapi: OpenApi) -> None:
         self._registry = registry
         self._openapi = openapi
 
     def answer(self, request: Request, parts: list[str], beside: Iterable[str]) -> Response | None:
-        """The document at a path; None where no such document is. `beside` are paths that others answer."""
+        """Return the document at a path; None where there is none. `beside` are paths that other handlers serve."""
         match parts:
             case ["api"] | ["apis"]:
                 return self._discovery(request, core=parts == ["api"])

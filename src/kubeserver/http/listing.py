@@ -1,4 +1,4 @@
-"""What a list or a watch asks for, read from the query; and how a list is answered, page by page."""
+"""The options of lists and watches, parsed from the query; and lists, page by page."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ListOptions:
         )
 
     def narrowed_to(self, name: str) -> ListOptions:
-        """The same for one object: how a single name is watched."""
+        """Return the same options for one object, as a watch of a single name."""
         only = selectors.FieldRequirement("metadata.name", name)
         return replace(self, fields=selectors.FieldSelector((*self.fields.requirements, only)))
 
@@ -144,7 +144,7 @@ _labelled: Final = msgspec.json.Decoder(_Object)
 
 
 def matcher(resource: Resource, options: ListOptions, tree: Callable[[ObjectEntry], Tree]) -> Match | None:
-    """The question whether an entry is selected; None where all are."""
+    """Return a predicate for selected entries; None where all are selected."""
     labels = options.labels if options.labels.requirements else None
     if labels is None and not options.fields.requirements:
         return None
@@ -167,7 +167,7 @@ def matcher(resource: Resource, options: ListOptions, tree: Callable[[ObjectEntr
 
 
 def selected_fields(resource: Resource, tree: Tree) -> dict[str, str]:
-    """The selectable fields of an object, as text; what is absent is "" (and for numbers and flags likewise)."""
+    """Return the selectable fields of an object as strings; an absent field is ""."""
     return {label: _text(_at(tree, path)) for label, path in resource.selectable.items()}
 
 
@@ -192,7 +192,7 @@ def _text(value: Any) -> str:
 
 
 class _Token(msgspec.Struct, array_like=True):
-    """Where a list goes on: at which revision, behind which object."""
+    """A continue token: the revision of the list, and the last object of the page."""
 
     revision: int
     namespace: str
@@ -215,7 +215,7 @@ def _read_token(text: str) -> _Token:
 
 
 async def wait_until(objects: Objects, revision: int | None) -> None:
-    """A client that has seen a revision must not be shown an older one."""
+    """Wait until a revision is committed: a client that has seen it must not read older state."""
     if revision and not await objects.reach(revision, FRESH_SECONDS):
         raise status.revision_too_large(revision, objects.revision)
 
@@ -223,7 +223,7 @@ async def wait_until(objects: Objects, revision: int | None) -> None:
 async def select(
     objects: Objects, resource: Resource, namespace: str, options: ListOptions, presenter: Presenter
 ) -> tuple[list[ObjectEntry], Tree]:
-    """The entries of one page, and the metadata of the list."""
+    """Return the entries of one page, and the metadata of the list."""
     revision, after = objects.revision, None
     if options.token:
         if options.revision:
@@ -276,7 +276,7 @@ def watch(
     *,
     remote: bool,
 ) -> Watch:
-    """What a client asked to watch, over the network or inside the process."""
+    """Return the Watch that a client asks for, over the network or inside the process."""
     # Without a revision, or from "any", a watch begins with what there is.
     from_present = options.initial if options.initial is not None else not options.revision
     return Watch(

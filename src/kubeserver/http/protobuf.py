@@ -35,7 +35,7 @@ class ProtobufError(ValueError):
 
 
 def decode(body: bytes) -> Tree:
-    """The object in a protobuf body, as JSON would have it. Raises `ProtobufError`."""
+    """Decode the object in a protobuf body into its JSON form. Raises `ProtobufError`."""
     if not body.startswith(MAGIC):
         raise ProtobufError("the body does not begin with the magic bytes of Kubernetes' protobuf")
     api_version = kind = ""
@@ -64,7 +64,7 @@ def decode(body: bytes) -> Tree:
 
 
 class _Part(NamedTuple):
-    """One field as it lies on the wire: its number, and a number or bytes."""
+    """One field on the wire: its number, and a number or bytes."""
 
     number: int
     sort: int
@@ -203,7 +203,7 @@ def _value(kind: FieldType, part: _Part, path: str, depth: int) -> Any:
 
 
 def _fields(part: _Part, path: str, *known: int) -> dict[int, _Part]:
-    """The fields of a small message by number."""
+    """Return the fields of a small message by number."""
     found = {inner.number: inner for inner in _parts(part.content(), path)}
     for number in found.keys() - set(known):
         raise ProtobufError(f"{path}: unknown field number {number}")

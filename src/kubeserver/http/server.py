@@ -1,6 +1,6 @@
-"""From a request to an answer: who asks, for what, in which form; then the verb; then the answer or a Status.
+"""Routing: from a request to its response, through authentication, load shedding and the endpoint.
 
-`ApiServer.handle` is a `serving.Handler`. A caller in the same process uses `handle_as`, which skips
+`ApiServer.handle` is a `http_server.Handler`. A caller in the same process uses `handle_as`, which skips
 authentication and load shedding (requests of the process's own controllers must not be shed).
 """
 

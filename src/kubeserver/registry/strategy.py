@@ -1,6 +1,6 @@
 """What differs between kinds, as values: where a kind is served, and how its objects are defaulted and validated.
 
-The verbs in `rest` are the same for every kind. A built-in kind and one that a CRD brought are both a `Resource`: its
+The verbs in `write.rest` are the same for every kind. A built-in kind and one of a CRD are both a `Resource`: its
 address, its schema and its `Rules`. Rules are plain functions over JSON trees; they change only the tree that they are
 given first, and none of them raises for what a client sent.
 """
@@ -55,14 +55,14 @@ class SetDefaults(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRules:
-    """What a kind does with an object, in the order in which `rest` calls it.
+    """The rules of a kind, in the order in which `write.rest` calls them.
 
     `malformed(tree)` returns why the tree cannot be decoded as this kind at all (400), or "". `unknown(tree)` names the
     fields that the schema does not know (`spec.zzz`); `prune(tree)` gives the tree without them, `default(tree)` the
     tree with what is absent filled in; both may change the tree or make another. What a tree shares with `old`, the
     object that it succeeds, may be passed over by `unknown` and `default`. `on_create(tree)`,
     `on_update(new, old)` and `on_status(new, old)` restore the fields that a client may not set there
-    (`rest` itself already keeps spec and status apart where the resource has a status). `validate(new, old,
+    (`write.rest` itself already keeps spec and status apart where the resource has a status). `validate(new, old,
     subresource)` answers with field errors; `old` is None on create. `warn(new, old)` gives sentences for the
     Warning header of a write that is valid.
     """

@@ -14,7 +14,7 @@ Place: TypeAlias = tuple[str, str]
 
 
 class ObjectEntry:
-    """One object at one revision. `forms` holds the bytes it was converted to, by what was asked for."""
+    """One object at one revision. `forms` caches other encodings of it, by version and schema."""
 
     __slots__ = ("body", "created_revision", "forms", "key", "revision", "uid")
 
@@ -27,7 +27,7 @@ class ObjectEntry:
         self.forms: dict[Any, Any] | None = None
 
     def form(self, which: Any, make: Callable[[ObjectEntry], Any]) -> Any:
-        """The bytes of another form, made once."""
+        """Return another encoding, made once."""
         if self.forms is None:
             self.forms = {}
         found = self.forms.get(which)
@@ -85,7 +85,7 @@ class ObjectCollection:
         return (self.entries[key] for key in self.keys)
 
     def between(self, namespace: str, after: Place | None = None) -> Iterator[ObjectEntry]:
-        """Entries in order, of one namespace ("" for all), beginning behind a key."""
+        """Entries in order, of one namespace ("" for all), beginning after a key."""
         first = after if after is not None else (namespace, "") if namespace else ("", "")
         position = bisect_left(self.keys, first)
         for key in self.keys[position:]:

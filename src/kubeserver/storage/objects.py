@@ -1,4 +1,4 @@
-"""The present and the recent past of every object, in memory, as encoded bytes.
+"""The current state and the recent history of every object, in memory, as encoded bytes.
 
 Two layers. *Committed* is what clients read: it is on the disk. *Pending* is what writers build upon: accepted,
 numbered, on its way to the disk. A write takes the newest layer, is given the next revision and queued; one batch at a
@@ -42,7 +42,7 @@ RECOVERY_SECONDS_MAX: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HistoryBounds:
-    """How much of the past is kept: both minima are honoured, as long as the bytes allow it."""
+    """How much history is kept: both minima hold, within the limit of bytes."""
 
     revisions_min: int = 10_000
     age_min: int = 10 * MINUTE
@@ -130,7 +130,7 @@ class Objects:
 
     @property
     def failure(self) -> str:
-        """Why nothing can be written at present, or ""."""
+        """Why writes fail at present, or ""."""
         return self._failure
 
     def collection(self, resource: str) -> ObjectCollection:
@@ -144,22 +144,22 @@ class Objects:
         return sorted(self._collections)
 
     def get(self, key: StoreKey) -> ObjectEntry | None:
-        """The committed object."""
+        """Return the committed object."""
         return self.collection(key.resource).entries.get((key.namespace, key.name))
 
     def latest(self, key: StoreKey) -> ObjectEntry | None:
-        """The object to build upon: pending, else committed."""
+        """Return the newest object: pending, else committed."""
         if key in self._pending:
             return self._pending[key][1]
         return self.get(key)
 
     async def settled(self, key: StoreKey) -> None:
-        """Wait until what `latest` showed is kept, so that an answer that rests on it is true."""
+        """Wait until what `latest` returned is committed, so that a response based on it is true."""
         if key in self._pending:
             await self.flushed()
 
     async def flushed(self) -> None:
-        """Wait until everything written so far is kept."""
+        """Wait until everything written so far is committed."""
         batch = self._open or self._in_flight
         if batch is not None:
             await asyncio.shield(batch.kept)
@@ -181,7 +181,7 @@ class Objects:
         return True
 
     def at(self, resource: str, revision: int, namespace: str, after: Place | None) -> Iterator[ObjectEntry]:
-        """The objects as they were at `revision`, in order. Raises 410 where the past is no longer known."""
+        """The objects as they were at `revision`, in order. Raises 410 where that history was compacted."""
         if revision < self.compacted:
             raise status.expired(
                 f"The provided resourceVersion {revision} is too old: history begins at {self.compacted}"
@@ -214,7 +214,7 @@ class Objects:
                 yield entry
 
     def changes_since(self, resource: str, revision: int) -> list[StoreChange]:
-        """What happened after `revision`, oldest first. The caller has compared with `compacted`."""
+        """Return the changes after `revision`, oldest first. The caller has compared it with `compacted`."""
         found: list[StoreChange] = []
         for change in reversed(self.collection(resource).history):
             if change.revision <= revision:
@@ -233,7 +233,7 @@ class Objects:
     def write(
         self, op: WriteOperation, key: StoreKey, uid: str, body: bytes, *, ephemeral: bool = False
     ) -> tuple[ObjectEntry, asyncio.Future[None]]:
-        """Queue a write upon `latest(key)`. The future is done when it is kept; shield it when awaiting."""
+        """Queue a write upon `latest(key)`. The future is done when it is committed; shield it when awaiting."""
         self.refuse_when_failed()
         previous = self.latest(key)
         if (previous is None) != (op is WriteOperation.ADDED):
@@ -359,7 +359,7 @@ class Objects:
             self._recovery = asyncio.get_running_loop().create_task(self._recover())
 
     async def _recover(self) -> None:
-        """Ask the disk, not the memory, what became of the failed batch; then go on."""
+        """Read from disk what became of the failed batch; then continue."""
         pause = RECOVERY_SECONDS
         while self._failure and not self._closed:
             await asyncio.sleep(pause)
@@ -388,7 +388,7 @@ class Objects:
     # --- Forgetting ---------------------------------------------------------------------------------------------------
 
     def compaction_target(self) -> int:
-        """Up to which revision the past may be forgotten now."""
+        """Return the revision up to which history may be compacted now."""
         bounds, now = self._bounds, self._clock.now()
         size, target = self._log_bytes, self.compacted
         for position, change in enumerate(self._log):
@@ -400,7 +400,7 @@ class Objects:
         return target
 
     async def compact(self, revision: int | None = None) -> None:
-        """Forget the past up to `revision` (by default as much as the bounds allow), in small steps."""
+        """Delete history up to `revision` (by default as much as the bounds allow), in small steps."""
         target = min(self.compaction_target() if revision is None else revision, self.revision)
         if target <= self.compacted:
             return
@@ -417,7 +417,7 @@ class Objects:
             more = bool(await self._on_journal_thread(self._journal.compact, target, COMPACTION_STEP))
 
     async def shrink(self) -> None:
-        """Give back the disk that the forgotten past took, in small steps, and the memory."""
+        """Release the disk space of compacted history, in small steps, and the memory."""
         more = True
         while more and not self._failure:
             more = await self._on_journal_thread(self._journal.shrink, SHRINK_PAGES)
@@ -441,7 +441,7 @@ class Objects:
         await self._on_journal_thread(self._journal.backup, target)
 
     async def close(self) -> None:
-        """Keep what was accepted, then let go."""
+        """Commit what was accepted, then close the journal."""
         self._closed = True
         if self._recovery is not None:
             self._recovery.cancel()

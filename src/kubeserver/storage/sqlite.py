@@ -1,4 +1,4 @@
-"""Revisions in SQLite: the present, the recent past, and the counter that never falls. The only module that knows SQL.
+"""The journal in SQLite: current objects, recent history, and the revision counter. The only module with SQL.
 
 Two files and one connection. `state.db` is synced to the disk before any answer (`synchronous=FULL`); `events.db`,
 attached to the same connection, holds what may be lost with the power (Events: one in three writes of a busy cluster).
@@ -54,7 +54,7 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class StoreError(Exception):
-    """The store cannot be used; the message is a sentence for the person who runs it."""
+    """The store cannot be used; the message is a sentence for the operator."""
 
 
 class WriteOperation(IntEnum):
@@ -64,7 +64,7 @@ class WriteOperation(IntEnum):
 
 
 class Durability(StrEnum):
-    """When a write counts as kept: on the disk, with the operating system, or not at all."""
+    """When a write is acknowledged: on the disk, with the operating system, or in memory."""
 
     FULL = "full"
     RELAXED = "relaxed"
@@ -72,7 +72,7 @@ class Durability(StrEnum):
 
 
 class StoreKey(NamedTuple):
-    """Where an object lives. `resource` is the plural with its group: `workloads.kueue.x-k8s.io`."""
+    """The identity of an object. `resource` is the plural with its group: `workloads.kueue.x-k8s.io`."""
 
     resource: str
     namespace: str
@@ -97,7 +97,7 @@ class JournalRecord(NamedTuple):
 
 
 class JournalRow(NamedTuple):
-    """One object of the present."""
+    """One current object."""
 
     key: StoreKey
     uid: str
@@ -108,7 +108,7 @@ class JournalRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoadedState:
-    """What a store held when it was opened."""
+    """The state of a store when it was opened."""
 
     revision: int
     compacted: int
@@ -120,22 +120,22 @@ class LoadedState:
 
 
 class Journal(Protocol):
-    """What keeps the writes. The calls come one at a time, and may block."""
+    """Durable storage of writes. Calls come one at a time, and may block."""
 
     def commit(self, records: Sequence[JournalRecord]) -> None:
-        """Keep all of them or, raising, none."""
+        """Commit all records or, raising, none."""
         ...
 
     def compact(self, revision: int, rows_max: int) -> int:
-        """Forget at most `rows_max` changes up to `revision`; how many there were."""
+        """Delete at most `rows_max` changes up to `revision`; return their number."""
         ...
 
     def shrink(self, pages_max: int) -> bool:
-        """Give at most `pages_max` free pages of each file back to the disk; whether there are more to give back."""
+        """Release at most `pages_max` free pages of each file; return whether there are more."""
         ...
 
     def since(self, revision: int) -> list[JournalRecord]:
-        """Reopen after a failure: what is kept after `revision`. Raises while writing is still impossible."""
+        """Reopen after a failure and return the records after `revision`. Raises while writing is still impossible."""
         ...
 
     def backup(self, target: Path) -> None: ...
@@ -144,7 +144,7 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """Keeps nothing: for tests and simulations."""
+    """A journal that stores nothing: for tests, simulations and `memory` durability."""
 
     def commit(self, records: Sequence[JournalRecord]) -> None:
         return
@@ -190,7 +190,7 @@ ROWS_TOGETHER: Final = 64
 
 
 class SqliteJournal:
-    """Keeps the writes in a data directory, and holds its lock."""
+    """Stores writes in a data directory, and holds its lock."""
 
     def __init__(
         self, directory: Path, *, durability: Durability = Durability.FULL, cluster_id: str = "", max_bytes: int = 0
@@ -259,7 +259,7 @@ class SqliteJournal:
             connection.execute("COMMIT")
 
     def _settle_restored(self, connection: sqlite3.Connection) -> None:
-        """A backup that was put back must not hand out revisions which clients remember from the time after it."""
+        """Skip revisions after a restore: clients may have seen those that were assigned after the backup."""
         if not any(_meta(connection, name, "backup") for name in _FILES):
             return
         revision = max(_meta(connection, name, "revision") for name in _FILES) + RESTORED_SKIP

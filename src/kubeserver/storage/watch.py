@@ -1,4 +1,4 @@
-"""From a revision onward: every change that matches, in order, exactly once; with bookmarks in between.
+"""Watches: every matching change from a revision onward, in order, exactly once; with bookmarks in between.
 
 A watch holds no buffer. It keeps the revision up to which its client has seen events, and reads on in the history that
 `objects` keeps anyway; a commit only wakes it. So a slow reader costs no memory and never blocks a writer. One
@@ -40,7 +40,7 @@ class Watch:
     """What a client asked to watch.
 
     `after` is the revision after which events begin; None: first the current objects, then events. `end_initial` asks
-    for the bookmark that ends the present. `present` encodes an entry in the form that the client asked for, and
+    for the bookmark that ends the initial events. `present` encodes an entry in the form that the client asked for, and
     `bookmark(revision, ends_initial)` the object of a bookmark.
     """
 
@@ -62,7 +62,7 @@ class WatchStopped(Exception):
 
 
 class WatchStream:
-    """One watch being served."""
+    """One open watch."""
 
     def __init__(self, objects: Objects, watch: Watch) -> None:
         self._objects = objects
@@ -70,10 +70,10 @@ class WatchStream:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._is_pacing = False
-        self._told = 0
+        self._delivered = 0
 
     def stop(self) -> None:
-        """End the stream, as if its time were over."""
+        """End the stream, as at its timeout."""
         self._stopping.set()
         self._wake.set()
 
@@ -89,7 +89,7 @@ class WatchStream:
         listeners = self._objects.collection(self._watch.resource).listeners
         listeners[self._notice] = None
         try:
-            await self._run(_patient(write))
+            await self._run(_with_stall_timeout(write))
         except status.StatusError as error:
             await write(_line(b"ERROR", error.encode()))
         except WatchStopped:
@@ -103,7 +103,7 @@ class WatchStream:
         if watch.after is None:
             await self._tell_present(write)
         else:
-            self._told = watch.after
+            self._delivered = watch.after
         last_bookmark, final_sent = loop.time(), False
         while True:
             await self._tell_changes(write)
@@ -115,7 +115,7 @@ class WatchStream:
                 final_due = now >= deadline - LAST_BOOKMARK_SECONDS and not final_sent
                 if final_due or now - last_bookmark >= BOOKMARK_SECONDS:
                     last_bookmark, final_sent = now, final_sent or final_due
-                    await self._tell_bookmark(write, ends_initial=False)
+                    await self._write_bookmark(write, ends_initial=False)
                     continue
             if now >= deadline:
                 return
@@ -127,7 +127,7 @@ class WatchStream:
             await _wait(self._wake, max(pause, 0.001))
 
     async def _pace(self) -> None:
-        """After a write, with many watches of the resource: let changes come together."""
+        """Wait after a write where a resource has many watches, so that changes are written together."""
         others = len(self._objects.collection(self._watch.resource).listeners) - PROMPT_WATCHES
         if self._watch.remote and others > 0:
             self._is_pacing = True
@@ -137,29 +137,29 @@ class WatchStream:
     async def _tell_present(self, write: Write) -> None:
         watch = self._watch
         # The keys are read at once; changes while they are written follow as events.
-        self._told = self._objects.revision
+        self._delivered = self._objects.revision
         entries = list(self._objects.collection(watch.resource).between(watch.namespace))
         await self._write_all(
             write,
             ((b"ADDED", watch.present(e)) if watch.match is None or watch.match(e) else None for e in entries),
         )
         if watch.end_initial:
-            await self._tell_bookmark(write, ends_initial=True)
+            await self._write_bookmark(write, ends_initial=True)
 
     async def _tell_changes(self, write: Write) -> None:
-        while self._told < self._objects.revision:
-            if self._told < self._objects.compacted:
-                raise too_old(self._told, self._objects.compacted)
-            changes = self._objects.changes_since(self._watch.resource, self._told)
+        while self._delivered < self._objects.revision:
+            if self._delivered < self._objects.compacted:
+                raise too_old(self._delivered, self._objects.compacted)
+            changes = self._objects.changes_since(self._watch.resource, self._delivered)
             until = self._objects.revision
             await self._write_all(write, self._events(changes))
-            self._told = until
+            self._delivered = until
             if changes:
                 await self._pace()
 
-    async def _tell_bookmark(self, write: Write, *, ends_initial: bool) -> None:
-        """Everything up to `_told` has been written to this stream, so it may be promised."""
-        revision = self._told if self._told else self._objects.revision
+    async def _write_bookmark(self, write: Write, *, ends_initial: bool) -> None:
+        """Write a bookmark: everything up to `_delivered` has been written to this stream."""
+        revision = self._delivered if self._delivered else self._objects.revision
         await write(_line(b"BOOKMARK", self._watch.bookmark(revision, ends_initial)))
 
     def _events(self, changes: list[StoreChange]) -> Iterator[tuple[bytes, bytes] | None]:
@@ -169,7 +169,7 @@ class WatchStream:
                 yield self._event(change)
 
     def _event(self, change: StoreChange) -> tuple[bytes, bytes] | None:
-        """What a change means to this client: an object may come into its view, or leave it."""
+        """Return the event of a change for this client: an object may enter or leave its selection."""
         watch, entry = self._watch, change.entry
         if watch.match is None:
             return _TYPES[change.op], watch.present(entry)
@@ -189,7 +189,7 @@ class WatchStream:
         return None
 
     async def _write_all(self, write: Write, events: Iterator[tuple[bytes, bytes] | None]) -> None:
-        """Write events in chunks. None stands for what the client does not see, and took time to find out."""
+        """Write events in chunks. None stands for a change outside of the selection, which took time to evaluate."""
         loop = asyncio.get_running_loop()
         since = loop.time()
         chunk: list[bytes] = []
@@ -212,7 +212,7 @@ class WatchStream:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Until something happens, and no longer than `seconds`."""
+    """Wait for a change, and no longer than `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -235,8 +235,8 @@ def _line(kind: bytes, body: bytes) -> bytes:
     return b'{"type":"' + kind + b'","object":' + body + b"}\n"
 
 
-def _patient(write: Write) -> Write:
-    """Writing that gives up on a client which takes nothing: half an answer must not look like a whole one."""
+def _with_stall_timeout(write: Write) -> Write:
+    """Return a `write` that drops the stream of a client that reads nothing: a cut stream must not look complete."""
 
     async def patient(data: bytes) -> None:
         try:
@@ -249,7 +249,7 @@ def _patient(write: Write) -> Write:
 
 
 def _at_revision(entry: ObjectEntry, revision: int) -> ObjectEntry:
-    """The object under another revision: what a client sees last of an object that left its view."""
+    """Return the object with another revision: the last state of an object that left the selection."""
     tree: dict[str, Any] = msgspec.json.decode(entry.body)
     tree["metadata"]["resourceVersion"] = str(revision)
     return ObjectEntry(entry.key, entry.uid, revision, entry.created_revision, msgspec.json.encode(tree))

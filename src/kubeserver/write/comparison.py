@@ -1,4 +1,4 @@
-"""Whether two forms of an object are the same, and what of them is."""
+"""Comparison of two versions of an object."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from kubeserver.registry.strategy import Resource, Tree
 
 
 def equal(new: Any, old: Any) -> bool:
-    """Equality as JSON has it. Python takes true for 1 and 1.0, so its yes is asked twice; its no is enough."""
+    """Whether two values are equal as JSON. In Python True == 1 == 1.0, so only a negative answer is final."""
     if new is old:
         return True
     return bool(new == old) and (bodies.encode(new) == bodies.encode(old) or patches.same(new, old))
 
 
 def sharing(sent: Tree, old: Tree) -> Tree:
-    """What was sent, with every part that is as it was taken from `old`."""
+    """Return what was sent, with every unchanged part taken from `old`."""
     return {key: old[key] if key in old and equal(part, old[key]) else part for key, part in sent.items()}
 
 
 def same(new: Tree, old: Tree) -> bool:
-    """Whether a write would change nothing but the times at which fields were owned."""
+    """Whether a write would change nothing but the times in managedFields."""
     if _differ(new, old, {"metadata"}):
         return False
     return equal(_comparable(new["metadata"]), _comparable(old["metadata"]))
 
 
 def spec_changed(resource: Resource, new: Tree, old: Tree, subresource: str = "") -> bool:
-    """Whether a change makes another generation: not one of status, and of metadata only what the kind names."""
+    """Whether a change increments the generation: status does not, of metadata only what the kind names."""
     counted = () if subresource else resource.generation_metadata
     if any(not equal(new["metadata"].get(key), old["metadata"].get(key)) for key in counted):
         return True

@@ -16,7 +16,7 @@ from kubeserver.registry.write_context import WriteContext
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How, and under which conditions."""
+    """Grace period, propagation policy and preconditions."""
 
     grace_seconds: int | None = None
     propagation: str = ""
@@ -57,7 +57,7 @@ class DeleteOptions:
         return cls(grace, propagation, known)
 
     def finalizers(self, present: list[str]) -> list[str]:
-        """The finalizers that stand for this way of deleting, beside all others."""
+        """Return the finalizers of an object with that of the propagation policy asked for."""
         if not self.propagation:
             return present
         others = [one for one in present if one not in (metadata.FOREGROUND, metadata.ORPHAN)]
@@ -70,7 +70,7 @@ class DeleteOptions:
 
 
 def begin(context: WriteContext, wanted: DeleteOptions, tree: Tree, now: Nanoseconds) -> None:
-    """Mark an object as going, or going sooner than it was."""
+    """Set the deletionTimestamp of an object, or shorten its grace period."""
     resource, details = context.resource, tree["metadata"]
     finalizers = wanted.finalizers(details.get("finalizers") or [])
     already = bool(details.get("deletionTimestamp"))
@@ -88,7 +88,7 @@ def begin(context: WriteContext, wanted: DeleteOptions, tree: Tree, now: Nanosec
 
 
 def is_over(tree: Tree) -> bool:
-    """Whether a deletion that has begun has nothing left to wait for."""
+    """Whether a deletion has begun and waits for nothing: no finalizers, no grace period."""
     details = tree["metadata"]
     return (
         bool(details.get("deletionTimestamp"))
@@ -99,7 +99,7 @@ def is_over(tree: Tree) -> bool:
 
 
 def _grace_seconds(resource: Resource, tree: Tree, asked: int | None) -> int:
-    """How long the object may take to go: only a pod on a node has anything to wind up."""
+    """Return the grace period: only a pod on a node has one."""
     if resource.grace_seconds is None:
         return 0
     if asked is not None:

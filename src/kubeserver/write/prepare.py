@@ -1,5 +1,5 @@
-"""From what a client sent to an object as this server will have it: of the right kind, in the right place, pruned and
-with defaults; or an error that names what is wrong with it."""
+"""From a request body to an object of the right kind, name and namespace, pruned and defaulted; or an
+error that names what is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubeserver.registry.write_context import WriteContext
 
 
 def received(context: WriteContext, sent: Any, old: Tree | None = None) -> Tree:
-    """The object in a body. `old` is the one that it is to succeed."""
+    """Return the object in a body. `old` is the object that it replaces."""
     resource, rules = context.resource, context.resource.rules
     if not isinstance(sent, dict):
         raise status.bad_request("the body is not an object")
@@ -49,7 +49,7 @@ def check_kind(resource: Resource, tree: Tree, *, must_say: bool = False) -> Non
 
 
 def check_unknown(context: WriteContext, tree: Tree, old: Tree | None = None) -> bool:
-    """Whether there is anything to prune: refused, warned of or ignored, as the client wants it."""
+    """Refuse, warn of or ignore unknown fields (fieldValidation); return whether there is anything to prune."""
     if context.validation == "Ignore":
         return True
     found = [f'unknown field "{path}"' for path in context.resource.rules.unknown(tree, old)]
@@ -88,7 +88,7 @@ def place(context: WriteContext, details: Tree) -> None:
 
 
 def validate(context: WriteContext, new: Tree, old: Tree | None) -> None:
-    """Refuse what its kind does not allow, and warn of what is allowed and cannot be meant."""
+    """Raise for an invalid object, and collect the warnings of a valid one."""
     errors = list(metadata.check(context.resource, new["metadata"], old["metadata"] if old else None))
     errors += context.resource.rules.validate(new, old, context.subresource)
     if errors:
