@@ -162,7 +162,7 @@ class GarbageCollector:
             await self._follow_owners(dependent, self._owners[dependent])
 
     async def _follow_owners(self, key: StoreKey, node: OwnedObject) -> None:
-        """Delete an object without existing owners; an owner in foreground deletion that waits for it does not count."""
+        """Delete an object without owners; an owner in foreground deletion that waits for it does not count."""
         kept: list[str] = []
         gone: set[str] = set()
         waiting = False
