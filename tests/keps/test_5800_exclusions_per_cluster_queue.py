@@ -17,7 +17,7 @@ from pykueue.api import kube
 from pykueue.cli import explain
 from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
-from pykueue.state.pod_set_requests import Demands
+from pykueue.state.pod_set_requests import WorkloadShapes
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
 from webhooks.conftest import choices, cluster_queue
 
@@ -274,7 +274,7 @@ async def test_no_nodes_are_requested_for_excluded_resources(engine: Engine) -> 
 
 
 def test_a_list_is_compiled_once_for_each_cluster_queue_and_list() -> None:
-    demands = Demands(SchedulingPolicy(queue_exclusions=True), requests.accounting(["example.com"]))
+    demands = WorkloadShapes(SchedulingPolicy(queue_exclusions=True), requests.accounting(["example.com"]))
     first = demands.accounting(("vendor.example/",))
     demands.put_limit_range(kube.LimitRange(metadata=meta.ObjectMeta(name="l", namespace="n")))
     assert demands.accounting(("vendor.example/",)) is first

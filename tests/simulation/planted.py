@@ -23,7 +23,7 @@ from kubeserver.storage.sqlite import SqliteJournal
 from pykueue.api import kube, kueue, nodes
 from pykueue.app import options
 from pykueue.controllers import reservation_writer, scheduler, topology, world_feed
-from pykueue.controllers.checks.provisioning_requests import Asking
+from pykueue.controllers.checks.provisioning_requests import ProvisioningRequestClient
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.topology import NodeController
@@ -302,7 +302,7 @@ def _never_deletes_requests(patch: pytest.MonkeyPatch) -> None:
     async def kept(self: Any, request: Any) -> None:
         self._deleted.add(request.metadata.uid)
 
-    patch.setattr(Asking, "delete", kept)
+    patch.setattr(ProvisioningRequestClient, "delete", kept)
 
 
 def _overlooks_that_a_namespace_opens(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Preemption loops are found in the third round, without any change of the decisions; an outside change ends them."""
+"""LoopStep loops are found in the third round, without any change of the decisions; an outside change ends them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pykueue.analysis import planner
 from pykueue.analysis.planner import Progress, SchedulingPlan
 from pykueue.api import kueue
 from pykueue.cli import main
-from pykueue.state.preemption_loops import Preemption, PreemptionLoop
+from pykueue.state.preemption_loops import LoopStep, PreemptionLoop
 from pykueue.testing import system
 from pykueue.testing.virtual_loop import Stuck
 
@@ -63,9 +63,9 @@ def test_loop_is_found_and_is_a_cycle_of_states(path: Path, departures: bool) ->
     assert set(made.loop.preemptions) == preempted
 
 
-def _preemptions(decisions: list[Any]) -> set[Preemption]:
+def _preemptions(decisions: list[Any]) -> set[LoopStep]:
     return {
-        Preemption(decision.workload, victim.key)
+        LoopStep(decision.workload, victim.key)
         for decision in decisions
         for victim in getattr(decision, "targets", ())
         if not victim.already_evicted
@@ -216,5 +216,5 @@ def test_manager_reports_a_loop_by_event_metric_and_explain() -> None:
 
 
 def test_sentence_of_a_loop_names_each_pair_once() -> None:
-    pair = Preemption("a/x", "a/y")
+    pair = LoopStep("a/x", "a/y")
     assert PreemptionLoop("q", (pair, pair), 3, 0).sentence() == "a/x preempts a/y"

@@ -21,8 +21,7 @@ from pykueue.app import options, ports
 from pykueue.app.ports import Address
 from pykueue.controllers.aggregation import SERVICE_BESIDE
 from pykueue.controllers.assembly import Manager
-from pykueue.controllers.populator import Configuration as PopulatorConfiguration
-from pykueue.controllers.populator import Populator
+from pykueue.controllers.populator import Populator, PopulatorConfiguration
 from pykueue.dashboard.summaries import ExplainFunction
 from pykueue.errors import NegativeResult
 from pykueue.install.names import METRICS_SERVICE

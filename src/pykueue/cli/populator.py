@@ -15,7 +15,7 @@ from pykueue.cli.log_options import LoggingOptions, log_options
 
 if TYPE_CHECKING:
     from kubemachinery.client.client_config import ClientConfig
-    from pykueue.controllers.populator import Configuration
+    from pykueue.controllers.populator import PopulatorConfiguration
 
 
 @click.command(name="populator")
@@ -39,19 +39,19 @@ def command(reach: ConnectionFlags, config: Path | None, told: LoggingOptions) -
     process.event_loop().run(_populate(target, chosen))
 
 
-def _configured(path: Path | None) -> Configuration:
+def _configured(path: Path | None) -> PopulatorConfiguration:
     from kubemachinery import yaml_documents
     from pykueue.controllers import populator
 
     if path is None:
-        return populator.Configuration()
+        return populator.PopulatorConfiguration()
     found = list(yaml_documents.read(path))
     if len(found) > 1:
         raise UsageError(f"{path}: holds {len(found)} documents; a configuration is one")
-    return populator.load(found[0].tree, str(path)) if found else populator.Configuration()
+    return populator.load(found[0].tree, str(path)) if found else populator.PopulatorConfiguration()
 
 
-async def _populate(target: ClientConfig, configuration: Configuration) -> None:
+async def _populate(target: ClientConfig, configuration: PopulatorConfiguration) -> None:
     from pykueue.app.cluster_manager import populate
 
     await process.run_until(process.stop_event(), populate(target, configuration))

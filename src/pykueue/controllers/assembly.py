@@ -30,11 +30,11 @@ from pykueue.controllers.elastic import ElasticController
 from pykueue.controllers.in_use_protection import InUseController
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.jobs import JobsController
-from pykueue.controllers.metrics import Measures
+from pykueue.controllers.metrics import ManagerMetrics
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
-from pykueue.controllers.state_audit import Auditor
+from pykueue.controllers.state_audit import StateAuditor
 from pykueue.controllers.topology import NodeController, NodeFailureOptions, UngatingController
 from pykueue.controllers.variants import VariantsController
 from pykueue.controllers.workload import WorkloadController
@@ -97,11 +97,11 @@ class Manager:
         self.informers = Informers(client, rng, topology=options.policy.topology)
         self.recorder = EventRecorder(client.low_priority(), clock, instance)
         self.world = options.empty_world()
-        measures = Measures(options.metrics, self.world, self.informers, clock, lambda: client.sent)
+        measures = ManagerMetrics(options.metrics, self.world, self.informers, clock, lambda: client.sent)
         self.metrics = measures.metrics
         reporter = Reporter(self.recorder, measures.written)
         self.writer = WorkloadWriter(client, self.informers.workloads, reporter, election)
-        self.auditor = Auditor(self.informers, self.world, options.empty_world, clock, self.metrics.audited)
+        self.auditor = StateAuditor(self.informers, self.world, options.empty_world, clock, self.metrics.audited)
         self.scheduler = self._scheduler(options, clock)
         tools = _Tools(client, self.informers, self.writer, reporter, self.scheduler, measures, clock, rng)
         workload = WorkloadController(self.informers, self.scheduler, self.writer, options.lifecycle, clock, rng)
@@ -213,7 +213,7 @@ class _Tools:
     writer: WorkloadWriter
     reporter: Reporter
     scheduler: Scheduler
-    measures: Measures
+    measures: ManagerMetrics
     clock: Clock
     rng: random.Random
 

@@ -131,7 +131,7 @@ def _decision(decision: Decision) -> Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayDifference:
     """The first line at which another decision was taken."""
 
     line: int
@@ -146,7 +146,7 @@ class Replay:
     calls: int = 0
     cycles: int = 0
     decisions: int = 0
-    difference: Difference | None = None
+    difference: ReplayDifference | None = None
 
 
 def replay(lines: Iterable[bytes], world: World, *, first: int = 1) -> Replay:
@@ -166,7 +166,7 @@ def replay(lines: Iterable[bytes], world: World, *, first: int = 1) -> Replay:
         found.cycles += bool(line.decided)
         found.decisions += len(line.decided or ())
         if replayed != recorded:
-            found.difference = Difference(number, recorded, replayed)
+            found.difference = ReplayDifference(number, recorded, replayed)
             break
     return found
 

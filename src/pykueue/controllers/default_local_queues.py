@@ -38,7 +38,7 @@ _EVERYWHERE: Final = ""  # a ClusterQueue by itself, in no particular namespace
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LocalQueueTemplate:
     """Which LocalQueue a ClusterQueue wants made, where, and how one sees later who made it."""
 
     # Empty: this ClusterQueue makes none.
@@ -65,12 +65,12 @@ def _is_signed(local_queue: kueue.LocalQueue, cluster_queue: kueue.ClusterQueue)
     return local_queue.metadata.annotations.items() >= _signature(cluster_queue).items()
 
 
-BY_SPEC: Final = Wish(_named_in_spec, _signature, _is_signed, has_rivals=True)
+BY_SPEC: Final = LocalQueueTemplate(_named_in_spec, _signature, _is_signed, has_rivals=True)
 """As `spec.defaultLocalQueue` says, signed with the ClusterQueue's name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class QueueNamespace:
     """One ClusterQueue in one namespace, or, without a namespace, the ClusterQueue among the others."""
 
     cluster_queue: str
@@ -88,7 +88,7 @@ class DefaultLocalQueues:
         namespaces: Informer[kube.Namespace],
         local_queues: Informer[kueue.LocalQueue],
         reporter: Reporter,
-        wish: Wish,
+        template: LocalQueueTemplate,
         rng: random.Random,
         *,
         reports_as: str = CLUSTER_QUEUES,
@@ -98,13 +98,13 @@ class DefaultLocalQueues:
         self._namespaces = namespaces
         self._local_queues = local_queues
         self._reporter = reporter
-        self._wish = wish
+        self._template = template
         self._reports_as = reports_as
         self._selectors: dict[str, Selector] = {}  # of the ClusterQueues, read once: every namespace meets all of them
-        self._warned: dict[Place, tuple[str, str, str]] = {}  # of which LocalQueue, for which UIDs
+        self._warned: dict[QueueNamespace, tuple[str, str, str]] = {}  # of which LocalQueue, for which UIDs
         self._rivals: dict[frozenset[str], tuple[str, str]] = {}  # reported pairs of names: LocalQueue and UIDs
-        self.loop: Controller[Place] = Controller("default-local-queues", self._reconcile, rng, workers=4)
-        cluster_queues.add_index(_MAKERS, lambda queue: (_ALL,) if wish.name(queue) else ())
+        self.loop: Controller[QueueNamespace] = Controller("default-local-queues", self._reconcile, rng, workers=4)
+        cluster_queues.add_index(_MAKERS, lambda queue: (_ALL,) if template.name(queue) else ())
         cluster_queues.add_handler(self._cluster_queue_seen)
         namespaces.add_handler(self._namespace_seen)
 
@@ -114,70 +114,70 @@ class DefaultLocalQueues:
         old, new = change.old, change.new
         if new is None:
             self._selectors.pop(change.key.name, None)
-            self._forget(lambda place: place.cluster_queue == change.key.name)
+            self._forget(lambda pair: pair.cluster_queue == change.key.name)
             self._rivals = {pair: about for pair, about in self._rivals.items() if change.key.name not in pair}
             return
-        if not self._wish.name(new) or (old is not None and self._asks_alike(old, new)):
+        if not self._template.name(new) or (old is not None and self._creates_alike(old, new)):
             return
         selector = self._selectors[change.key.name] = selectors.compile(new.spec.namespace_selector)
-        if self._wish.has_rivals:
-            self.loop.add(Place(change.key.name, _EVERYWHERE), priority=change.priority)
+        if self._template.has_rivals:
+            self.loop.add(QueueNamespace(change.key.name, _EVERYWHERE), priority=change.priority)
         for namespace in self._namespaces.values():
             if selector.matches(namespace.metadata.labels):
-                self.loop.add(Place(change.key.name, namespace.metadata.name), priority=change.priority)
+                self.loop.add(QueueNamespace(change.key.name, namespace.metadata.name), priority=change.priority)
 
-    def _asks_alike(self, old: kueue.ClusterQueue, new: kueue.ClusterQueue) -> bool:
+    def _creates_alike(self, old: kueue.ClusterQueue, new: kueue.ClusterQueue) -> bool:
         return (
             old.metadata.uid == new.metadata.uid
-            and self._wish.name(old) == self._wish.name(new)
+            and self._template.name(old) == self._template.name(new)
             and old.spec.namespace_selector == new.spec.namespace_selector
         )
 
     def _namespace_seen(self, change: InformerEvent[kube.Namespace]) -> None:
         old, new = change.old, change.new
         if new is None:
-            self._forget(lambda place: place.namespace == change.key.name)
+            self._forget(lambda pair: pair.namespace == change.key.name)
             return
         if old is not None and old.metadata.uid == new.metadata.uid and old.metadata.labels == new.metadata.labels:
             return
         for key, _ in self._cluster_queues.by_index(_MAKERS, _ALL):
             if self._selectors[key.name].matches(new.metadata.labels):
-                self.loop.add(Place(key.name, change.key.name), priority=change.priority)
+                self.loop.add(QueueNamespace(key.name, change.key.name), priority=change.priority)
 
-    def _forget(self, is_gone: Callable[[Place], bool]) -> None:
-        for place in [place for place in self._warned if is_gone(place)]:
-            del self._warned[place]
+    def _forget(self, is_gone: Callable[[QueueNamespace], bool]) -> None:
+        for pair in [pair for pair in self._warned if is_gone(pair)]:
+            del self._warned[pair]
 
     # --- What it does -------------------------------------------------------------------------------------------------
 
-    async def _reconcile(self, place: Place) -> None:
-        cluster_queue = self._cluster_queues.get(place.cluster_queue)
-        if place.namespace == _EVERYWHERE:
+    async def _reconcile(self, pair: QueueNamespace) -> None:
+        cluster_queue = self._cluster_queues.get(pair.cluster_queue)
+        if pair.namespace == _EVERYWHERE:
             if cluster_queue is not None and cluster_queue.metadata.deletion_timestamp is None:
                 self._report_rivals(cluster_queue)
             return
-        namespace = self._namespaces.get(place.namespace)
+        namespace = self._namespaces.get(pair.namespace)
         if cluster_queue is None or namespace is None or not self._is_served(cluster_queue, namespace):
             return
-        name = self._wish.name(cluster_queue)
-        found = self._local_queues.get(name, place.namespace)
-        if found is None and not await self._make(name, place, cluster_queue, namespace):
+        name = self._template.name(cluster_queue)
+        found = self._local_queues.get(name, pair.namespace)
+        if found is None and not await self._create(name, pair, cluster_queue, namespace):
             # The copy was behind: it is there, and may be anybody's.
-            tree = await self._client.find(_LOCAL_QUEUE, name, place.namespace)
+            tree = await self._client.find(_LOCAL_QUEUE, name, pair.namespace)
             found = codec.from_tree(tree, kueue.LocalQueue) if tree is not None else None
-        if found is not None and not self._wish.is_ours(found, cluster_queue):
-            self._warn(name, place, cluster_queue, namespace)
+        if found is not None and not self._template.is_ours(found, cluster_queue):
+            self._warn(name, pair, cluster_queue, namespace)
 
     def _report_rivals(self, cluster_queue: kueue.ClusterQueue) -> None:
         """Emit a Warning on both ClusterQueues that create LocalQueues of the same name and could select the same
         namespace. The webhook refuses the second of them; two that were created at the same moment, or while no
         webhook was served, were both accepted. Every pair is reported once."""
-        metadata, name = cluster_queue.metadata, self._wish.name(cluster_queue)
+        metadata, name = cluster_queue.metadata, self._template.name(cluster_queue)
         selector = self._selectors.get(metadata.name)
         if selector is None or not name:
             return
         for key, rival in list(self._cluster_queues.by_index(_MAKERS, _ALL)):
-            if key.name == metadata.name or self._wish.name(rival) != name or rival.metadata.deletion_timestamp:
+            if key.name == metadata.name or self._template.name(rival) != name or rival.metadata.deletion_timestamp:
                 continue
             pair = frozenset((metadata.name, key.name))
             about = name, "/".join(sorted((metadata.uid, rival.metadata.uid)))
@@ -190,36 +190,36 @@ class DefaultLocalQueues:
                     "match both namespaceSelectors: the first to create the LocalQueue keeps it. "
                     "Change the name or the namespaceSelector of one of them"
                 )
-                self._tell(one, EventType.WARNING, "DefaultLocalQueueConflict", note, other)
+                self._emit(one, EventType.WARNING, "DefaultLocalQueueConflict", note, other)
 
     def _is_served(self, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> bool:
         """Nothing is made for what is going, and nothing in what is going."""
         found = namespace.metadata.labels
         return (
-            bool(self._wish.name(cluster_queue))
+            bool(self._template.name(cluster_queue))
             and cluster_queue.metadata.deletion_timestamp is None
             and namespace.metadata.deletion_timestamp is None
             and namespace.status.phase != "Terminating"
-            and self._wish.namespaces.matches(found)
+            and self._template.namespaces.matches(found)
             and self._selectors[cluster_queue.metadata.name].matches(found)
         )
 
-    async def _make(
-        self, name: str, place: Place, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace
+    async def _create(
+        self, name: str, pair: QueueNamespace, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace
     ) -> bool:
         """Whether it was made; not so where it is there already."""
         metadata: dict[str, Any] = {
             "name": name,
-            "namespace": place.namespace,
+            "namespace": pair.namespace,
             "labels": {labels.AUTO_GENERATED: "true"},
         }
-        if annotations := self._wish.annotations(cluster_queue):
+        if annotations := self._template.annotations(cluster_queue):
             metadata["annotations"] = annotations
         tree = {
             "apiVersion": _LOCAL_QUEUE.api_version,
             "kind": _LOCAL_QUEUE.kind,
             "metadata": metadata,
-            "spec": {"clusterQueue": place.cluster_queue},
+            "spec": {"clusterQueue": pair.cluster_queue},
         }
         try:
             await self._client.create(_LOCAL_QUEUE, tree)
@@ -229,23 +229,25 @@ class DefaultLocalQueues:
             raise  # a moment's trouble, or the namespace has just gone
         except ApiError as error:
             if not _is_terminating(error):
-                note = f"LocalQueue {name} could not be made in namespace {place.namespace}: {error}"
-                self._tell(cluster_queue, EventType.WARNING, "LocalQueueCreationFailed", note, namespace)
+                note = f"LocalQueue {name} could not be made in namespace {pair.namespace}: {error}"
+                self._emit(cluster_queue, EventType.WARNING, "LocalQueueCreationFailed", note, namespace)
             raise
-        note = f"Made LocalQueue {name} in namespace {place.namespace}"
-        log.info("ClusterQueue %s: %s", place.cluster_queue, note)
-        self._tell(cluster_queue, EventType.NORMAL, "LocalQueueCreated", note, namespace)
+        note = f"Made LocalQueue {name} in namespace {pair.namespace}"
+        log.info("ClusterQueue %s: %s", pair.cluster_queue, note)
+        self._emit(cluster_queue, EventType.NORMAL, "LocalQueueCreated", note, namespace)
         return True
 
-    def _warn(self, name: str, place: Place, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> None:
+    def _warn(
+        self, name: str, pair: QueueNamespace, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace
+    ) -> None:
         """Say that somebody else's LocalQueue has the name: once, however often it is met."""
         about = (name, cluster_queue.metadata.uid, namespace.metadata.uid)
-        if self._warned.get(place) != about:
-            self._warned[place] = about
-            note = f"No LocalQueue was made in namespace {place.namespace}: one named {name} is there already"
-            self._tell(cluster_queue, EventType.WARNING, "LocalQueueExists", note, namespace)
+        if self._warned.get(pair) != about:
+            self._warned[pair] = about
+            note = f"No LocalQueue was made in namespace {pair.namespace}: one named {name} is there already"
+            self._emit(cluster_queue, EventType.WARNING, "LocalQueueExists", note, namespace)
 
-    def _tell(
+    def _emit(
         self,
         cluster_queue: kueue.ClusterQueue,
         type_: EventType,

@@ -50,6 +50,7 @@ class Informers:
         self.local_queues.add_index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
         self.workloads.add_index("queue", lambda workload: (queue_of(workload),))
         self.workloads.add_index("clusterQueue", lambda workload: (states.cluster_queue(workload),))
+        self.workloads.add_index("check", lambda workload: (check.name for check in workload.status.admission_checks))
 
         self._is_active: dict[str, bool] = {}
         self._facts: dict[str, ClusterQueueFacts] = {}
@@ -129,6 +130,10 @@ class Informers:
                 yield workload
         for workload, _ in self.workloads.by_index("clusterQueue", cluster_queue):
             yield workload
+
+    def workloads_of_check(self, check: str) -> Iterator[ObjectKey]:
+        """Return the Workloads that need an AdmissionCheck."""
+        return (key for key, _ in self.workloads.by_index("check", check))
 
     def _forget(self, change: InformerEvent[Any]) -> None:
         self._references = None

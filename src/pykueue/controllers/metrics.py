@@ -27,7 +27,7 @@ from pykueue.observe.metrics import Metrics, MetricsOptions
 from pykueue.state.world import World
 
 
-class Measures:
+class ManagerMetrics:
     """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
 
     def __init__(

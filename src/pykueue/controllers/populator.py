@@ -21,7 +21,7 @@ from kubemachinery.clock import Clock
 from kubemachinery.meta import LabelSelector, LabelSelectorRequirement
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.validation.nearest import did_you_mean
-from pykueue.controllers.default_local_queues import DefaultLocalQueues, Wish
+from pykueue.controllers.default_local_queues import DefaultLocalQueues, LocalQueueTemplate
 from pykueue.errors import ConfigurationError
 from pykueue.observe.events import Reporter
 
@@ -35,7 +35,7 @@ _NOT_THE_SYSTEM: Final = LabelSelector(
 )
 
 
-class Configuration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class PopulatorConfiguration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What the file says; every field may be left out."""
 
     local_queue_name: str | None = None
@@ -43,18 +43,18 @@ class Configuration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     managed_jobs_namespace_selector: LabelSelector = _NOT_THE_SYSTEM
 
 
-def load(tree: object, source: str) -> Configuration:
+def load(tree: object, source: str) -> PopulatorConfiguration:
     """The configuration in `tree`, or every mistake in it."""
     if not isinstance(tree, dict):
         raise ConfigurationError(source, ["must be an object"])
-    known = [field.encode_name for field in msgspec.structs.fields(Configuration)]
+    known = [field.encode_name for field in msgspec.structs.fields(PopulatorConfiguration)]
     findings = [f"{name}: is not a field{did_you_mean(name, known)}" for name in tree if name not in known]
     path = "managedJobsNamespaceSelector"
     if tree.get(path) is not None:
         findings += [str(error) for error in selectors.check(tree[path], path)]
     try:
         found = msgspec.convert(
-            codec.without_nulls({name: tree[name] for name in known if name in tree}), Configuration
+            codec.without_nulls({name: tree[name] for name in known if name in tree}), PopulatorConfiguration
         )
     except msgspec.ValidationError as error:
         raise ConfigurationError(source, [*findings, str(error)]) from None
@@ -69,10 +69,10 @@ def load(tree: object, source: str) -> Configuration:
     return found
 
 
-def wish(configuration: Configuration) -> Wish:
+def template(configuration: PopulatorConfiguration) -> LocalQueueTemplate:
     static = configuration.local_queue_name or _OTHERWISE
     of_its_own = configuration.local_queue_name_mode == "AsClusterQueue"
-    return Wish(
+    return LocalQueueTemplate(
         name=lambda cluster_queue: cluster_queue.metadata.name if of_its_own else static,
         annotations=lambda _: {},
         is_ours=lambda local_queue, cluster_queue: local_queue.spec.cluster_queue == cluster_queue.metadata.name,
@@ -84,7 +84,13 @@ class Populator:
     """The one controller with copies of its own."""
 
     def __init__(
-        self, client: ApiClient, configuration: Configuration, clock: Clock, rng: random.Random, *, instance: str
+        self,
+        client: ApiClient,
+        configuration: PopulatorConfiguration,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        instance: str,
     ) -> None:
         def copy(type_: type[T]) -> Informer[T]:
             return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), rng)
@@ -99,7 +105,7 @@ class Populator:
             namespaces,
             local_queues,
             Reporter(self._recorder),
-            wish(configuration),
+            template(configuration),
             rng,
             reports_as=REPORTS_AS,
         ).loop

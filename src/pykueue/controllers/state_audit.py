@@ -22,7 +22,7 @@ _EVERY_SECONDS: Final = 60.0
 _AT_A_TIME: Final = 200
 
 
-class Auditor:
+class StateAuditor:
     def __init__(
         self, informers: Informers, world: World, empty: Callable[[], World], clock: Clock, count: Callable[[int], None]
     ) -> None:

@@ -49,7 +49,7 @@ class Intake:
         self._pending = parts.pending
         self._scopes = parts.scopes
         self._consumed = parts.consumed
-        self._demands = parts.demands
+        self._shapes = parts.shapes
         self._assumed = parts.assumed
         self._reservations = parts.reservations
         self._loops = parts.loops
@@ -166,19 +166,19 @@ class Intake:
             self._scopes.invalidate(queue)
 
     def _put_limit_range(self, limit_range: kube.LimitRange) -> None:
-        self._demands.put_limit_range(limit_range)
+        self._shapes.put_limit_range(limit_range)
         self._parts.outdated.update(self._pending.waiting(limit_range.metadata.namespace))
 
     def _drop_limit_range(self, limit_range: kube.LimitRange) -> None:
-        self._demands.drop_limit_range(limit_range)
+        self._shapes.drop_limit_range(limit_range)
         self._parts.outdated.update(self._pending.waiting(limit_range.metadata.namespace))
 
     def _put_runtime_class(self, runtime_class: kube.RuntimeClass) -> None:
-        self._demands.put_runtime_class(runtime_class)
+        self._shapes.put_runtime_class(runtime_class)
         self._parts.outdated.update(self._pending.waiting())
 
     def _drop_runtime_class(self, runtime_class: kube.RuntimeClass) -> None:
-        self._demands.drop_runtime_class(runtime_class)
+        self._shapes.drop_runtime_class(runtime_class)
         self._parts.outdated.update(self._pending.waiting())
 
     # Nodes and pods.
@@ -264,7 +264,7 @@ class Intake:
 
     def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         cluster_queue = self._parts.target_of(workload)
-        shape = self._demands.shape(workload, self._parts.excluded_by(cluster_queue))
+        shape = self._shapes.shape(workload, self._parts.excluded_by(cluster_queue))
         pending = workload_info.pending(workload, shape, cluster_queue, self._policy)
         before = self._pending.pending(pending.key)
         if before is not None and pending.differs_from(before):
@@ -272,7 +272,7 @@ class Intake:
         self._pending.put(pending, now)
 
     def _put_reservation(self, workload: kueue.Workload) -> None:
-        shape = self._demands.shape(workload, self._parts.excluded_by(self._parts.target_of(workload)))
+        shape = self._shapes.shape(workload, self._parts.excluded_by(self._parts.target_of(workload)))
         read = workload_info.reservation(workload, shape, self._policy)
         before = self._reservations.held.get(read.key)
         reservation = self._reservations.put(read)

@@ -18,7 +18,7 @@ from pykueue.state.namespaces import Namespaces
 from pykueue.state.non_tas_usage import NonTASUsage
 from pykueue.state.pending_index import PendingIndex
 from pykueue.state.pending_queue import PreemptorRecord
-from pykueue.state.pod_set_requests import Demands
+from pykueue.state.pod_set_requests import WorkloadShapes
 from pykueue.state.preemption_loops import LoopDetector
 from pykueue.state.reservations import Reservations
 from pykueue.state.scheduling_scope import SchedulingScopes
@@ -44,7 +44,7 @@ class WorldParts:
         self.pending = PendingIndex(scopes)
         self.consumed = ConsumedResources(policy.usage_history) if policy.usage_history is not None else None
         self.assumed = AssumedReservations()
-        self.demands = Demands(policy, accounting)
+        self.shapes = WorkloadShapes(policy, accounting)
         self.loops = LoopDetector()
         self.reservations = Reservations(self.structure, scopes, self.loops)
         self.second_passes = SecondPasses()
@@ -64,7 +64,7 @@ class WorldParts:
 
     def excluded_by(self, cluster_queue: str) -> tuple[str, ...]:
         """Return the resource prefixes that the ClusterQueue excludes, where such lists are enabled."""
-        found = self.structure.cluster_queues.get(cluster_queue) if self.demands.by_queue else None
+        found = self.structure.cluster_queues.get(cluster_queue) if self.shapes.by_queue else None
         return found.spec.exclude_resource_prefixes if found is not None else ()
 
     def end_reservation(self, key: str) -> None:

@@ -22,7 +22,7 @@ from pykueue.core.workload import PodSetResources, WorkloadShape
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RequestRules:
     """What decides, beside the pods themselves, how much a Workload asks for; compared by identity."""
 
     accounting: Accounting = PLAIN
@@ -34,7 +34,7 @@ class Rules:
         return requests.read(pod_set.template.spec, runtime_classes=self.runtime_classes, limits=self.limits)
 
 
-class Demands:
+class WorkloadShapes:
     """Knows the rules of every namespace and queue, and reads Workloads under them."""
 
     def __init__(self, policy: SchedulingPolicy, accounting: Accounting) -> None:
@@ -44,7 +44,7 @@ class Demands:
         self._accounting = replace(accounting, prefixes=()) if policy.ignore_undeclared else accounting
         self._limit_ranges: dict[str, dict[str, kube.LimitRange]] = {}
         self._runtime_classes: dict[str, kube.RuntimeClass] = {}
-        self._rules: dict[tuple[str, tuple[str, ...]], Rules] = {}  # by namespace and the queue's own exclusions
+        self._rules: dict[tuple[str, tuple[str, ...]], RequestRules] = {}  # by namespace and the queue's own exclusions
         # By the queue's own exclusions. Queues with equal lists share one; nothing but another list makes another.
         self._compiled: dict[tuple[str, ...], Accounting] = {(): self._accounting}
         self._shapes = _Shapes()
@@ -84,10 +84,10 @@ class Demands:
             found = self._compiled[excluded] = self._accounting.for_queue(excluded)
         return found
 
-    def _rules_of(self, namespace: str, excluded: tuple[str, ...]) -> Rules:
+    def _rules_of(self, namespace: str, excluded: tuple[str, ...]) -> RequestRules:
         rules = self._rules.get((namespace, excluded))
         if rules is None:
-            rules = self._rules[namespace, excluded] = Rules(
+            rules = self._rules[namespace, excluded] = RequestRules(
                 accounting=self.accounting(excluded),
                 limits=requests.merge_limit_ranges(self._limit_ranges.get(namespace, {}).values()),
                 runtime_classes=self._runtime_classes,
@@ -108,7 +108,7 @@ class _Shapes:
         self._recent: OrderedDict[tuple[bytes, int], WorkloadShape] = OrderedDict()
         self._remembered = remembered
 
-    def read(self, workload: kueue.Workload, rules: Rules, policy: SchedulingPolicy) -> WorkloadShape:
+    def read(self, workload: kueue.Workload, rules: RequestRules, policy: SchedulingPolicy) -> WorkloadShape:
         """The shape of a Workload. Pod sets that were read before, under the same rules, are not read again."""
         reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
         source = (msgspec.json.encode((workload.spec.pod_sets, reclaimable)), id(rules))
@@ -129,7 +129,7 @@ class _Shapes:
         self,
         pod_sets: Sequence[kueue.PodSet],
         reclaimable: Sequence[kueue.ReclaimablePod],
-        rules: Rules,
+        rules: RequestRules,
         policy: SchedulingPolicy,
     ) -> WorkloadShape:
         needs = [rules.needs(pod_set) for pod_set in pod_sets]

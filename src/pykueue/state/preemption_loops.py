@@ -27,7 +27,7 @@ _COMPARED_MAX: Final = 4096
 _ORDER_MAX: Final = 256
 
 
-class Preemption(NamedTuple):
+class LoopStep(NamedTuple):
     """One Workload that was decided to be evicted for another."""
 
     preemptor: str
@@ -39,7 +39,7 @@ class PreemptionLoop:
     """Workloads that preempt each other in turns: the preemptions of one round, in the order of their decisions."""
 
     cluster_queue: str  # of the Workload whose preemption was repeated first
-    preemptions: tuple[Preemption, ...]
+    preemptions: tuple[LoopStep, ...]
     rounds: int
     since: Nanoseconds
 
@@ -79,7 +79,7 @@ class LoopDetector:
         self._outside: dict[str, int] = {}  # by ClusterQueue
         self._outside_everywhere = 0
         self._decided: OrderedDict[_Decided, _Repeated] = OrderedDict()
-        self._order: deque[tuple[int, Preemption]] = deque(maxlen=_ORDER_MAX)
+        self._order: deque[tuple[int, LoopStep]] = deque(maxlen=_ORDER_MAX)
         self._position = 0
         self._loops: dict[str, tuple[_Decided, PreemptionLoop]] = {}  # by member
         self._new: list[PreemptionLoop] = []
@@ -133,7 +133,7 @@ class LoopDetector:
         before, repeated.position = repeated.position, self._position
         repeated.times += 1
         for target in targets:
-            self._order.append((self._position, Preemption(preemptor, target)))
+            self._order.append((self._position, LoopStep(preemptor, target)))
         self._position += 1
         if repeated.times >= ROUNDS:
             # Everything since the time before is one round: the state was the same then.

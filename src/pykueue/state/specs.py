@@ -53,7 +53,7 @@ def cohort_spec(cohort: kueue.Cohort) -> CohortInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class QueueContext:
     """What a ClusterQueue depends on."""
 
     policy: SchedulingPolicy
@@ -62,14 +62,14 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadQueue:
+class ResolvedQueue:
     """A ClusterQueue read: its spec, and whether something keeps it from admitting."""
 
     spec: QueueSpec
     is_blocked: bool = False
 
 
-def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQueue:
+def queue_spec(cluster_queue: kueue.ClusterQueue, around: QueueContext) -> ResolvedQueue:
     """The spec, and [QU7] whether the queue is inactive; why it is, its status says."""
     spec, references = cluster_queue.spec, around.references
     groups = tuple(
@@ -86,7 +86,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: Surroundings) -> ReadQ
     scope = spec.admission_scope
     concurrent = spec.concurrent_admission_policy
     constraints = concurrent.migration.constraints if concurrent is not None else None
-    return ReadQueue(
+    return ResolvedQueue(
         spec=QueueSpec(
             name=cluster_queue.metadata.name,
             cohort=spec.cohort_name or "",

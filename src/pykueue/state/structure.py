@@ -19,7 +19,7 @@ from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle.queues import References
 from pykueue.state import specs
-from pykueue.state.specs import ReadQueue, Surroundings
+from pykueue.state.specs import QueueContext, ResolvedQueue
 
 
 class _Grown(NamedTuple):
@@ -39,7 +39,7 @@ class Structure:
         self.checks: dict[str, kueue.AdmissionCheck] = {}
         self.flavors: dict[str, kueue.ResourceFlavor] = {}
         self.topologies: dict[str, kueue.Topology] = {}
-        self.read: dict[str, ReadQueue] = {}
+        self.read: dict[str, ResolvedQueue] = {}
         self.selectors: dict[str, selectors.Selector] = {}
         self.in_cohort_cycle: frozenset[str] = frozenset()
         self._held: dict[str, dict[str, Reservation]] = {}  # ClusterQueue -> its reservations
@@ -175,7 +175,7 @@ class Structure:
             self.checks.values(),
             has_topologies=self.policy.topology,
         )
-        around = Surroundings(self.policy, references, self.checks)
+        around = QueueContext(self.policy, references, self.checks)
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
         self._on_nodes = None
         for name in sorted(changed):

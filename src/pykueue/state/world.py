@@ -220,12 +220,12 @@ class World:
     def exclusions(self, workload: kueue.Workload) -> tuple[Exclusion, ...]:
         """Return what a Workload requests without being charged, and which list excludes it (KEP-5800)."""
         excluded = self._parts.excluded_by(self._parts.target_of(workload))
-        return self._parts.demands.exclusions(workload, excluded)
+        return self._parts.shapes.exclusions(workload, excluded)
 
     def excluded_from_checks(self, workload: kueue.Workload) -> frozenset[str]:
         """Return the resources that admission checks ignore: what either list excludes, where ClusterQueues have lists
         of their own (KEP-5800). Without them the global list concerns quota alone, as in Kueue."""
-        if not self._parts.demands.by_queue:
+        if not self._parts.shapes.by_queue:
             return frozenset()
         return frozenset(each.resource for each in self.exclusions(workload))
 
@@ -235,7 +235,7 @@ class World:
         spec = self.queue_spec(cluster_queue)
         if not self.policy.ignore_undeclared or spec is None:
             return ()
-        covered, shape = spec.covered, self._parts.demands.shape(workload)
+        covered, shape = spec.covered, self._parts.shapes.shape(workload)
         requested = (requests.undeclared(pod_set.requests, covered) for pod_set in shape.pod_sets)
         return tuple(sorted({resource for of_pod_set in requested for resource, _ in of_pod_set}))
 

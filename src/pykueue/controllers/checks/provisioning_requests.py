@@ -21,11 +21,11 @@ REQUEST: Final = registry.AUTOSCALING.of(ProvisioningRequest)
 _TEMPLATE: Final = registry.KUBERNETES.of(kube.PodTemplate)
 
 
-class CannotAsk(KubeError):
+class CannotCreateRequest(KubeError):
     """The pods of a Workload cannot be put into a request as things are. It is tried again."""
 
 
-class Asking:
+class ProvisioningRequestClient:
     def __init__(self, client: ApiClient, flavors: Callable[[], Mapping[str, kueue.ResourceFlavor]]) -> None:
         self._client = client
         self._flavors = flavors
@@ -51,7 +51,7 @@ class Asking:
         tree = await self._client.get(WORKLOAD, workload.metadata.name, workload.metadata.namespace)
         asked = pod_templates.asked(workload, tree, attempt.config, self._flavors())
         if isinstance(asked, PodSetConflict | Missing):
-            raise CannotAsk(asked.message)
+            raise CannotCreateRequest(asked.message)
         pod_sets = []
         for each in asked:
             name = names.provisioning_template_name(attempt.name, each.pod_set)
