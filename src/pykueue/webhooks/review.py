@@ -186,7 +186,7 @@ def _validate(request: AdmissionRequest, facts: AdmissionFacts, choices: Webhook
     if request.subresource:
         return refused(errors)  # a writer of the status is not the author of the spec
     warnings = validation.warnings(tree, gates, only_declared=choices.only_declared)
-    return refused(errors, tuple(dict.fromkeys((*warnings, *effects.warnings(tree, choices.on)))))
+    return refused(errors, (*warnings, *effects.warnings(tree, choices.on)))
 
 
 def gives_quota(request: AdmissionRequest) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.field_errors import ErrorType
+from pykueue.api import effects
 from pykueue.api.validation import ValidationGates, validate_create, validate_update, warnings
 
 Tree = dict[str, Any]
@@ -167,8 +168,8 @@ def test_a_list_without_effect_is_warned_about() -> None:
     assert warnings(cluster_queue(), EXCLUDING, only_declared=True) == []
 
 
-def test_a_policy_of_concurrent_admission_without_its_gate_is_warned_about() -> None:
+def test_concurrent_admission_policy_without_its_gate_is_warned_about_once() -> None:
     tree = cluster_queue(concurrentAdmissionPolicy=policy())
-    told = "spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off"
-    assert warnings(tree) == [told]
-    assert warnings(tree, CONCURRENT) == []
+    message = "spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off"
+    assert [*warnings(tree), *effects.warnings(tree, ())] == [message]
+    assert [*warnings(tree, CONCURRENT), *effects.warnings(tree, ("ConcurrentAdmission",))] == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykueue.api import effects
 from pykueue.api.validation import ValidationGates, validate_create, validate_update, warnings
 
 Tree = dict[str, Any]
@@ -271,11 +272,12 @@ def test_gates_of_a_workload_are_the_gates_of_any_job() -> None:
     assert validate_update(gated("a.io/y"), gated("a.io/x"), ALL_OFF) == []
 
 
-def test_preemption_gates_without_a_feature_gate_are_warned_about() -> None:
+def test_preemption_gates_without_a_feature_gate_are_warned_about_once() -> None:
     tree = workload()
     tree["spec"]["preemptionGates"] = [{"name": "g"}]
-    told = "spec.preemptionGates has no effect while the gates"
-    assert [each.startswith(told) for each in warnings(tree)] == [True]
-    assert warnings(tree, ValidationGates(concurrent_admission=True)) == []
-    assert warnings(tree, ValidationGates(multi_kueue_orchestrated_preemption=True)) == []
-    assert warnings(workload()) == []
+    message = "spec.preemptionGates has no effect while the gates"
+    found = [*warnings(tree), *effects.warnings(tree, ())]
+    assert [each.startswith(message) for each in found] == [True]
+    assert [*effects.warnings(tree, ("ConcurrentAdmission",))] == []
+    assert [*effects.warnings(tree, ("MultiKueueOrchestratedPreemption",))] == []
+    assert [*effects.warnings(workload(), ())] == []

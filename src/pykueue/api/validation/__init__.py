@@ -85,13 +85,10 @@ def validate(tree: Tree, old: Tree | None = None, gates: ValidationGates = _GATE
 
 
 def warnings(tree: Tree, gates: ValidationGates = _GATES, *, only_declared: bool = False) -> list[str]:
-    """What to tell whoever writes `tree`, without refusing it."""
-    match tree.get("kind"):
-        case "ClusterQueue":
-            return list(cluster_queue.warnings(_hub(tree), gates, only_declared=only_declared))
-        case "Workload":
-            return list(workload.warnings(_hub(tree), gates))
-    return []
+    """Warnings about `tree` that follow from its values; `effects.warnings` has those about fields without effect."""
+    if tree.get("kind") != "ClusterQueue":
+        return []
+    return list(cluster_queue.warnings(_hub(tree), gates, only_declared=only_declared))
 
 
 def _hub(tree: Tree) -> Tree:

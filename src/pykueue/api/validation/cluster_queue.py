@@ -138,8 +138,6 @@ def _migration(migration: object, known: list[str]) -> Iterator[FieldError]:
 
 def warnings(tree: Tree, gates: ValidationGates, *, only_declared: bool = False) -> Iterator[str]:
     """What is allowed and probably not meant. `only_declared`: quota counts only what a queue declares (KEP-7513)."""
-    if not gates.concurrent_admission and unstructured.get(tree, "spec", "concurrentAdmissionPolicy") is not None:
-        yield f"{_CONCURRENT} has no effect while the gate ConcurrentAdmission is off"
     if not gates.cluster_queue_exclude_resource_prefixes:
         return
     prefixes = [

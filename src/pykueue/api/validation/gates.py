@@ -12,7 +12,6 @@ class ValidationGates(msgspec.Struct, frozen=True, rename="pascal"):
     concurrent_admission: bool = False
     cluster_queue_exclude_resource_prefixes: bool = False
     elastic_jobs_via_workload_slices: bool = True
-    multi_kueue_orchestrated_preemption: bool = False
     partial_admission: bool = True
     priority_boost: bool = False
     reject_updates_to_cq_with_invalid_on_flavors: bool = msgspec.field(

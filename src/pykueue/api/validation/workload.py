@@ -123,11 +123,3 @@ def _frozen_pod_sets(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[F
         if not same(dict(pod_set), dict(was)):
             # Not `podSets[0]`: this is how the path has always been spelt here.
             yield field_error.immutable(f"{_POD_SETS}.{i}", dict(pod_set))
-
-
-def warnings(tree: Tree, gates: ValidationGates) -> Iterator[str]:
-    """What is allowed and has no effect."""
-    has_gates = gates.concurrent_admission or gates.multi_kueue_orchestrated_preemption
-    if not has_gates and unstructured.get(tree, "spec", "preemptionGates"):
-        names = "ConcurrentAdmission and MultiKueueOrchestratedPreemption"
-        yield f"spec.preemptionGates has no effect while the gates {names} are off"
