@@ -117,7 +117,7 @@ def test_a_request_with_other_parameters_is_not_the_current_one() -> None:
 
 def test_what_could_not_be_asked_is_said_by_the_check_itself() -> None:
     life = reserving()
-    life.write(provisioning.failed_to_ask(life.workload, "c1", "the server said no", life.now))
+    life.write(provisioning.create_failed(life.workload, "c1", "the server said no", life.now))
     assert life.workload.status.admission_checks[0].message == "the server said no"
     assert life.checks == {"c1": "Pending"}
     assert "Warning FailedCreate" in life.events

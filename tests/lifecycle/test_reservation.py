@@ -128,8 +128,8 @@ def test_pods_that_get_a_place_later_keep_what_was_given_though_fewer_are_left()
     ],
 )
 def test_the_older_words_when_the_gate_is_off(reason: QuotaReservedReason, old: str) -> None:
-    assert reservation.word(reason, LifecycleOptions(observability=False)) == old
-    assert reservation.word(reason, LifecycleOptions()) == reason
+    assert reservation.written_reason(reason, LifecycleOptions(observability=False)) == old
+    assert reservation.written_reason(reason, LifecycleOptions()) == reason
 
 
 def test_with_the_gate_off_no_is_said_only_to_one_that_was_told_yes() -> None:

@@ -82,7 +82,7 @@ def _of_queues(objects: Objects, references: References, workload: kueue.Workloa
     yield from _of_cluster_queue(objects, cluster_queue)
     for blocker in queues.blockers(cluster_queue, references):
         if blocker.reason not in _TOLD:
-            yield AdmissionBlocker(f"ClusterQueue {target} admits nobody: {blocker.sentence}")
+            yield AdmissionBlocker(f"ClusterQueue {target} admits nobody: {blocker.message}")
     yield from _of_namespace(objects, namespace, cluster_queue)
 
 

@@ -1,13 +1,13 @@
-"""One Workload's life. Pure: an object and the facts around it go in, changes come out.
+"""The lifecycle of one Workload. Pure: an object and the facts about it in, changes out.
 
-    step         what is due for a Workload now, by the rules in their order
-    reservation  what is written when quota is given, given back, or no longer holds
-    eviction     the one way in which a Workload loses what it has, and how it comes back
-    waiting      what is written for a Workload that was tried and did not get in
-    provisioning what the requests for nodes of a Workload mean, and which are due
-    ending       how a life ends
-    queues       the status of ClusterQueues, LocalQueues and Cohorts, and what may be deleted
+    step              what is due for a Workload now, by the rules in their order
+    reservation       what is written when quota is reserved, released, or no longer holds
+    eviction          the one way in which a Workload is evicted, and how it is requeued
+    pending_status    what is written for a Workload that a scheduling cycle did not admit
+    provisioning      the check that requests nodes: its state, and the requests that are due
+    variants          a Workload that is tried on several flavors at once
+    finishing         the end of a Workload
+    queues            the status of ClusterQueues, LocalQueues and Cohorts, and their finalizers
 
-Everybody who changes a Workload goes through these, whichever controller it is, so that a condition means the same
-whoever wrote it.
+Every controller that changes a Workload uses these functions, so that a condition has one meaning.
 """

@@ -1,4 +1,4 @@
-"""How long one that was put back stays out."""
+"""The backoff of a requeued Workload."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LATEST: Final = parse_time("9999-12-31T23:59:59Z")
 
 
 def delay_seconds(attempt: int, base_seconds: int, longest_seconds: int, jitter: float = 0.0) -> float:
-    """The wait before attempt `attempt`, counted from 1: doubling, a little longer by chance, at most the longest.
+    """The delay before attempt `attempt`, counted from 1: doubled each time, plus jitter, at most the maximum [LC53].
 
-    A longest of 0 means without limit. `jitter`, from 0 up to 1, keeps those apart that were put back together.
+    A maximum of 0 means no limit. `jitter`, from 0 up to 1, spreads Workloads that were requeued together.
     """
     doublings = min(max(0, attempt - 1), _MOST_DOUBLINGS)
     wait: float = base_seconds * (1 << doublings) * (1 + _SPREAD * jitter)
@@ -22,10 +22,10 @@ def delay_seconds(attempt: int, base_seconds: int, longest_seconds: int, jitter:
 
 
 def written(at: Nanoseconds) -> Nanoseconds:
-    """A time as it can be written: in whole seconds, and in a year of four digits."""
+    """A time that can be written: in whole seconds, and in a year of four digits."""
     return min(at, _LATEST) // SECOND * SECOND
 
 
 def later(at: Nanoseconds, than: Nanoseconds | None) -> Nanoseconds:
-    """The time to come back only ever moves later."""
+    """The later of two times: `requeueAt` never moves to an earlier time."""
     return at if than is None else max(at, than)

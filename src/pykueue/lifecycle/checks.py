@@ -1,9 +1,9 @@
-"""Admission checks: which a Workload has to pass, what they answered, and in which of the two forms.
+"""Admission checks: which are required, their states, and the two forms of a state.
 
 A check's controller may answer in `status.admissionChecks[]` or by a condition of the check's name in
-`status.admissionChecksConditions[]`. Both say the same afterwards: of two that differ the newer transition wins, and
-the first form where they are equally old. A question from the future was asked on a clock that was fast: every answer
-is newer.
+`status.admissionChecksConditions[]`. The manager makes both equal: of two that differ the newer transition wins, and
+the first form if the times are equal [LC77]. A Pending entry with a time in the future was written with a fast clock:
+every answer is newer.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from pykueue.lifecycle import states
 from pykueue.lifecycle.facts import CheckFacts, ClusterQueueFacts
 from pykueue.lifecycle.workload_changes import Changes, SetCheckConditions, SetChecks
 
-# --- Which ------------------------------------------------------------------------------------------------------------
+# --- Required checks --------------------------------------------------------------------------------------------------
 
 
 def required(cluster_queue: ClusterQueueFacts, admission: Admission | None) -> tuple[str, ...]:
-    """The names of the checks to pass, sorted.
+    """The names of the required checks, sorted [LC75].
 
-    With quota, those that concern an assigned flavor. Before, nobody knows which flavor it will be, so only those that
-    concern every flavor of the queue can be asked already.
+    With quota, those that apply to an assigned flavor. Before, the flavor is not known, so only those that apply to
+    every flavor of the ClusterQueue.
     """
     if admission is None:
-        return _names(check for check in cluster_queue.checks if cluster_queue.flavors <= _reach(check, cluster_queue))
+        return _names(
+            check for check in cluster_queue.checks if cluster_queue.flavors <= _flavors_of(check, cluster_queue)
+        )
     assigned = {flavor for pod_set in admission.pod_set_assignments for flavor in pod_set.flavors.values()}
     return _names(check for check in cluster_queue.checks if not check.on_flavors or assigned & check.on_flavors)
 
 
-def _reach(check: CheckFacts, cluster_queue: ClusterQueueFacts) -> frozenset[str]:
+def _flavors_of(check: CheckFacts, cluster_queue: ClusterQueueFacts) -> frozenset[str]:
     return check.on_flavors or cluster_queue.flavors
 
 
@@ -44,11 +46,11 @@ def _names(checks: Iterable[CheckFacts]) -> tuple[str, ...]:
     return tuple(sorted({check.name for check in checks}))
 
 
-# --- What they answered -----------------------------------------------------------------------------------------------
+# --- States -----------------------------------------------------------------------------------------------------------
 
 
 def answer(check: AdmissionCheckState) -> CheckState:
-    """What the check says; a word that no check says counts as no answer yet."""
+    """The state of the check; an unknown state counts as Pending."""
     try:
         return CheckState(check.state)
     except ValueError:
@@ -56,7 +58,7 @@ def answer(check: AdmissionCheckState) -> CheckState:
 
 
 def with_answer(workload: Workload, state: CheckState) -> tuple[AdmissionCheckState, ...]:
-    """The checks that gave this answer, by name."""
+    """The checks in this state, by name."""
     found = [check for check in workload.status.admission_checks if answer(check) is state]
     return tuple(sorted(found, key=lambda check: check.name))
 
@@ -69,7 +71,7 @@ def stated(checks: Iterable[AdmissionCheckState], state: CheckState) -> str:
 
 
 def retry_ends(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | None) -> Nanoseconds:
-    """Until when a check that said Retry keeps the Workload out. Its own delay overrides that of the AdmissionCheck."""
+    """Until when a check in state Retry keeps the Workload out of the queue [LC80]."""
     delay = check.requeue_after_seconds
     if delay is None:
         listed = cluster_queue.checks if cluster_queue else ()
@@ -79,38 +81,38 @@ def retry_ends(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | No
 
 
 def may_preempt(workload: Workload, cluster_queue: ClusterQueueFacts) -> bool:
-    """Whether preemptions may be issued: every check that holds them back is Ready, or some check asks for them.
+    """Whether preemptions may be issued: every check that defers them is Ready, or a check requests them [LC82].
 
-    A check that is not listed has not answered.
+    A check that is not listed is not Ready.
     """
-    said = {check.name: answer(check) for check in workload.status.admission_checks}
-    if CheckState.PREEMPTION_REQUIRED in said.values():
+    found = {check.name: answer(check) for check in workload.status.admission_checks}
+    if CheckState.PREEMPTION_REQUIRED in found.values():
         return True
-    return all(said.get(name) is CheckState.READY for name in _holding(cluster_queue, workload.status.admission))
+    return all(found.get(name) is CheckState.READY for name in _deferring(cluster_queue, workload.status.admission))
 
 
 def defers(workload: Workload, cluster_queue: ClusterQueueFacts) -> bool:
-    """Whether some check that the Workload has to pass asks for preemptions to wait."""
-    return bool(_holding(cluster_queue, workload.status.admission))
+    """Whether a required check defers preemptions."""
+    return bool(_deferring(cluster_queue, workload.status.admission))
 
 
-def _holding(cluster_queue: ClusterQueueFacts, admission: Admission | None) -> list[str]:
+def _deferring(cluster_queue: ClusterQueueFacts, admission: Admission | None) -> list[str]:
     names = required(cluster_queue, admission)
     return [check.name for check in cluster_queue.checks if check.defers_preemption and check.name in names]
 
 
 def reset(checks: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> tuple[AdmissionCheckState, ...]:
-    """The checks as an eviction leaves them: `Pending`, with a message that names the state before.
+    """The checks after an eviction [LC36]: `Pending`, with a message that names the state before.
 
     Everything else of the entry stays: `podSetUpdates` until the check answers again, `requeueAfterSeconds` without
     effect until it answers Retry, and `retryCount`, which grows by one where the state was Retry. A check that is
     Pending is not touched. These are the fields that survive in Kueue with server-side apply, its default: an eviction
     applies state, message and time, and what the controller of the check applied with its last answer stays its own.
     """
-    return tuple(check if check.state == CheckState.PENDING else _asked_anew(check, now) for check in checks)
+    return tuple(check if check.state == CheckState.PENDING else _reset(check, now) for check in checks)
 
 
-def _asked_anew(check: AdmissionCheckState, now: Nanoseconds) -> AdmissionCheckState:
+def _reset(check: AdmissionCheckState, now: Nanoseconds) -> AdmissionCheckState:
     retries = (check.retry_count or 0) + 1 if check.state == CheckState.RETRY else check.retry_count
     return replace(
         check,
@@ -135,9 +137,9 @@ _AS_CONDITION: Final[Mapping[CheckState, tuple[ConditionStatus, str]]] = {
 
 
 def meaning(condition: Condition) -> CheckState:
-    """The state that a condition stands for. False without a known reason is Retry, the answer that is not final.
+    """The state that a condition has. False without a known reason is Retry, which is not final.
 
-    KEP-993 has two reasons by which a check that is still Unknown asks for preemptions: `PreemptionRequired`, and
+    KEP-993 has two reasons by which a check that is still Unknown requests preemptions: `PreemptionRequired`, and
     `BookQuotaRequired` where an external quota is reached. What the manager does is the same for both.
     """
     match condition.status, condition.reason:
@@ -165,7 +167,7 @@ def as_condition(check: AdmissionCheckState) -> Condition:
 
 
 def as_state(condition: Condition, check: AdmissionCheckState) -> AdmissionCheckState:
-    """The check with the answer of a condition. What only the other form can say is not part of it."""
+    """The check with the state of a condition. Fields that only the entry has are cleared."""
     return replace(
         check,
         state=meaning(condition).value,
@@ -177,37 +179,37 @@ def as_state(condition: Condition, check: AdmissionCheckState) -> AdmissionCheck
 
 
 def synced(workload: Workload, names: tuple[str, ...] | None, now: Nanoseconds) -> Changes:
-    """The list brought to these names, and both forms of every answer to the same. None: the list stays as it is.
+    """The changes that give the list these names, and make both forms of every state equal. None: the list stays.
 
-    Answers survive: a check that was Ready before quota was reserved stays Ready.
+    States are kept: a check that was Ready before quota was reserved stays Ready.
     """
     status = workload.status
-    said = {condition.type: condition for condition in status.admission_checks_conditions}
+    mirrored = {condition.type: condition for condition in status.admission_checks_conditions}
     listed = {check.name: check for check in status.admission_checks}
     if names is None:
         checks = list(status.admission_checks)
     else:
-        checks = [listed.get(name) or _first(name, said, now) for name in names]
+        checks = [listed.get(name) or _first(name, mirrored, now) for name in names]
     for place, check in enumerate(checks):
-        condition = said.get(check.name)
+        condition = mirrored.get(check.name)
         if condition is not None and meaning(condition) is not answer(check) and _is_newer(condition, check, now):
             checks[place] = as_state(condition, check)
     mirror = [
         condition
-        if (condition := said.get(check.name)) is not None and meaning(condition) is answer(check)
+        if (condition := mirrored.get(check.name)) is not None and meaning(condition) is answer(check)
         else as_condition(check)
         for check in checks
     ]
     if names is None:
-        # Which checks there are is not known, so that an answer to one that is not listed yet may still be needed.
-        mirror += [condition for name, condition in said.items() if name not in listed]
+        # The required checks are not known, so a condition of a check that is not listed may still be needed.
+        mirror += [condition for name, condition in mirrored.items() if name not in listed]
     return with_checks(workload, tuple(checks), tuple(mirror))
 
 
 def with_checks(
     workload: Workload, checks: tuple[AdmissionCheckState, ...], mirror: tuple[Condition, ...] | None = None
 ) -> Changes:
-    """The changes that bring the checks, and their mirror, to this; none where they are."""
+    """The changes that set the checks and their conditions; none if they are equal."""
     mirror = tuple(as_condition(check) for check in checks) if mirror is None else mirror
     status = workload.status
     return (
@@ -216,19 +218,19 @@ def with_checks(
     )
 
 
-def _first(name: str, said: Mapping[str, Condition], now: Nanoseconds) -> AdmissionCheckState:
-    """The entry of a check that was not listed yet; its controller may have been faster than the list."""
+def _first(name: str, mirrored: Mapping[str, Condition], now: Nanoseconds) -> AdmissionCheckState:
+    """The entry of a check that was not listed; its controller may have written the condition first."""
     fresh = AdmissionCheckState(
         name=name, state=CheckState.PENDING.value, last_transition_time=format_time(now), message=""
     )
-    return as_state(said[name], fresh) if name in said else fresh
+    return as_state(mirrored[name], fresh) if name in mirrored else fresh
 
 
 def _is_newer(condition: Condition, check: AdmissionCheckState, now: Nanoseconds) -> bool:
-    said = _said_at(condition.last_transition_time, meaning(condition), now)
-    return said > _said_at(check.last_transition_time, answer(check), now)
+    written = _written_at(condition.last_transition_time, meaning(condition), now)
+    return written > _written_at(check.last_transition_time, answer(check), now)
 
 
-def _said_at(transition: str | None, state: CheckState, now: Nanoseconds) -> Nanoseconds:
+def _written_at(transition: str | None, state: CheckState, now: Nanoseconds) -> Nanoseconds:
     moment = states.moment(transition) or 0
     return 0 if state is CheckState.PENDING and moment > now else moment

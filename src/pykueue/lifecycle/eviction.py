@@ -1,8 +1,8 @@
-"""The one way in which a Workload loses what it has, and how it comes back.
+"""The one way in which a Workload is evicted, and how it is requeued.
 
-An eviction starts with a write of the status and ends with another. In between the quota stays taken, because the job
-is still stopping; only whoever runs the job knows when it has. A Workload without a job therefore stays evicted and
-reserved until somebody clears it.
+An eviction starts with a status write and ends with another. In between the quota stays reserved, because the job is
+still stopping; only the job reconciler knows when it has stopped. A Workload without a job therefore stays evicted and
+reserved until another client clears it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from pykueue.lifecycle.workload_changes import (
     SetUnhealthyNodes,
 )
 
-# Those who did nothing wrong may be queued again at once; the others wait for what their reason names.
+# After these reasons a Workload is requeued at once; after others it waits for what the reason names [LC49].
 _AT_ONCE: Final = frozenset({EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES})
-# Those whose queue was drained, and who are not evaluated before it goes on.
+# The queue was drained; the Workload is not evaluated before the queue is restarted.
 _DRAINED: Final = frozenset({EvictedReason.LOCAL_QUEUE_STOPPED, EvictedReason.CLUSTER_QUEUE_STOPPED})
 
 
 def is_deactivation(reason: str) -> bool:
-    """Whether an eviction, or what was written after it, speaks of a deactivation, whatever its cause."""
+    """Whether the reason of Evicted or Requeued is a deactivation, for any cause."""
     return reason.startswith(EvictedReason.DEACTIVATED)
 
 
@@ -57,9 +57,10 @@ def evict(
     *,
     cause: Cause = UnderlyingCause.NONE,
 ) -> Changes:
-    """Start an eviction. The quota stays taken until the job has stopped and `release` is written.
+    """Start an eviction [LC35]. The quota stays reserved until the job has stopped and `release` is written.
 
-    For a deactivation with a cause, `reason` is the `DeactivatedDueTo…` that is stored; statistics keep the two apart.
+    For a deactivation with a cause, `reason` is the `DeactivatedDueTo…` that is stored; `schedulingStats` has
+    reason and cause apart.
     """
     status = workload.status
     counted = EvictedReason.DEACTIVATED if is_deactivation(reason) else reason
@@ -123,7 +124,7 @@ _UNKNOWN: Final = "UNKNOWN"
 def preemption_message(
     preemptor: Workload | None, reason: PreemptedReason, preemptor_path: str, preemptee_path: str
 ) -> str:
-    """The message of a preempted Workload, of which scripts parse the UIDs. Paths name the cohorts from the root."""
+    """The message of a preempted Workload; scripts parse the UIDs. Paths name the cohorts from the root."""
     uid = (preemptor.metadata.uid if preemptor is not None else "") or _UNKNOWN
     job_uid = (preemptor.metadata.labels.get(labels.JOB_UID) if preemptor is not None else "") or _UNKNOWN
     paths = f"preemptor path: {preemptor_path or _UNKNOWN}; preemptee path: {preemptee_path or _UNKNOWN}"
@@ -132,7 +133,7 @@ def preemption_message(
 
 
 def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nanoseconds, *, note: str = "") -> Changes:
-    """Evict a preemption target. One that is being evicted already is left alone. `note` is the message of the Event
+    """Evict a preemption target [LC40]. No changes if it is evicted already. `note` is the message of the Event
     Preempted, where it differs from that of the conditions."""
     if states.is_evicted(workload):
         return workload_changes.NOTHING
@@ -144,15 +145,15 @@ def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nano
 
 
 def release(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
-    """The job of an evicted Workload has stopped: give the quota back and say whether it may be queued at once.
+    """The job of an evicted Workload has stopped: release the quota and set Requeued [LC48], [LC49].
 
-    One that held no quota gives none back, and its way into the queue is open as it was.
+    A Workload without quota releases none, and its condition Requeued stays as it is.
     """
     evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
     if evicted is None or evicted.status != ConditionStatus.TRUE or not states.is_reserved(workload):
         return workload_changes.NOTHING
-    # A pod cannot be started a second time, so that a Workload which is one pod has nothing to come back with; unless
-    # it was never admitted, and the pod is still at its gate.
+    # A pod cannot be started twice, so the Workload of a single pod is not requeued; unless it was never admitted and
+    # the pod is still gated.
     is_pod = options.skip_reassignment_for_pod_owned and states.is_owned_by_single_pod(workload)
     is_over = is_pod and states.is_admitted(workload)
     at_once = evicted.reason in _AT_ONCE and not is_over

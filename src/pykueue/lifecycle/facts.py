@@ -1,4 +1,4 @@
-"""What the rules need to know of the world around one Workload, and the choices they run under."""
+"""The facts about one Workload that the rules need, and the options they run under."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubemachinery.meta import MINUTE, Nanoseconds
 from pykueue.api import config, kueue
 from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
 
-# --- The world --------------------------------------------------------------------------------------------------------
+# --- Facts ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LocalQueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class CheckFacts:
-    """One check that a ClusterQueue asks for. No flavors means all of them."""
+    """One check that a ClusterQueue requires. No flavors means all of them."""
 
     name: str
     on_flavors: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class CheckFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterQueueFacts:
-    """The ClusterQueue that counts for the Workload: the one that gave it quota, else the one its queue leads to."""
+    """The ClusterQueue of the Workload: the one with its reservation, else the one of its LocalQueue."""
 
     name: str
     is_deleting: bool = False
@@ -67,7 +67,7 @@ class ClusterQueueFacts:
     def of(
         cls, cluster_queue: kueue.ClusterQueue, is_active: bool, checks: Mapping[str, kueue.AdmissionCheck]
     ) -> ClusterQueueFacts:
-        """`is_active` as `queues.blockers` has it now; the stored condition may be a second behind."""
+        """`is_active` as `queues.blockers` computes it; the stored condition may be a second behind."""
         spec = cluster_queue.spec
         strategy = spec.admission_checks_strategy
         return cls(
@@ -94,9 +94,9 @@ def _check(rule: kueue.AdmissionCheckStrategyRule, found: kueue.AdmissionCheck |
 
 
 def cluster_queue_of(workload: kueue.Workload, local_queue: kueue.LocalQueue | None) -> str:
-    """The ClusterQueue that counts for a Workload: the one that gave it quota, else the one its queue leads to.
+    """The ClusterQueue of a Workload: the one with its reservation, else the one of its LocalQueue.
 
-    Quota that is held is the affair of the queue it was taken from, whatever became of the LocalQueue since.
+    A reservation stays with its ClusterQueue, whatever the LocalQueue names since.
     """
     if workload.status.admission is not None and is_true(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED):
         return workload.status.admission.cluster_queue
@@ -105,36 +105,36 @@ def cluster_queue_of(workload: kueue.Workload, local_queue: kueue.LocalQueue | N
 
 @dataclass(frozen=True, slots=True)
 class KnownFailure:
-    """Why a Workload that is scheduled exactly like this one was not admitted, as the scheduler remembers it."""
+    """Why a Workload of the same equivalence class was not admitted."""
 
     reason: QuotaReservedReason
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
-    """The world as it concerns one Workload."""
+    """The facts about one Workload."""
 
     local_queue: LocalQueueFacts | None = None
     cluster_queue: ClusterQueueFacts | None = None
-    # What makes it impossible to admit: a namespace that is not selected, requests above limits … Empty means nothing.
+    # Why it cannot be admitted: a namespace that is not selected, requests above limits … Empty: no problem.
     problem: str = ""
     known_failure: KnownFailure | None = None
-    # Whether a reservation whose checks are passed would be given again now, and its preemption targets are gone. None:
-    # not evaluated yet; `step` asks for it with `recheck` once it matters.
+    # Whether a reservation with passed checks would be made again now, and its preemption targets have released their
+    # quota. None: not evaluated yet; `step` requests it with `recheck` once it matters.
     reservation_holds: bool | None = None
     reservation_lost: str = ""  # why it does not hold
-    # One of several Workloads that try different flavors for the same job; its pods are the job's affair.
+    # One of several Workloads that try different flavors for the same job.
     is_variant: bool = False
     # The Workload of the job whose variants compete for quota in its place.
     is_parent: bool = False
 
 
-# --- The choices ------------------------------------------------------------------------------------------------------
+# --- Options ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PodsReadyOptions:
-    """How long pods may take, and how a Workload comes back that took too long."""
+    """How long pods may take to become ready, and the backoff of a Workload that exceeded this."""
 
     timeout: Nanoseconds = 30 * MINUTE
     recovery_timeout: Nanoseconds = 30 * MINUTE  # 0: no limit
@@ -145,7 +145,7 @@ class PodsReadyOptions:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleOptions:
-    """What the operator chose. A field that is a feature gate is filled by the gate's name."""
+    """The lifecycle part of the Configuration. A field that is a feature gate is set by the gate's name."""
 
     pods_ready: PodsReadyOptions | None = field(default_factory=PodsReadyOptions)
     keep_finished: Nanoseconds | None = None  # None: for ever
@@ -165,7 +165,7 @@ class LifecycleOptions:
 
     @classmethod
     def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> LifecycleOptions:
-        """The choices that a complete Configuration and its gates stand for."""
+        """The options of a complete Configuration and its gates."""
         retention = configuration.object_retention_policies
         kept = retention.workloads.after_finished if retention and retention.workloads else None
         return cls(

@@ -1,4 +1,4 @@
-"""How a life ends: Finished, which is never taken back."""
+"""The end of a Workload: the condition Finished, which is never reset [LC91]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykueue.lifecycle.workload_changes import Changes, Finished, SetCondition
 
 
 def finish(workload: Workload, reason: FinishedReason, message: str, now: Nanoseconds) -> Changes:
-    """Say that it is over. What it held stays written, and counts no more. Nothing, if it was over before."""
+    """Set Finished. `status.admission` stays, and no longer counts. No changes for a finished Workload."""
     if states.is_finished(workload):
         return workload_changes.NOTHING
     return (

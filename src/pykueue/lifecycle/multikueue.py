@@ -16,8 +16,8 @@ from pykueue.lifecycle.workload_changes import Changes, SetChecks
 def release(workload: Workload, checks: Collection[str], now: Nanoseconds) -> Changes:
     """Answer Retry for those of `checks` that a Workload with reserved quota waits for, so that it is evicted.
 
-    Its ClusterQueue is inactive by then, so it does not reserve again; its conditions name the check. What is admitted
-    already, as by a Kueue that managed the cluster before, is left alone.
+    Its ClusterQueue is inactive by then, so it does not reserve again; its conditions name the check. A Workload that
+    is admitted, as by a Kueue that managed the cluster before, is left alone.
     """
     if states.is_finished(workload) or states.is_evicted(workload) or states.is_admitted(workload):
         return ()

@@ -1,4 +1,4 @@
-"""What is written for a Workload that was tried and did not get in."""
+"""What is written for a Workload that a scheduling cycle did not admit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def wait(
     gated: bool = False,
     emit_event: bool = True,
 ) -> Changes:
-    """The end of a cycle that did not admit it. `gated`: closed preemption gates were what stood in the way.
+    """The status after a cycle that did not admit the Workload. `gated`: closed preemption gates blocked it.
 
-    The Event is told every time, though nothing be written: it is how people see that the Workload was tried.
-    `emit_event` is off for a head that only waits for the pods of others and goes on in the same cycle.
+    The Event is emitted for every attempt, also when the status does not change [LC33]. `emit_event` is off for a head
+    that only waits for the pods of other Workloads and is evaluated again in the same cycle.
     """
     return (
         *reservation.clear(workload, reason, message, options, now),
@@ -46,6 +46,6 @@ def _gated(message: str) -> SetCondition:
 
 
 def failed_attempt_event(reason: QuotaReservedReason, message: str, options: LifecycleOptions) -> EmitEvent:
-    """What is told of an attempt that did not succeed, whether or not it is written down."""
-    said = reason if options.observability else QuotaReservedReason.PENDING
-    return workload_changes.warning(said, message)
+    """The Event of an attempt that failed [LC33]."""
+    shown = reason if options.observability else QuotaReservedReason.PENDING
+    return workload_changes.warning(shown, message)

@@ -1,12 +1,12 @@
-"""The check that asks a cluster autoscaler for nodes: what its requests mean for a Workload, and which to make.
+"""The check that requests nodes from a cluster autoscaler: its state, and the ProvisioningRequests that are due.
 
-One ProvisioningRequest stands for one attempt of one check of one Workload. What the autoscaler says of the current
-one, the first of these that is true, becomes the check's answer:
+One ProvisioningRequest is one attempt of one check of one Workload. The state of the check follows from the first of
+these conditions of the current request that is True [LC64]:
 
-    Failed                  Retry after a back-off; Rejected once the attempts are used up
-    CapacityRevoked         Rejected, also under a Workload that runs: its nodes are gone
-    BookingExpired          as Failed; under a Workload that runs it means nothing, for its pods are on the nodes
-    Provisioned             Ready, and the pods are told whose nodes to take
+    Failed                  Retry after a backoff; Rejected after the last attempt
+    CapacityRevoked         Rejected, also for a running Workload: its nodes are deleted
+    BookingExpired          as Failed; no effect for a running Workload, because its pods are on the nodes
+    Provisioned             Ready, with the podSetUpdates that lead the pods to the nodes
     Accepted                Pending, with the time that the autoscaler expects to need
 """
 
@@ -24,7 +24,7 @@ from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Condition, Nanoseconds, format_time
 from pykueue.api import kube, labels, names
 from pykueue.api.autoscaling import ProvisioningRequest
-from pykueue.api.conditions import ProvisioningRequestCondition as Said
+from pykueue.api.conditions import ProvisioningRequestCondition as RequestCondition
 from pykueue.api.kueue import (
     AdmissionCheckState,
     CheckState,
@@ -38,12 +38,12 @@ from pykueue.lifecycle import backoff, checks, states, workload_changes
 from pykueue.lifecycle.workload_changes import Changes, SetChecks
 
 _INACTIVE: Final = "The check is not active: its ProvisioningRequestConfig is missing"
-_NOT_NEEDED: Final = "No nodes have to be provided: nothing is asked of what the autoscaler manages"
+_NOT_NEEDED: Final = "No nodes are requested: no pod set requests a managed resource"
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningAttempt:
-    """A request to make."""
+    """A request to create."""
 
     check: str
     name: str
@@ -53,7 +53,7 @@ class ProvisioningAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningPlan:
-    """What is due for one Workload: the answers of its checks, requests that nobody needs, and those to make."""
+    """What is due for one Workload: the states of its checks, requests to delete, and requests to create."""
 
     changes: Changes = ()
     unused: tuple[ProvisioningRequest, ...] = ()
@@ -68,8 +68,8 @@ def plan(
     *,
     cleanup: bool = True,
 ) -> ProvisioningPlan:
-    """`configs` has the checks of this controller, with None where the settings are missing; `requests` are the
-    Workload's own. `cleanup` is the gate CleanupProvisioningRequestsOnEviction.
+    """What is due now [LC61]. `configs` has the checks of this controller, with None where the config is missing;
+    `requests` are those of the Workload. `cleanup` is the gate CleanupProvisioningRequestsOnEviction.
     """
     if states.is_finished(workload) or (states.is_evicted(workload) and cleanup):
         return ProvisioningPlan(unused=tuple(requests))
@@ -92,16 +92,16 @@ def plan(
     )
 
 
-# --- Who needs nodes --------------------------------------------------------------------------------------------------
+# --- Pod sets that need nodes -----------------------------------------------------------------------------------------
 
 
 def pod_sets(workload: Workload, config: ProvisioningRequestConfigSpec) -> tuple[PodSet, ...]:
-    """The pod sets that ask for something the autoscaler manages, and were granted pods."""
+    """The pod sets with granted pods that request a managed resource [LC62]."""
     managed = frozenset(config.managed_resources)
     return tuple(
         pod_set
         for pod_set in workload.spec.pod_sets
-        if granted(workload, pod_set) > 0 and (not managed or managed & _asked(pod_set.template.spec))
+        if granted(workload, pod_set) > 0 and (not managed or managed & _requested(pod_set.template.spec))
     )
 
 
@@ -110,7 +110,7 @@ _NONE_MANAGED: Final = ("",)
 
 
 def without_excluded(config: ProvisioningRequestConfigSpec, excluded: frozenset[str]) -> ProvisioningRequestConfigSpec:
-    """The settings for a Workload whose ClusterQueue excludes these resources: no nodes are requested for them, since
+    """The config for a Workload in a ClusterQueue that excludes these resources: no nodes are requested for them, since
     excluded resources take no part in admission checks (KEP-5800)."""
     if not excluded & frozenset(config.managed_resources):
         return config
@@ -119,7 +119,7 @@ def without_excluded(config: ProvisioningRequestConfigSpec, excluded: frozenset[
 
 
 def granted(workload: Workload, pod_set: PodSet) -> int:
-    """How many pods of the set may run; none where the set was given nothing."""
+    """How many pods of the pod set may run; 0 without an assignment."""
     admission = workload.status.admission
     for assigned in admission.pod_set_assignments if admission else ():
         if assigned.name == pod_set.name:
@@ -127,7 +127,7 @@ def granted(workload: Workload, pod_set: PodSet) -> int:
     return 0
 
 
-def _asked(pod: kube.PodSpec) -> frozenset[str]:
+def _requested(pod: kube.PodSpec) -> frozenset[str]:
     needs = [container.resources for container in (*pod.init_containers, *pod.containers)]
     return frozenset(name for each in needs for name in (*each.requests, *each.limits))
 
@@ -136,7 +136,7 @@ def _asked(pod: kube.PodSpec) -> frozenset[str]:
 
 
 def parameters(workload: Workload, config: ProvisioningRequestConfigSpec) -> dict[str, str]:
-    """Those of the settings, and those that the job gives itself by annotation, which count more."""
+    """The parameters of the config, overridden by the annotations of the job."""
     own = {
         name.removeprefix(labels.PROVISIONING_PREFIX): value
         for name, value in workload.metadata.annotations.items()
@@ -148,7 +148,7 @@ def parameters(workload: Workload, config: ProvisioningRequestConfigSpec) -> dic
 def _current(
     workload: Workload, check: str, config: ProvisioningRequestConfigSpec, requests: Iterable[ProvisioningRequest]
 ) -> ProvisioningRequest | None:
-    """The latest attempt that asks for what would be asked for now."""
+    """The latest attempt with the present class and parameters [LC63]."""
     if not pod_sets(workload, config):
         return None
     wanted = parameters(workload, config).items()
@@ -167,9 +167,9 @@ def _number(workload: Workload, check: str, request: ProvisioningRequest) -> int
 
 
 def _has_failed(workload: Workload, request: ProvisioningRequest) -> bool:
-    said = request.status.conditions
-    is_expired = conditions.is_true(said, Said.BOOKING_EXPIRED) and not states.is_admitted(workload)
-    return is_expired or conditions.is_true(said, Said.FAILED)
+    found = request.status.conditions
+    is_expired = conditions.is_true(found, RequestCondition.BOOKING_EXPIRED) and not states.is_admitted(workload)
+    return is_expired or conditions.is_true(found, RequestCondition.FAILED)
 
 
 def _attempts(
@@ -178,16 +178,16 @@ def _attempts(
     configs: Mapping[str, ProvisioningRequestConfigSpec | None],
     current: Mapping[str, ProvisioningRequest],
 ) -> Iterable[ProvisioningAttempt]:
-    """A check without an answer asks: for the first time, or once more after an attempt that came to nothing.
+    """The requests of Pending checks: the first one, or the next one after a failed attempt [LC65].
 
-    One that says Retry asks again when its delay is over, and it is Pending once more.
+    A check in state Retry gets its next request when its delay is over and it is Pending again.
     """
     for check in answers:
         config, request = configs.get(check.name), current.get(check.name)
         if config is None or check.state != CheckState.PENDING:
             continue
         if request is None:
-            # The requests of earlier attempts may be cleaned away; the check itself remembers how many there were.
+            # The requests of earlier attempts may be deleted; the retry count of the check has their number.
             number = (check.retry_count or 0) + 1
         elif _has_failed(workload, request):
             number = _number(workload, check.name, request) + 1
@@ -197,7 +197,7 @@ def _attempts(
         yield ProvisioningAttempt(check.name, name, config, parameters(workload, config))
 
 
-# --- The answer -------------------------------------------------------------------------------------------------------
+# --- The state of the check -------------------------------------------------------------------------------------------
 
 
 def _answer(
@@ -208,31 +208,35 @@ def _answer(
     now: Nanoseconds,
 ) -> AdmissionCheckState:
     if config is None:
-        return _saying(check, CheckState.PENDING, _INACTIVE, now)
+        return _with_state(check, CheckState.PENDING, _INACTIVE, now)
     if not pod_sets(workload, config):
         is_ready = check.state == CheckState.READY
         return check if is_ready else _ready(check, _NOT_NEEDED, (), now)
     if request is None:
         return check
-    said = {
+    found = {
         condition.type: condition for condition in request.status.conditions if condition.status == ConditionStatus.TRUE
     }
-    if Said.FAILED in said:
-        return _again(workload, check, config, request, said[Said.FAILED], now)
-    if Said.CAPACITY_REVOKED in said:
-        revoked = _saying(check, CheckState.REJECTED, said[Said.CAPACITY_REVOKED].message, now)
+    if RequestCondition.FAILED in found:
+        return _again(workload, check, config, request, found[RequestCondition.FAILED], now)
+    if RequestCondition.CAPACITY_REVOKED in found:
+        revoked = _with_state(check, CheckState.REJECTED, found[RequestCondition.CAPACITY_REVOKED].message, now)
         return revoked if states.is_active(workload) else check
-    if Said.BOOKING_EXPIRED in said:
+    if RequestCondition.BOOKING_EXPIRED in found:
         is_running = states.is_admitted(workload)
-        return check if is_running else _again(workload, check, config, request, said[Said.BOOKING_EXPIRED], now)
-    if Said.PROVISIONED in said:
+        return (
+            check
+            if is_running
+            else _again(workload, check, config, request, found[RequestCondition.BOOKING_EXPIRED], now)
+        )
+    if RequestCondition.PROVISIONED in found:
         if check.state == CheckState.READY:
             return check
-        return _ready(check, said[Said.PROVISIONED].message, _updates(workload, config, request), now)
-    expected = conditions.find(request.status.conditions, Said.PROVISIONED)
-    if Said.ACCEPTED in said and expected is not None:
-        return _saying(check, CheckState.PENDING, expected.message, now)
-    return _saying(check, CheckState.PENDING, f"ProvisioningRequest {request.metadata.name} is made", now)
+        return _ready(check, found[RequestCondition.PROVISIONED].message, _updates(workload, config, request), now)
+    expected = conditions.find(request.status.conditions, RequestCondition.PROVISIONED)
+    if RequestCondition.ACCEPTED in found and expected is not None:
+        return _with_state(check, CheckState.PENDING, expected.message, now)
+    return _with_state(check, CheckState.PENDING, f"ProvisioningRequest {request.metadata.name} was created", now)
 
 
 def _again(
@@ -240,25 +244,25 @@ def _again(
     check: AdmissionCheckState,
     config: ProvisioningRequestConfigSpec,
     request: ProvisioningRequest,
-    why: Condition,
+    cause: Condition,
     now: Nanoseconds,
 ) -> AdmissionCheckState:
-    """After an attempt that came to nothing: later, as long as there are attempts left; else never."""
+    """After a failed attempt: Retry while attempts are left, else Rejected."""
     strategy = config.retry_strategy or ProvisioningRequestRetryStrategy()
     number, retries = _number(workload, check.name, request), check.retry_count or 0
     if number > strategy.backoff_limit_count:
-        return _saying(check, CheckState.REJECTED, why.message, now)
-    message = f"Attempt {number} came to nothing ({why.type}): {why.message}"
+        return _with_state(check, CheckState.REJECTED, cause.message, now)
+    message = f"Attempt {number} failed ({cause.type}): {cause.message}"
     if number <= retries:
-        return replace(check, message=conditions.truncated(message))  # this one has been answered for already
+        return replace(check, message=conditions.truncated(message))  # this attempt was counted before
     wait = backoff.delay_seconds(retries + 1, strategy.backoff_base_seconds, strategy.backoff_max_seconds)
-    return replace(_saying(check, CheckState.RETRY, message, now), requeue_after_seconds=math.ceil(wait))
+    return replace(_with_state(check, CheckState.RETRY, message, now), requeue_after_seconds=math.ceil(wait))
 
 
 def _updates(
     workload: Workload, config: ProvisioningRequestConfigSpec, request: ProvisioningRequest
 ) -> tuple[PodSetUpdate, ...]:
-    """What leads the pods to their nodes, for every pod set that the request stands for, merged into one or not."""
+    """The podSetUpdates that lead the pods to their nodes, for every pod set of the request [LC66]."""
     details = request.status.provisioning_class_details
     wanted = config.pod_set_updates.node_selector if config.pod_set_updates else ()
     selector = {
@@ -279,11 +283,11 @@ def _updates(
 def _ready(
     check: AdmissionCheckState, message: str, updates: tuple[PodSetUpdate, ...], now: Nanoseconds
 ) -> AdmissionCheckState:
-    return replace(_saying(check, CheckState.READY, message, now), pod_set_updates=updates)
+    return replace(_with_state(check, CheckState.READY, message, now), pod_set_updates=updates)
 
 
-def _saying(check: AdmissionCheckState, state: CheckState, message: str, now: Nanoseconds) -> AdmissionCheckState:
-    # Of two answers the newer counts: one that is given after the clock was set back must not lose to the one before.
+def _with_state(check: AdmissionCheckState, state: CheckState, message: str, now: Nanoseconds) -> AdmissionCheckState:
+    # Of two states the newer counts: one written after the clock was set back must not lose to the one before.
     before = check.last_transition_time
     at = before if check.state == state else format_time(max(now, states.moment(before) or 0))
     return replace(check, state=state.value, message=conditions.truncated(message), last_transition_time=at)
@@ -292,8 +296,8 @@ def _saying(check: AdmissionCheckState, state: CheckState, message: str, now: Na
 # --- The changes ------------------------------------------------------------------------------------------------------
 
 
-def failed_to_ask(workload: Workload, check: str, message: str, now: Nanoseconds) -> Changes:
-    """The check says why nothing could be asked; it is tried again."""
+def create_failed(workload: Workload, check: str, message: str, now: Nanoseconds) -> Changes:
+    """The check has the reason why the request could not be created; it is retried."""
     answers = tuple(
         replace(each, message=conditions.truncated(message)) if each.name == check else each
         for each in workload.status.admission_checks
@@ -302,15 +306,15 @@ def failed_to_ask(workload: Workload, check: str, message: str, now: Nanoseconds
 
 
 def _changes(workload: Workload, answers: tuple[AdmissionCheckState, ...], now: Nanoseconds) -> Changes:
-    """The answers in both of their forms, and news of those that are different."""
+    """The states in both forms, and an Event for each that changed."""
     if answers == workload.status.admission_checks:
         return workload_changes.NOTHING
     written = workload_changes.apply_to(workload, (SetChecks(answers),), now)
     pairs = zip(workload.status.admission_checks, answers, strict=True)
-    news = (_news(before, after) for before, after in pairs if before.state != after.state)
-    return (SetChecks(answers), *checks.synced(written, None, now), *news)
+    events = (_state_event(before, after) for before, after in pairs if before.state != after.state)
+    return (SetChecks(answers), *checks.synced(written, None, now), *events)
 
 
-def _news(before: AdmissionCheckState, after: AdmissionCheckState) -> workload_changes.EmitEvent:
-    note = f"Check {after.name} went from {before.state} to {after.state}"
+def _state_event(before: AdmissionCheckState, after: AdmissionCheckState) -> workload_changes.EmitEvent:
+    note = f"Check {after.name} changed from {before.state} to {after.state}"
     return workload_changes.normal("AdmissionCheckUpdated", f"{note}: {after.message}" if after.message else note)

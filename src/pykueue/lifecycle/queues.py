@@ -1,4 +1,4 @@
-"""The status of ClusterQueues, LocalQueues and Cohorts, and whether what others refer to may go."""
+"""The status of ClusterQueues, LocalQueues and Cohorts, and the finalizers of objects that others refer to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NOT_INTO_CLUSTER_QUEUE: Final = "Can't submit new workloads to clusterQueue"
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
-    """How much of one resource of one flavor is taken, and what of it is borrowed, as quantities are written."""
+    """How much of one resource of one flavor is used, and how much of it is borrowed, as quantities."""
 
     total: QuantityText = "0"
     borrowed: QuantityText = "0"
@@ -55,7 +55,7 @@ Usage: TypeAlias = Mapping[tuple[Flavor, Resource], QuotaUsage]
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """What the memory knows of one queue."""
+    """The counts and the usage of one queue, from the scheduler's state."""
 
     pending: int = 0
     reserving: int = 0
@@ -81,7 +81,7 @@ class References:
     flavors: Mapping[str, str] = field(default_factory=dict)
     topologies: frozenset[str] = frozenset()
     checks: Mapping[str, KnownCheck] = field(default_factory=dict)
-    # ClusterQueues whose cohorts are their own ancestors.
+    # ClusterQueues under a cycle of cohorts.
     in_cohort_cycle: frozenset[str] = frozenset()
 
     @classmethod
@@ -94,7 +94,7 @@ class References:
         has_topologies: bool,
         in_cohort_cycle: frozenset[str] = frozenset(),
     ) -> Self:
-        """`has_topologies` is the gate TopologyAwareScheduling; without it a flavor's topology means nothing."""
+        """`has_topologies` is the gate TopologyAwareScheduling; without it the topology of a flavor is ignored."""
         return cls(
             {flavor.metadata.name: (has_topologies and flavor.spec.topology_name) or "" for flavor in flavors},
             frozenset(topology.metadata.name for topology in topologies),
@@ -108,23 +108,23 @@ def _known(check: AdmissionCheck) -> KnownCheck:
 
 
 class Blocker(NamedTuple):
-    """One thing that keeps a ClusterQueue from admitting."""
+    """One reason why a ClusterQueue cannot admit."""
 
     reason: Reason
-    sentence: str
+    message: str
 
 
 # --- ClusterQueue -----------------------------------------------------------------------------------------------------
 
 
 def blockers(cluster_queue: ClusterQueue, references: References) -> tuple[Blocker, ...]:
-    """Why the queue cannot admit, the first reason first; empty when it can."""
+    """Why the ClusterQueue cannot admit, in the order of [OC1]; empty if it can."""
     if cluster_queue.metadata.deletion_timestamp is not None:
         return (Blocker(Reason.TERMINATING, "clusterQueue is terminating"),)
     found = tuple(_blockers(cluster_queue.spec, references))
     if not found and cluster_queue.metadata.name in references.in_cohort_cycle:
-        # The public API has no reason for it: the condition says False, and the message why.
-        return (Blocker(Reason.READY, "the cohorts above it run in a circle"),)
+        # The API has no reason for this: the condition is False, and the message has the cause [OC2].
+        return (Blocker(Reason.READY, "its cohorts form a cycle"),)
     return found
 
 
@@ -156,7 +156,7 @@ def _blockers(spec: ClusterQueueSpec, references: References) -> Iterator[Blocke
         both = f"{_listed(rule.name for rule in remote)}, {_listed(provisioned)}"
         together = "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together"
         yield Blocker(reason, f"{together}, found: {both}")
-    # Where the pods run in other clusters, so do the nodes that a topology would be of.
+    # With MultiKueue, pods run in other clusters, which have the nodes of the topology.
     lacking = [(flavor, topology) for flavor, topology in topologies.items() if topology not in references.topologies]
     if lacking and not remote:
         listed = (f'there is no Topology "{topology}" for TAS flavor "{flavor}"' for flavor, topology in lacking)
@@ -170,7 +170,7 @@ def _listed(names: Iterable[str]) -> str:
 def cluster_queue_status(
     cluster_queue: ClusterQueue, references: References, counted: QueueCounts, now: Nanoseconds
 ) -> ClusterQueueStatus:
-    """Whether it takes Workloads, what is taken of it, and how many wait."""
+    """Whether it admits Workloads, its usage, and how many Workloads are pending."""
     found = blockers(cluster_queue, references)
     if not found:
         status, reason, message = ConditionStatus.TRUE, Reason.READY, "Can admit new workloads"
@@ -190,8 +190,8 @@ def cluster_queue_status(
 
 def _cannot_admit(found: tuple[Blocker, ...]) -> str:
     if found[0].reason is Reason.TERMINATING:
-        return f"Can't admit new workloads; {found[0].sentence}"
-    causes = ", ".join(blocker.sentence for blocker in found)
+        return f"Can't admit new workloads; {found[0].message}"
+    causes = ", ".join(blocker.message for blocker in found)
     return conditions.truncated(f"Can't admit new workloads: {causes}.")
 
 
@@ -204,7 +204,7 @@ def _active(
 
 
 def _flavors(cluster_queue: ClusterQueue, usage: Usage) -> tuple[FlavorUsage, ...]:
-    """Every flavor of the queue in its order, also where nothing is taken; resources by name."""
+    """Every flavor of the queue in its order, also without usage; resources by name."""
     return tuple(
         FlavorUsage(
             name=flavor.name,
@@ -234,9 +234,9 @@ def local_queue_status(
     *,
     consumed: AdmissionFairSharingStatus | None = None,
 ) -> LocalQueueStatus:
-    """Whether Workloads can be admitted through it, and what is.
+    """Whether Workloads can be admitted through it [OC3], and its usage.
 
-    `consumed` is what was used through it over time. None: it was not sampled, and what was written last stays.
+    `consumed` is its usage over time. None: it was not sampled, and the last value stays.
     """
     status, reason, message = _local_queue_active(local_queue, cluster_queue)
     if cluster_queue is None:
@@ -283,21 +283,21 @@ def _local_flavors(cluster_queue: ClusterQueue | None, usage: Usage) -> tuple[Lo
     )
 
 
-# --- Cohort, and what others refer to ---------------------------------------------------------------------------------
+# --- Cohort and finalizers --------------------------------------------------------------------------------------------
 
 
 def cohort_status(weighted_share: float | None) -> CohortStatus:
-    """A Cohort says only what fair sharing sees of it."""
+    """The status of a Cohort: its weighted share under fair sharing [OC5]."""
     if weighted_share is None:
         return CohortStatus()
     return CohortStatus(fair_sharing=FairSharingStatus(weighted_share=_whole(weighted_share)))
 
 
 def finalizers(metadata: ObjectMeta, *, is_used: bool) -> tuple[str, ...]:
-    """The finalizers that a ClusterQueue, ResourceFlavor, AdmissionCheck or Topology should have now.
+    """The finalizers that a ClusterQueue, ResourceFlavor, AdmissionCheck or Topology should have now [OC6].
 
-    Used are a ClusterQueue that Workloads hold quota of, a flavor or check that a ClusterQueue lists, a Topology that a
-    flavor names. Ours is there from the start and goes, once deletion is asked for, with the last user.
+    In use are a ClusterQueue in which quota is reserved, a flavor or check that a ClusterQueue lists, and a Topology
+    that a flavor names. Our finalizer is set from the start and removed when a deleted object is no longer in use.
     """
     ours = labels.RESOURCE_IN_USE_FINALIZER
     if metadata.deletion_timestamp is None:

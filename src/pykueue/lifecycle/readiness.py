@@ -1,4 +1,4 @@
-"""What whoever runs the job writes: whether its pods have come up, and which are done early."""
+"""What the job reconciler writes about pods: whether they are ready, and which are reclaimable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykueue.lifecycle.workload_changes import Changes, SetCondition, SetReclaim
 
 _RECOVERING: Final = frozenset({PodsReadyReason.WAIT_FOR_RECOVERY, PodsReadyReason.RECOVERED})
 
-_WORDS: Final[Mapping[PodsReadyReason, tuple[ConditionStatus, str]]] = {
+_MESSAGES: Final[Mapping[PodsReadyReason, tuple[ConditionStatus, str]]] = {
     PodsReadyReason.WAIT_FOR_START: (ConditionStatus.FALSE, "Not all pods are ready or succeeded"),
     PodsReadyReason.STARTED: (ConditionStatus.TRUE, "All pods reached readiness and the workload is running"),
     PodsReadyReason.WAIT_FOR_RECOVERY: (ConditionStatus.FALSE, "At least one pod has failed, waiting for recovery"),
@@ -24,14 +24,14 @@ _WORDS: Final[Mapping[PodsReadyReason, tuple[ConditionStatus, str]]] = {
 
 
 def pods_ready(workload: Workload, is_ready: bool, options: LifecycleOptions) -> Changes:
-    """`PodsReady` for a job whose pods are, or are not, all ready now. Nothing where waitForPodsReady is off."""
+    """`PodsReady` of a job whose pods are, or are not, all ready now [LC55]. None without waitForPodsReady."""
     if options.pods_ready is None:
         return workload_changes.NOTHING
     before = conditions.find(workload.status.conditions, WorkloadCondition.PODS_READY)
     was_ready = before is not None and before.status == ConditionStatus.TRUE
     reason = before.reason if before else ""
     becomes = _next(states.is_admitted(workload), is_ready, was_ready, reason)
-    status, message = _WORDS[becomes]
+    status, message = _MESSAGES[becomes]
     if before is not None and (before.status, before.reason) == (status, becomes):
         return workload_changes.NOTHING
     return (SetCondition(WorkloadCondition.PODS_READY, status, becomes, message),)
@@ -48,18 +48,18 @@ def _next(is_admitted: bool, is_ready: bool, was_ready: bool, reason: str) -> Po
 
 
 def reclaim(workload: Workload, done: Mapping[str, int]) -> Changes:
-    """Pods of each set that are done and will not come back, never more than the set has."""
+    """The reclaimable pods of each pod set, at most its count [LC85]."""
     before = {pod.name: pod.count for pod in workload.status.reclaimable_pods}
     after = {pod_set.name: min(done.get(pod_set.name, 0), pod_set.count) for pod_set in workload.spec.pod_sets}
     for name in _granted(workload):
-        # Others may use what was given back. A job that runs on with fewer pods at once may count fewer as done.
+        # Other Workloads may use released quota, so the number never decreases while quota is reserved.
         after[name] = max(after[name], before.get(name, 0))
     pods = tuple(ReclaimablePod(name=name, count=count) for name, count in after.items() if count > 0)
     return () if before == {pod.name: pod.count for pod in pods} else (SetReclaimable(pods),)
 
 
 def _granted(workload: Workload) -> Iterator[str]:
-    """The pod sets that hold quota; not those that have shrunk since, as an elastic job's do, and count anew."""
+    """The pod sets with quota; not those of an elastic job that was scaled down since, whose count starts again."""
     admission, sizes = workload.status.admission, {each.name: each.count for each in workload.spec.pod_sets}
     for given in admission.pod_set_assignments if admission is not None else ():
         if given.name in sizes and sizes[given.name] >= (given.count or 0):

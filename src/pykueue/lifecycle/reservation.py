@@ -1,4 +1,4 @@
-"""Quota given, given back, or found to hold no longer; and `Admitted`, which follows from it."""
+"""Quota reserved, released, or no longer available; and `Admitted`, which follows from it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from pykueue.lifecycle.workload_changes import (
 
 _LONGEST_SECONDS: Final = 2**31 - 1
 
-# What a new reservation ends.
+# The conditions that a new reservation sets to False.
 _ENDED: Final = (
     WorkloadCondition.EVICTED,
     WorkloadCondition.PREEMPTED,
     WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,
 )
 
-# The words of before the gate UnadmittedWorkloadsObservability; any other was Pending.
-_OLD_WORDS: Final[Mapping[QuotaReservedReason, QuotaReservedReason]] = {
+# The reasons without the gate UnadmittedWorkloadsObservability; any other is Pending [LC32].
+_OLD_REASONS: Final[Mapping[QuotaReservedReason, QuotaReservedReason]] = {
     QuotaReservedReason.MISCONFIGURED: QuotaReservedReason.INADMISSIBLE,
     QuotaReservedReason.SUSPENDED: QuotaReservedReason.INADMISSIBLE,
     QuotaReservedReason.WAITING_FOR_PODS_READY: QuotaReservedReason.WAITING,
@@ -44,12 +44,12 @@ _OLD_WORDS: Final[Mapping[QuotaReservedReason, QuotaReservedReason]] = {
 }
 
 
-def word(reason: QuotaReservedReason, options: LifecycleOptions) -> QuotaReservedReason:
-    """The reason as it is written: with the gate off, in the older and fewer words."""
-    return reason if options.observability else _OLD_WORDS.get(reason, QuotaReservedReason.PENDING)
+def written_reason(reason: QuotaReservedReason, options: LifecycleOptions) -> QuotaReservedReason:
+    """The reason as it is written: with the gate off, one of the older reasons."""
+    return reason if options.observability else _OLD_REASONS.get(reason, QuotaReservedReason.PENDING)
 
 
-# --- Given ------------------------------------------------------------------------------------------------------------
+# --- Reserved ---------------------------------------------------------------------------------------------------------
 
 
 def reserve(
@@ -61,7 +61,7 @@ def reserve(
     *,
     note: str = "",
 ) -> Changes:
-    """What the scheduler writes, all at once: the quota, the checks to pass and, where none is left, Admitted.
+    """What the scheduler writes at once: the quota, the required checks and, if none is open, Admitted [LC20].
 
     `required_checks` are those of the assigned flavors (`checks.required`). `note` is added to the Event.
     """
@@ -79,12 +79,12 @@ def reserve(
         *checks.synced(workload, tuple(sorted(set(required_checks))), now),
     )
     text = f"Quota reserved in ClusterQueue {queue}, wait time since queued was {_seconds(waited)}s"
-    news: Changes = (
+    notifications: Changes = (
         *ungated(workload),
         Reserved(queue, waited),
         workload_changes.normal("QuotaReserved", f"{text}; {note}" if note else text),
     )
-    return (*made, *news, *admitted(workload_changes.apply_to(workload, made, now), options, now))
+    return (*made, *notifications, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
 
 def _seconds(lasted: Nanoseconds) -> int:
@@ -99,7 +99,7 @@ def _ended(workload: Workload, type: WorkloadCondition) -> SetCondition:
 
 
 def ungated(workload: Workload) -> Changes:
-    """What is told when the reason to wait changes: that nobody holds the admission back any more, if somebody did."""
+    """The Event that the admission gate was cleared, where the Workload was gated before."""
     before = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED)
     was_gated = before is not None and before.reason == QuotaReservedReason.ADMISSION_GATED
     if (
@@ -112,9 +112,9 @@ def ungated(workload: Workload) -> Changes:
 
 
 def repair(workload: Workload, found: Admission) -> Changes:
-    """A second pass that worked: the placement, and no node that waits to be replaced. Nobody is told a second time.
+    """A successful second pass: the topology assignment is set and `unhealthyNodes` cleared, without an Event [LC25].
 
-    What was given stays as it was written, though fewer pods may be left by now: it cannot be changed while it is held.
+    The assigned flavors and counts stay as they are: they cannot change while quota is reserved.
     """
     given = workload.status.admission
     if given is None:
@@ -137,44 +137,46 @@ def repair(workload: Workload, found: Admission) -> Changes:
     )
 
 
-# --- Given back -------------------------------------------------------------------------------------------------------
+# --- Released ---------------------------------------------------------------------------------------------------------
 
 
 def clear(
     workload: Workload, reason: QuotaReservedReason, message: str, options: LifecycleOptions, now: Nanoseconds
 ) -> Changes:
-    """Without quota, for this reason; what it held is given back, without an eviction."""
-    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, word(reason, options), message)
-    made: Changes = (said, *((SetAdmission(None),) if workload.status.admission else ()))
+    """Clear the reservation for this reason, without an eviction [LC24]."""
+    condition = SetCondition(
+        WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, written_reason(reason, options), message
+    )
+    made: Changes = (condition, *((SetAdmission(None),) if workload.status.admission else ()))
     return (*made, *admitted(workload_changes.apply_to(workload, made, now), options, now))
 
 
 def give_up(workload: Workload, message: str, options: LifecycleOptions, now: Nanoseconds) -> Changes:
-    """A reservation that no longer holds when the last check turns Ready: back to the queue, the checks asked anew."""
-    anew = checks.with_checks(workload, checks.reset(workload.status.admission_checks, now))
-    after = workload_changes.apply_to(workload, anew, now)
-    return (*anew, *clear(after, QuotaReservedReason.PENDING_EVALUATION, message, options, now))
+    """A reservation that no longer holds when the last check turns Ready [LC22]: requeued, with its checks reset."""
+    reset = checks.with_checks(workload, checks.reset(workload.status.admission_checks, now))
+    after = workload_changes.apply_to(workload, reset, now)
+    return (*reset, *clear(after, QuotaReservedReason.PENDING_EVALUATION, message, options, now))
 
 
 # --- Admitted ---------------------------------------------------------------------------------------------------------
 
 
 def admitted(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
-    """`Admitted` as it follows from the rest of the status, with the time banked when it ends."""
-    status, reason, message = _verdict(workload, options)
+    """`Admitted` as it follows from the rest of the status [LC21], with the execution time when it ends."""
+    status, reason, message = _admitted_condition(workload, options)
     before = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
     was, becomes = states.is_admitted(workload), status is ConditionStatus.TRUE
-    if not becomes and before is None and not _may_say_no(workload, options):
+    if not becomes and before is None and not _may_write_false(workload, options):
         return workload_changes.NOTHING
     if was == becomes and before is not None and (not options.observability or before.reason == reason):
         return workload_changes.NOTHING
-    said: Changes = (SetCondition(WorkloadCondition.ADMITTED, status, reason, message),)
+    condition: Changes = (SetCondition(WorkloadCondition.ADMITTED, status, reason, message),)
     if becomes and not was:
-        return (*said, *_admission_news(workload, now))
-    return (*said, *_banked(workload, now)) if was and not becomes else said
+        return (*condition, *_admission_notifications(workload, now))
+    return (*condition, *_execution_time(workload, now)) if was and not becomes else condition
 
 
-def _verdict(workload: Workload, options: LifecycleOptions) -> tuple[ConditionStatus, AdmittedReason, str]:
+def _admitted_condition(workload: Workload, options: LifecycleOptions) -> tuple[ConditionStatus, AdmittedReason, str]:
     ready = states.are_checks_ready(workload)
     if not states.is_reserved(workload):
         if not options.observability and not ready:
@@ -185,8 +187,8 @@ def _verdict(workload: Workload, options: LifecycleOptions) -> tuple[ConditionSt
             )
         return ConditionStatus.FALSE, AdmittedReason.NO_RESERVATION, "The workload has no reservation"
     if not ready:
-        words = (AdmittedReason.UNSATISFIED_CHECKS, AdmittedReason.UNSATISFIED_ADMISSION_CHECKS)
-        return ConditionStatus.FALSE, words[options.observability], "The workload has not all checks ready"
+        reasons = (AdmittedReason.UNSATISFIED_CHECKS, AdmittedReason.UNSATISFIED_ADMISSION_CHECKS)
+        return ConditionStatus.FALSE, reasons[options.observability], "The workload has not all checks ready"
     if states.is_topology_pending(workload):
         return (
             ConditionStatus.FALSE,
@@ -196,13 +198,13 @@ def _verdict(workload: Workload, options: LifecycleOptions) -> tuple[ConditionSt
     return ConditionStatus.TRUE, AdmittedReason.ADMITTED, "The workload is admitted"
 
 
-def _may_say_no(workload: Workload, options: LifecycleOptions) -> bool:
-    """A Workload of which nothing was ever said is not given a No, unless people asked for it."""
-    said = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED) is not None
-    return options.observability and (said or options.explicit_status)
+def _may_write_false(workload: Workload, options: LifecycleOptions) -> bool:
+    """A new Workload gets no condition, unless UnadmittedWorkloadsExplicitStatus is on [LC18]."""
+    has_status = conditions.find(workload.status.conditions, WorkloadCondition.QUOTA_RESERVED) is not None
+    return options.observability and (has_status or options.explicit_status)
 
 
-def _admission_news(workload: Workload, now: Nanoseconds) -> Changes:
+def _admission_notifications(workload: Workload, now: Nanoseconds) -> Changes:
     waited = max(0, now - states.queued_since(workload))
     reserved_at = states.since(workload, WorkloadCondition.QUOTA_RESERVED)
     checked = max(0, now - (now if reserved_at is None else reserved_at)) // SECOND * SECOND
@@ -216,11 +218,11 @@ def _admission_news(workload: Workload, now: Nanoseconds) -> Changes:
     )
 
 
-def _banked(workload: Workload, now: Nanoseconds) -> Changes:
-    """The time of the admission that ends, added to that of earlier ones.
+def _execution_time(workload: Workload, now: Nanoseconds) -> Changes:
+    """The time of the admission that ends, added to that of earlier ones [LC23].
 
-    Not so for a Workload that ends because its time is up: its account was closed then, and when somebody activates it
-    again it has its full time.
+    Not for a Workload that exceeded its maximum execution time: the sum was reset then, and a reactivated Workload has
+    its full time again [LC56].
     """
     evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
     if (

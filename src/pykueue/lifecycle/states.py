@@ -1,21 +1,21 @@
-"""What can be read off one Workload, and the states of its life with every legal move.
+"""Predicates of one Workload, its states [LC1], and the legal transitions [LC2].
 
-A state is read from the conditions, in this order; nothing else is asked, and above all not `status.admission`:
+A state is read from the conditions alone, in this order, and never from `status.admission`:
 
     finished     Finished is True. Nothing comes after it.
-    evicted      Evicted is True and quota is still held: the job has not stopped yet.
+    evicted      Evicted is True and quota is still reserved: the job has not stopped yet.
     admitted     Admitted is True: the job may run.
-    reserved     QuotaReserved is True: checks, or a placement, are still being waited for.
+    reserved     QuotaReserved is True: checks, or a topology assignment, are open.
     pending      none of these.
 
     from \\ to    pending  reserved  admitted  evicted  finished
-    pending         ·        x         x                   x      quota, and at once admitted where no check is open
-    reserved        x        ·         x         x         x      back directly: a stopped queue, a gate, a lost claim
-    admitted        x                  ·         x         x      back directly: a gate, a hold by its owner
-    evicted         x                            ·         x      back once its job has stopped
+    pending         ·        x         x                   x      admitted in the same write if no check is open
+    reserved        x        ·         x         x         x      to pending: a stopped queue, a gate, a lost claim
+    admitted        x                  ·         x         x      to pending: a gate, a hold by its owner
+    evicted         x                            ·         x      to pending: its job has stopped
     finished                                               ·
 
-One that is evicted, or deactivated, while it holds nothing is pending all the time.
+A Workload that is evicted, or deactivated, without quota stays pending.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ MOVES: Final[Mapping[State, frozenset[State]]] = {
 
 
 class IllegalMove(Exception):
-    """A change that no life contains. Carries the story so far: what the Workload was, and what it would become."""
+    """A transition that is not legal. The message has the conditions before and after."""
 
     def __init__(self, before: Workload, after: Workload) -> None:
         self.before, self.after = before, after
         super().__init__(
-            f"Workload {key(before)} cannot go from {state(before)} to {state(after)}; it was"
-            f" {condition_summary(before)}, and would be {condition_summary(after)}"
+            f"Workload {key(before)} cannot change from {state(before)} to {state(after)}; conditions"
+            f" before: {condition_summary(before)}; after: {condition_summary(after)}"
         )
 
 
@@ -71,7 +71,7 @@ def state(workload: Workload) -> State:
     return State.PENDING
 
 
-# What a state rests on: the condition, and the status in which it says so.
+# The condition and the status by which a state is defined.
 _CONDITION_OF: Final[Mapping[State, tuple[WorkloadCondition, conditions.ConditionStatus]]] = {
     State.FINISHED: (WorkloadCondition.FINISHED, conditions.ConditionStatus.TRUE),
     State.EVICTED: (WorkloadCondition.EVICTED, conditions.ConditionStatus.TRUE),
@@ -82,10 +82,10 @@ _CONDITION_OF: Final[Mapping[State, tuple[WorkloadCondition, conditions.Conditio
 
 
 def state_condition(workload: Workload) -> meta.Condition | None:
-    """The condition that the state rests on, the only one whose message may be shown beside the state.
+    """The condition that defines the state, the only one of which the message may be shown with the state.
 
-    Others stay True after their time: Evicted, for one, until the next reservation. A deactivated Workload rests on the
-    eviction that deactivated it, and on none where it had not been evicted.
+    Other conditions stay True longer: Evicted, for one, until the next reservation. For a deactivated Workload it is
+    the eviction that deactivated it, and none if it was not evicted.
     """
     now = state(workload)
     type_, status = _CONDITION_OF[now]
@@ -98,13 +98,13 @@ def state_condition(workload: Workload) -> meta.Condition | None:
 
 
 def check_move(before: Workload, after: Workload) -> None:
-    """Raise `IllegalMove` unless a life can go from the one to the other in one write."""
+    """Raise `IllegalMove` unless the transition is legal in one write [LC2]."""
     if state(after) not in MOVES[state(before)]:
         raise IllegalMove(before, after)
 
 
 def condition_summary(workload: Workload) -> str:
-    """The conditions in one line, as people read them: `QuotaReserved=True/QuotaReserved since …`."""
+    """The conditions in one line: `QuotaReserved=True/QuotaReserved since …`."""
     summary = [f"{c.type}={c.status}/{c.reason} since {c.last_transition_time}" for c in workload.status.conditions]
     return ", ".join(summary) or "without any condition"
 
@@ -116,8 +116,8 @@ def key(workload: Workload) -> str:
 # --- Predicates -------------------------------------------------------------------------------------------------------
 
 
-# These are asked of every Workload at every event, and Python 3.11 looks a member up in its enum more slowly than it
-# finds the answer.
+# These predicates run for every Workload at every event, and in Python 3.11 the lookup of an enum member takes longer
+# than the rest of the predicate.
 _RESERVED: Final = WorkloadCondition.QUOTA_RESERVED
 _ADMITTED: Final = WorkloadCondition.ADMITTED
 _EVICTED: Final = WorkloadCondition.EVICTED
@@ -150,7 +150,7 @@ def is_finished(workload: Workload) -> bool:
 
 
 def is_on_hold(workload: Workload) -> bool:
-    """Its owner does not want it to be tried for now."""
+    """Its job cannot use quota for now [LC4]."""
     found = conditions.find(workload.status.conditions, _RESERVED)
     return (
         found is not None
@@ -160,17 +160,17 @@ def is_on_hold(workload: Workload) -> bool:
 
 
 def is_gated(workload: Workload, *, gates_count: bool = True) -> bool:
-    """Somebody keeps it from being admitted by an annotation. `gates_count` is the gate AdmissionGatedBy."""
+    """Admission is gated by the annotation [LC5]. `gates_count` is the gate AdmissionGatedBy."""
     return gates_count and bool(workload.metadata.annotations.get(labels.ADMISSION_GATED_BY))
 
 
 def are_checks_ready(workload: Workload) -> bool:
-    """Every check listed has said Ready. Where none is listed there is nothing to wait for."""
+    """Every check of the list is Ready; an empty list is ready [LC6]."""
     return all(check.state == CheckState.READY for check in workload.status.admission_checks)
 
 
 def is_topology_pending(workload: Workload) -> bool:
-    """Some placement waits for nodes that a check is still providing."""
+    """A topology assignment waits for nodes that a check provides [LC7]."""
     admission = workload.status.admission
     return admission is not None and any(
         assigned.topology_assignment is None
@@ -193,12 +193,12 @@ def is_owned_by_single_pod(workload: Workload) -> bool:
 
 
 def uses_claims(workload: Workload) -> bool:
-    """Some pod set asks for devices by resource claims."""
+    """A pod set has resource claims."""
     return any(pod_set.template.spec.resource_claims for pod_set in workload.spec.pod_sets)
 
 
 def cluster_queue(workload: Workload) -> str:
-    """The ClusterQueue that gave it quota; empty when none did."""
+    """The ClusterQueue in which quota is reserved; empty without a reservation."""
     return workload.status.admission.cluster_queue if workload.status.admission else ""
 
 
@@ -206,7 +206,7 @@ def cluster_queue(workload: Workload) -> str:
 
 
 def moment(text: TimeText | None) -> Nanoseconds | None:
-    """A time as it stands in an object; one that cannot be read counts as absent."""
+    """A time of an object; one that cannot be parsed counts as absent."""
     try:
         return meta.parse_time(text) if text else None
     except meta.TimeError:
@@ -223,7 +223,7 @@ def since(workload: Workload, condition: WorkloadCondition) -> Nanoseconds | Non
 
 
 def queued_since(workload: Workload) -> Nanoseconds:
-    """From when a wait is counted: the last time it was put back, else its creation."""
+    """From when the wait is counted: the last requeue, else the creation [LC9]."""
     return since(workload, WorkloadCondition.REQUEUED) or created(workload)
 
 

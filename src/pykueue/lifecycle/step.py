@@ -1,9 +1,8 @@
-"""What is due for one Workload now: the rules in their order, until none has anything to add.
+"""What is due for one Workload now: the rules in their order, until none has a change [LC11], [LC12].
 
-A rule that changes the status sends the Workload, as it will be written, through all the rules again; so one write
-carries what would otherwise be a chain of writes, each waiting for the watch event of the one before. A change of the
-object itself is a write of its own and waits until nothing is due on the status: of two writes one can fail, and what
-is then missing must be the later one.
+After a rule changes the status, all rules run again on the Workload as it will be written; so one write has what would
+otherwise be a chain of writes, each waiting for the watch event of the one before. A change of the object itself is a
+write of its own and waits until no status change is due [LC13]: of two writes one can fail, and it must be the later.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ RULES: Final[tuple[Rule, ...]] = (
     execution_time,
 )
 
-# Every rule could speak once, and some of them again because of another; more than that is a circle.
+# Every rule may apply once, and some of them again because of another; more than that is a cycle [LC14].
 _MOST_PASSES: Final = 2 * len(RULES)
 
 
@@ -73,9 +72,9 @@ class Unsettled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LifecycleStep:
-    """What to write and tell now, when to look again, and whether the scheduler has to look at the reservation.
+    """What to write now, when to evaluate again, and whether the scheduler has to evaluate the reservation again.
 
-    All changes are on the status, or all are on the object: one write carries them.
+    All changes are on the status, or all are on the object: they are one write.
     """
 
     changes: Changes = ()
@@ -86,7 +85,7 @@ class LifecycleStep:
 def step(
     workload: Workload, facts: WorkloadFacts, options: LifecycleOptions, now: Nanoseconds, *, jitter: float = 0.0
 ) -> LifecycleStep:
-    """What is due now. `jitter`, from 0 up to 1, spreads those that were put back together."""
+    """What is due now. `jitter`, from 0 up to 1, spreads Workloads that were requeued together."""
     made: Changes = ()
     current = workload
     for _ in range(_MOST_PASSES):
@@ -103,7 +102,7 @@ def step(
 
 
 def _pass(context: RuleContext) -> LifecycleStep:
-    """The first rule that has something to change, with the earliest of the times to look again before it."""
+    """The first rule with a change, and the earliest time of the rules up to it to evaluate again."""
     wake_at: Nanoseconds | None = None
     recheck = False
     for rule in RULES:
@@ -121,10 +120,10 @@ def _pass(context: RuleContext) -> LifecycleStep:
 
 
 def _effective(context: RuleContext, changes: Changes) -> Changes:
-    """The changes, unless they leave everything as it is. Of both sorts, those on the status come first."""
+    """The changes that have an effect. If there are both, those on the status come first."""
     if workload_changes.on_status(changes):
         after = workload_changes.apply_to(context.workload, workload_changes.on_status(changes), context.now)
         if after.status != context.workload.status:
             return (*workload_changes.on_status(changes), *workload_changes.notifications(changes))
-    objective = workload_changes.on_object(changes)
-    return (*objective, *workload_changes.notifications(changes)) if objective else ()
+    on_object = workload_changes.on_object(changes)
+    return (*on_object, *workload_changes.notifications(changes)) if on_object else ()

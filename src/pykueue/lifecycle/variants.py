@@ -48,7 +48,7 @@ _GATE_PAUSE: Final = 5 * MINUTE
 _GATE: Final = labels.CONCURRENT_ADMISSION_PREEMPTION_GATE
 
 
-# --- Who is who -------------------------------------------------------------------------------------------------------
+# --- Parents and variants ---------------------------------------------------------------------------------------------
 
 
 def is_parent(workload: Workload) -> bool:
@@ -78,7 +78,7 @@ def flavor_of(workload: Workload) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FamilyPolicy:
-    """What a ClusterQueue says about the Workloads that are tried on its flavors."""
+    """The concurrentAdmissionPolicy of a ClusterQueue."""
 
     flavors: tuple[str, ...]  # by preference
     retains_first: bool = False
@@ -131,7 +131,7 @@ FamilyAction: TypeAlias = CreateVariant | ChangeMember
 
 @dataclass(frozen=True, slots=True)
 class FamilyStep:
-    """What to write now, at most one action for each object, and when to look again."""
+    """What to write now, at most one action for each object, and when to evaluate again."""
 
     actions: tuple[FamilyAction, ...] = ()
     wake_at: Nanoseconds | None = None
@@ -192,8 +192,8 @@ def _finished(parent: Workload, variants: Sequence[Workload]) -> Iterator[Change
     assert end is not None, "a finished Workload has the condition"
     for variant in variants:
         if not states.is_finished(variant):
-            said = SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, end.reason, end.message)
-            yield ChangeMember(variant, (said,))
+            finish = SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, end.reason, end.message)
+            yield ChangeMember(variant, (finish,))
 
 
 # --- Which variants there are -----------------------------------------------------------------------------------------
@@ -313,16 +313,16 @@ def _turned(
     """Variants that have to be deactivated, or activated, each with the reason in an Event."""
     for variant in family:
         is_active = states.is_active(variant)
-        if is_active and (why := _against(variant, parent, running, policy)):
+        if is_active and (why := _deactivation_cause(variant, parent, running, policy)):
             note = f"Variant Workload deactivated due to {why}"
             yield ChangeMember(variant, (DeactivateWorkload(), workload_changes.normal("DeactivatedVariant", note)))
-        elif not is_active and (why := _for(variant, parent, running, policy)):
+        elif not is_active and (why := _activation_cause(variant, parent, running, policy)):
             note = f"Variant Workload activated due to {why}"
             yield ChangeMember(variant, (ActivateWorkload(), workload_changes.normal("ActivatedVariant", note)))
 
 
-def _against(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
-    """Why a variant is not to be tried; empty where nothing is against it."""
+def _deactivation_cause(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
+    """Why a variant is to be deactivated; empty if it is not."""
     if not states.is_active(parent):
         return f'Parent Workload "{states.key(parent)}" not active'
     if running is None or variant is running:
@@ -337,8 +337,8 @@ def _against(variant: Workload, parent: Workload, running: Workload | None, poli
     return ""
 
 
-def _for(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
-    """Why a variant is to be tried again; empty where it is not.
+def _activation_cause(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:
+    """Why a variant is to be activated again; empty if it is not.
 
     A variant that was deactivated for a cause of its own, such as a check that rejected it, stays inactive: activated
     again, it would be rejected again, without end.
@@ -408,7 +408,8 @@ def _backs_off_until(parent: Workload) -> Nanoseconds | None:
 
 
 def _adopted(parent: Workload, running: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
-    """The admission of the variant becomes that of the parent. News of a reservation was told about the variant."""
+    """The admission of the variant becomes that of the parent. Notifications of the reservation were
+    published for the variant."""
     assert running.status.admission is not None, "an admitted variant has an admission"
     made = workload_changes.on_status(reservation.reserve(parent, running.status.admission, (), options, now))
     message = f"The variant {running.metadata.name} is admitted"
@@ -416,15 +417,17 @@ def _adopted(parent: Workload, running: Workload, options: LifecycleOptions, now
 
 
 def _pods_ready(parent: Workload, running: Workload) -> tuple[ChangeMember, ...]:
-    said = conditions.find(parent.status.conditions, WorkloadCondition.PODS_READY)
-    if said is None:
+    parent_ready = conditions.find(parent.status.conditions, WorkloadCondition.PODS_READY)
+    if parent_ready is None:
         return ()
-    copied = SetCondition(WorkloadCondition.PODS_READY, ConditionStatus(said.status), said.reason, said.message)
+    copied = SetCondition(
+        WorkloadCondition.PODS_READY, ConditionStatus(parent_ready.status), parent_ready.reason, parent_ready.message
+    )
     shown = conditions.find(running.status.conditions, WorkloadCondition.PODS_READY)
     is_same = shown is not None and (shown.status, shown.reason, shown.message) == (
-        said.status,
-        said.reason,
-        said.message,
+        parent_ready.status,
+        parent_ready.reason,
+        parent_ready.message,
     )
     return () if is_same else (ChangeMember(running, (copied,)),)
 

@@ -1,14 +1,15 @@
-"""The changes as data, and what a Workload looks like once they are made.
+"""Changes of a Workload as data, and the Workload after they are applied.
 
     Change
     ├── on the status     SetCondition, DropCondition, SetAdmission, SetChecks, SetCheckConditions, SetRequeue,
     │                     SetPastExecution, SetRequests, SetReclaimable, SetNominations, SetUnhealthyNodes,
     │                     SetPreemptionGates, CountEviction
-    ├── on the object     Deactivate, Activate, MarkParent, UnmarkParent, RemoveFinalizer, Delete
-    └── news              Tell (an Event), Reserved, Admitted, Evicted, Released, Finished (for metrics)
+    ├── on the object     DeactivateWorkload, ActivateWorkload, MarkParent, UnmarkParent, RemoveFinalizer,
+    │                     DeleteWorkload
+    └── notifications     EmitEvent, Reserved, Admitted, Evicted, Released, Finished (for metrics)
 
-Changes on the status travel in one write of the status, those on the object in one of the object; a decision never
-mixes the two, because one of two writes can fail. News changes nothing: it is told once the write has worked.
+Changes on the status are one write of the status, those on the object one write of the object; a decision never mixes
+the two, because one of two writes can fail. A notification changes nothing: it is published after the write succeeded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Cause: TypeAlias = UnderlyingCause | DeactivationReason
 
 @dataclass(frozen=True, slots=True)
 class SetCondition:
-    """Say one condition. Its transition time moves only when the status does."""
+    """Set one condition. Its transition time changes only with its status [LC16]."""
 
     type: WorkloadCondition
     status: ConditionStatus
@@ -48,7 +49,7 @@ class DropCondition:
 
 @dataclass(frozen=True, slots=True)
 class SetAdmission:
-    """What the Workload holds; None gives it back."""
+    """Set `status.admission`; None releases the quota."""
 
     admission: kueue.Admission | None
 
@@ -60,14 +61,14 @@ class SetChecks:
 
 @dataclass(frozen=True, slots=True)
 class SetCheckConditions:
-    """The answers of the checks in the form of conditions."""
+    """The states of the checks as conditions."""
 
     conditions: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetRequeue:
-    """How often the Workload was put back and when it may come again; an empty one is left out."""
+    """How often the Workload was requeued, and `requeueAt`; an empty state is removed."""
 
     count: int | None
     at: Nanoseconds | None
@@ -75,7 +76,7 @@ class SetRequeue:
 
 @dataclass(frozen=True, slots=True)
 class SetPastExecution:
-    """The seconds spent in earlier admissions; None forgets them."""
+    """The seconds of earlier admissions; None removes the field."""
 
     seconds: int | None
 
@@ -92,7 +93,7 @@ class SetReclaimable:
 
 @dataclass(frozen=True, slots=True)
 class SetNominations:
-    """The worker clusters that may try, and the one that has it."""
+    """The nominated worker clusters, and the one that runs the Workload."""
 
     nominated: tuple[str, ...] = ()
     cluster: str | None = None
@@ -131,7 +132,7 @@ class ActivateWorkload:
 
 @dataclass(frozen=True, slots=True)
 class MarkParent:
-    """Set the label of a Workload that is tried on several flavors at once by its variants."""
+    """Set the label of a Workload with variants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +142,15 @@ class UnmarkParent:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
-    """Take our finalizer off, and no other."""
+    """Remove our finalizer, and no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteWorkload:
-    """Delete the object, if it is still the one that was looked at."""
+    """Delete the object, if it still has the UID that was read."""
 
 
-# --- News -------------------------------------------------------------------------------------------------------------
+# --- Notifications ----------------------------------------------------------------------------------------------------
 
 
 class EventType(StrEnum):
@@ -159,7 +160,7 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """An Event about the Workload. Who reports it is the caller's name."""
+    """An Event about the Workload. The caller adds the reporting controller."""
 
     type: EventType
     reason: str
@@ -185,7 +186,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """`waited` counts from queueing, `checked` from reservation: the time that checks took."""
+    """The Workload was admitted: `waited` since it was queued, `checked` since the reservation."""
 
     cluster_queue: str
     waited: Nanoseconds
@@ -195,7 +196,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """A Workload that held quota has to give it up. `is_first`: never before for this reason and cause."""
+    """A Workload with quota was evicted. `is_first`: for the first time for this reason and cause."""
 
     cluster_queue: str
     reason: EvictedReason
@@ -206,7 +207,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Quota was given back, `after` nanoseconds after the eviction."""
+    """Quota was released, `after` nanoseconds after the eviction."""
 
     cluster_queue: str
     reason: str
@@ -215,7 +216,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """`executed` is the time admitted, all admissions together; None when it was not admitted in the end."""
+    """`executed` is the sum of all admissions; None if it was not admitted when it finished."""
 
     cluster_queue: str
     reason: FinishedReason
@@ -246,7 +247,7 @@ Changes: TypeAlias = tuple[Change, ...]
 
 NOTHING: Final[Changes] = ()
 
-# --- Reading them -----------------------------------------------------------------------------------------------------
+# --- By destination ---------------------------------------------------------------------------------------------------
 
 _ON_STATUS: Final = (
     SetCondition,
@@ -267,25 +268,25 @@ _ON_OBJECT: Final = (DeactivateWorkload, ActivateWorkload, MarkParent, UnmarkPar
 
 
 def on_status(changes: Changes) -> tuple[StatusChange, ...]:
-    """What goes into one write of the status."""
+    """The changes of one write of the status."""
     return tuple(change for change in changes if isinstance(change, _ON_STATUS))
 
 
 def on_object(changes: Changes) -> tuple[ObjectChange, ...]:
-    """What goes into one write of the object itself (and a deletion, which comes last)."""
+    """The changes of one write of the object itself (and a deletion, which comes last)."""
     return tuple(change for change in changes if isinstance(change, _ON_OBJECT))
 
 
 def notifications(changes: Changes) -> tuple[Notification, ...]:
-    """What to tell once the writes have worked."""
+    """What to publish after the writes succeeded."""
     return tuple(change for change in changes if not isinstance(change, _ON_STATUS + _ON_OBJECT))
 
 
-# --- Making them ------------------------------------------------------------------------------------------------------
+# --- Applying ---------------------------------------------------------------------------------------------------------
 
 
 def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanoseconds) -> kueue.Workload:
-    """The Workload as it will be written, its status and itself. A deletion and news leave it as it is."""
+    """The Workload as it will be written, status and object. A deletion and notifications change nothing."""
     status, spec, metadata = workload.status, workload.spec, workload.metadata
     for change in changes:
         match change:
@@ -313,21 +314,22 @@ def _with(
 ) -> kueue.WorkloadStatus:
     match change:
         case SetCondition(type, value, reason, message):
-            said = conditions.set_condition(
+            changed = conditions.set_condition(
                 status.conditions, type.value, value, str(reason), message, now=now, generation=generation
             )
-            if said is status.conditions:
+            if changed is status.conditions:
                 return status
-            is_new = len(said) != len(status.conditions)
-            return replace(status, conditions=_in_order(said) if is_new and (type, value) not in _ADDED else said)
+            is_new = len(changed) != len(status.conditions)
+            sorts = is_new and (type, value) not in _APPENDED
+            return replace(status, conditions=_in_order(changed) if sorts else changed)
         case DropCondition(type):
             return replace(status, conditions=conditions.without(status.conditions, type))
         case SetAdmission(admission):
             return replace(status, admission=admission)
         case SetChecks(checks):
             return replace(status, admission_checks=checks)
-        case SetCheckConditions(answers):
-            return replace(status, admission_checks_conditions=answers)
+        case SetCheckConditions(mirrored):
+            return replace(status, admission_checks_conditions=mirrored)
         case SetRequeue(count, at):
             state = kueue.RequeueState(count=count, requeue_at=None if at is None else meta.format_time(at))
             return replace(status, requeue_state=None if state == kueue.RequeueState() else state)
@@ -347,8 +349,8 @@ def _with(
             return replace(status, scheduling_stats=_counted(status.scheduling_stats, reason, cause))
 
 
-# What comes with the quota is added to what others have said already; what comes later puts all in order.
-_ADDED: Final = frozenset(
+# New conditions that are appended, as in Kueue; any other new condition sorts the list.
+_APPENDED: Final = frozenset(
     {
         (WorkloadCondition.QUOTA_RESERVED, ConditionStatus.TRUE),
         (WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE),
@@ -358,9 +360,9 @@ _ADDED: Final = frozenset(
 _PLACES: Final = {type.value: place for place, type in enumerate(WorkloadCondition)}
 
 
-def _in_order(said: Conditions) -> Conditions:
-    """The conditions as whoever reads them one after the other expects them; what others have said comes last."""
-    return tuple(sorted(said, key=lambda condition: _PLACES.get(condition.type, len(_PLACES))))
+def _in_order(found: Conditions) -> Conditions:
+    """The conditions in the order of `WorkloadCondition`; conditions of other types come last."""
+    return tuple(sorted(found, key=lambda condition: _PLACES.get(condition.type, len(_PLACES))))
 
 
 def _counted(stats: kueue.SchedulingStats | None, reason: str, cause: str) -> kueue.SchedulingStats:

@@ -222,7 +222,7 @@ class ProvisioningController:
             if workload is not None:
                 now = self._clock.now()
                 message = f"ProvisioningRequest {attempt.name} could not be created: {why}"
-                changes = provisioning.failed_to_ask(workload, attempt.check, message, now)
+                changes = provisioning.create_failed(workload, attempt.check, message, now)
                 await self._writer.workload(workload, changes, PROVISIONING, now)
 
 

@@ -1,7 +1,7 @@
-"""The rules of a Workload's life, one a file; `step` has them in their order.
+"""The rules of a Workload's lifecycle, one per file; `step` has them in their order [LC11].
 
-A rule looks at the Workload and the facts around it and says what is due by it, or nothing. It sees the Workload as the
-rules before it left it.
+A rule reads the Workload and its facts and returns what is due, or None. It reads the Workload as the rules before it
+leave it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykueue.lifecycle.workload_changes import Changes
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What a rule sees."""
+    """What a rule reads."""
 
     workload: Workload
     facts: WorkloadFacts
@@ -29,16 +29,16 @@ class RuleContext:
 
     @property
     def cluster_queue(self) -> ClusterQueueFacts | None:
-        """The ClusterQueue, as far as somebody leads to it: a LocalQueue that is stopped leads nobody anywhere who does
-        not hold quota yet."""
+        """The ClusterQueue of the Workload. A stopped LocalQueue leads a Workload without quota to no ClusterQueue."""
         local_queue = self.facts.local_queue
-        is_led = local_queue is None or not local_queue.is_stopped or states.is_reserved(self.workload)
-        return self.facts.cluster_queue if is_led else None
+        applies = local_queue is None or not local_queue.is_stopped or states.is_reserved(self.workload)
+        return self.facts.cluster_queue if applies else None
 
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What a rule says: what to change, when to look again, and whether that is the last word in this pass."""
+    """What a rule returns: what to change, when to evaluate again, whether the reservation has to be evaluated again
+    (`recheck`), and whether the pass ends here."""
 
     changes: Changes = ()
     wake_at: Nanoseconds | None = None

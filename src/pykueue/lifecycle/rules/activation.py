@@ -1,4 +1,5 @@
-"""Active and inactive. We deactivate in two writes, the wish in the status and then the specification."""
+"""Activation and deactivation. The manager deactivates in two writes: DeactivationTarget in the status, then
+`spec.active` [LC70]."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ _CAUSES: Final = frozenset(DeactivationReason)
 
 
 def deactivation_target(context: RuleContext) -> RuleResult | None:
-    """The wish is written; make it so."""
+    """Deactivate a Workload with the condition DeactivationTarget [LC70]."""
     if states.is_active(context.workload) and states.has(context.workload, _TARGET):
         return RuleResult((DeactivateWorkload(),), ends=True)
     return None
 
 
 def reactivated(context: RuleContext) -> RuleResult | None:
-    """Active again after a deactivation, whatever its cause was: it may be queued."""
+    """Requeue a Workload that is active again after a deactivation, whatever its cause [LC72]."""
     requeued = conditions.find(context.workload.status.conditions, WorkloadCondition.REQUEUED)
     if (
         not states.is_active(context.workload)
@@ -33,25 +34,25 @@ def reactivated(context: RuleContext) -> RuleResult | None:
         or not eviction.is_deactivation(requeued.reason)
     ):
         return None
-    said = SetCondition(
+    requeue = SetCondition(
         WorkloadCondition.REQUEUED, ConditionStatus.TRUE, RequeuedReason.REACTIVATED, "The workload was reactivated"
     )
-    return RuleResult((said,))
+    return RuleResult((requeue,))
 
 
 def inactive(context: RuleContext) -> RuleResult | None:
-    """An inactive Workload is evicted, also one that holds nothing; a reason that it was evicted for already stays."""
+    """Evict an inactive Workload, also one without quota [LC71]. The reason of an earlier eviction stays."""
     workload = context.workload
     if states.is_active(workload):
         return None
     target = conditions.find(workload.status.conditions, _TARGET)
-    forgotten: Changes = (
+    cleared: Changes = (
         *((SetRequeue(None, None),) if workload.status.requeue_state else ()),
         *((DropCondition(_TARGET),) if target else ()),
     )
     if states.is_evicted(workload):
-        return RuleResult(forgotten)
-    return RuleResult((*forgotten, *_evicted(context, target)))
+        return RuleResult(cleared)
+    return RuleResult((*cleared, *_evicted(context, target)))
 
 
 def _evicted(context: RuleContext, target: Condition | None) -> Changes:

@@ -1,4 +1,4 @@
-"""An annotation keeps the Workload from being admitted; quota that it holds goes back."""
+"""The annotation admission-gated-by: a gated Workload loses its reservation [LC26]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykueue.lifecycle.workload_changes import EmitEvent
 
 
 def message(workload: Workload) -> str:
-    """What the condition states: the controllers that the annotation names."""
+    """The message of the condition: the controllers that the annotation names."""
     return f"Admission is gated by: {_gates(workload)}"
 
 

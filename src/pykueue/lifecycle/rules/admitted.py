@@ -1,6 +1,6 @@
-"""`Admitted` follows from reservation, checks and placement. Where checks were passed, time has gone by since the quota
-was reserved, and the reservation is evaluated again before (decision 0015). Without checks it is not: the scheduler
-writes both at once, and a reservation that another client wrote is admitted as it stands, as Kueue does."""
+"""`Admitted` follows from reservation, checks and topology assignment [LC21]. With checks, the reservation is evaluated
+again once they are Ready, since time has passed [LC22]. Without checks it is not: the scheduler writes both at once,
+and a reservation that another client wrote is admitted as it is, as in Kueue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def admitted(context: RuleContext) -> RuleResult | None:
     if context.facts.is_parent and states.is_reserved(workload):
         return None  # it follows its variant
     if states.is_admitted(workload):
-        # It ends where quota is given back, not here; without quota it cannot go on.
+        # It ends where quota is released, not here; without quota it has ended.
         return (
             None
             if states.is_reserved(workload)
@@ -28,9 +28,9 @@ def admitted(context: RuleContext) -> RuleResult | None:
         if context.facts.reservation_holds is None:
             return RuleResult(recheck=True)
         if not context.facts.reservation_holds:
-            why = context.facts.reservation_lost
+            reason = context.facts.reservation_lost
             message = "The reservation did not hold any more when the last check was passed" + (
-                f": {why}" if why else ""
+                f": {reason}" if reason else ""
             )
             return RuleResult(reservation.give_up(workload, message, context.options, context.now))
     return RuleResult(reservation.admitted(workload, context.options, context.now))

@@ -1,7 +1,7 @@
-"""A check that said Retry keeps the Workload out of the queue for its delay, and is asked anew after it.
+"""A check in state Retry keeps the Workload out of the queue for its delay, and is reset to Pending afterwards [LC80].
 
 Of several, the latest end counts, not the longest delay. A Workload with quota is evicted at once (`rules/checks.py`),
-which asks its checks anew; here are those that hold none.
+which resets its checks; this rule is for Workloads without quota.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def check_delay(context: RuleContext) -> RuleResult | None:
         return RuleResult((SetRequeue(states.requeue_count(workload), end),))
     if states.is_reserved(workload):
         return None
-    anew = tuple(
+    reset = tuple(
         checks.reset((check,), context.now)[0] if check in retrying else check
         for check in workload.status.admission_checks
     )
-    return RuleResult(checks.with_checks(workload, anew))
+    return RuleResult(checks.with_checks(workload, reset))

@@ -1,4 +1,4 @@
-"""The list of checks, and what their answers mean for a Workload that holds quota. Being admitted is no shield."""
+"""The list of checks, and what their states mean for a Workload with quota, admitted or not."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pykueue.lifecycle import checks, eviction, states, workload_changes
 from pykueue.lifecycle.rules import RuleContext, RuleResult
 from pykueue.lifecycle.workload_changes import SetCondition
 
-# How long a Workload keeps the checks of the flavor that it had, should it get quota again at once.
+# How long a Workload keeps the checks of its last flavors, in case quota is reserved again at once [LC76].
 _KEPT: Final = 2 * SECOND
 
 
 def check_list(context: RuleContext) -> RuleResult | None:
-    """The checks that the ClusterQueue asks for, each in both forms."""
+    """The checks that the ClusterQueue requires [LC75], each as an entry and as a condition [LC77]."""
     workload, queue = context.workload, context.cluster_queue
     if context.facts.is_parent:
         return None  # the checks are those of its variants
@@ -41,7 +41,7 @@ def _kept_until(context: RuleContext) -> Nanoseconds | None:
 
 
 def rejected(context: RuleContext) -> RuleResult | None:
-    """One No for ever is enough, whatever the others say: deactivate."""
+    """Deactivate on a Rejected check, whatever the state of the others [LC78]."""
     workload = context.workload
     against = checks.with_answer(workload, CheckState.REJECTED)
     if not against or not states.is_reserved(workload) or not states.is_active(workload):
@@ -58,7 +58,7 @@ def rejected(context: RuleContext) -> RuleResult | None:
 
 
 def retry(context: RuleContext) -> RuleResult | None:
-    """Not now: the quota goes back at once, though the Workload stays out for the delay (`rules/check_delay.py`)."""
+    """Evict on a check in state Retry [LC79]. `rules/check_delay.py` keeps the Workload out of the queue."""
     workload = context.workload
     against = checks.with_answer(workload, CheckState.RETRY)
     if not against or not states.is_reserved(workload) or states.is_evicted(workload):

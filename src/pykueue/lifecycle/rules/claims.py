@@ -1,4 +1,4 @@
-"""Pods that ask for devices by claims are refused while nobody could count them (gate KueueDRAIntegration off)."""
+"""A Workload with resource claims is inadmissible while the gate KueueDRAIntegration is off [LC27]."""
 
 from __future__ import annotations
 

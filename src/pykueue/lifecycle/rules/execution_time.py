@@ -1,4 +1,4 @@
-"""A Workload may be admitted for so long, all its admissions together, and no longer."""
+"""The maximum execution time limits the sum of all admissions of a Workload [LC56]."""
 
 from __future__ import annotations
 

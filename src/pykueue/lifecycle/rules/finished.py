@@ -1,4 +1,4 @@
-"""Finished is the end; after the time that the operator gives, the object goes too."""
+"""A finished Workload is deleted after its retention period [LC94]."""
 
 from __future__ import annotations
 

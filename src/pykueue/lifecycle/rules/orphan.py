@@ -1,4 +1,4 @@
-"""A Workload whose job is gone is over, and nobody else will take our finalizer off it."""
+"""A Workload without owner is finished, and its finalizer removed [LC92]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pykueue.lifecycle.workload_changes import RemoveFinalizer
 
 
 def orphan(context: RuleContext) -> RuleResult | None:
-    """Without owner, and either on its way out or marked as having had one."""
+    """Orphaned: without owner references, and either being deleted or with the label of a former owner."""
     metadata = context.workload.metadata
     is_deleting = metadata.deletion_timestamp is not None
     had_owner = context.options.finish_orphaned and bool(metadata.labels.get(labels.JOB_UID))

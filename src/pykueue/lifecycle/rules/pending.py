@@ -1,7 +1,7 @@
-"""Why a Workload without quota waits, between two attempts of the scheduler. The first reason that holds is told.
+"""Why a Workload without quota is pending, between two attempts of the scheduler: the first reason that holds [LC30].
 
-What the scheduler said stays until it speaks again, unless something keeps it from trying. A blocker that is gone turns
-into "not evaluated yet".
+A reason that the scheduler wrote stays until its next attempt, unless something prevents an attempt. A cause that was
+removed becomes PendingEvaluation [LC31].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykueue.lifecycle.workload_changes import Changes, SetAdmission, SetConditi
 
 _R = QuotaReservedReason
 
-# Said by the scheduler, and true until it looks again.
+# Written by the scheduler, and true until its next attempt.
 _KEPT: Final = frozenset(
     {
         _R.WAITING_FOR_QUOTA,
@@ -30,7 +30,7 @@ _KEPT: Final = frozenset(
         _R.PENDING_EVALUATION,
     }
 )
-# Instead of these, the verdict over a Workload that is scheduled alike says more.
+# Replaced by the reason of a Workload of the same equivalence class.
 _REPLACEABLE: Final = frozenset({"", _R.DEACTIVATED, _R.SUSPENDED, _R.PENDING_EVALUATION, _R.PENDING})
 
 _NOT_YET: Final = "Workload is pending evaluation in the scheduling queue"
@@ -48,17 +48,17 @@ def waiting(context: RuleContext) -> RuleResult | None:
     if found is None:
         return None
     reason, message = found
-    said = SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, reason, message)
+    condition = SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, reason, message)
     back: Changes = (SetAdmission(None),) if workload.status.admission else ()
-    return RuleResult((said, *back, *_gate_news(context, before, reason)))
+    return RuleResult((condition, *back, *_gate_events(context, before, reason)))
 
 
 def _reason(context: RuleContext, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
-    """The reason and its message; None when nothing is to be said, or what was said stays."""
+    """The reason and its message; None if no condition is written, or the present one stays."""
     workload, options = context.workload, context.options
     current = before.reason if before else ""
     if not states.is_active(workload):
-        # Whoever gave the quota back may have said more than this.
+        # The write that released the quota may have a more precise message.
         return None if current == _R.DEACTIVATED else (_R.DEACTIVATED, "The workload is deactivated")
     if blocked := _blocked(context):
         return blocked
@@ -69,16 +69,16 @@ def _reason(context: RuleContext, before: Condition | None) -> tuple[QuotaReserv
     if context.facts.is_parent:
         return _R.PENDING_EVALUATION, _HAS_VARIANTS
     known = context.facts.known_failure
-    speaks = before is not None or options.explicit_status
-    if speaks and options.equivalence_hashing and known is not None and current in _REPLACEABLE:
+    has_status = before is not None or options.explicit_status
+    if has_status and options.equivalence_hashing and known is not None and current in _REPLACEABLE:
         return known.reason, _BYPASSED
-    if current in _KEPT or _is_held_by_preemption_gates(context, current) or not speaks:
+    if current in _KEPT or _is_held_by_preemption_gates(context, current) or not has_status:
         return None
     return _R.PENDING_EVALUATION, _GATE_CLEARED if current == _R.ADMISSION_GATED else _NOT_YET
 
 
 def _blocked(context: RuleContext) -> tuple[QuotaReservedReason, str] | None:
-    """What is wrong with the queues."""
+    """Why the queues of the Workload cannot admit."""
     local_queue, cluster_queue = context.facts.local_queue, context.facts.cluster_queue
     name = context.workload.spec.queue_name
     if local_queue is None or local_queue.is_deleting:
@@ -93,9 +93,9 @@ def _blocked(context: RuleContext) -> tuple[QuotaReservedReason, str] | None:
 
 
 def _old_reason(context: RuleContext, before: Condition | None) -> tuple[QuotaReservedReason, str] | None:
-    """With the gate UnadmittedWorkloadsObservability off: queues, and the admission gate."""
+    """With the gate UnadmittedWorkloadsObservability off: queues, and the admission gate [LC32]."""
     if blocked := _blocked(context):
-        return reservation.word(blocked[0], context.options), blocked[1]
+        return reservation.written_reason(blocked[0], context.options), blocked[1]
     if states.is_gated(context.workload, gates_count=context.options.admission_gated_by):
         return _R.ADMISSION_GATED, admission_gate.message(context.workload)
     if context.facts.is_parent:
@@ -107,11 +107,11 @@ def _old_reason(context: RuleContext, before: Condition | None) -> tuple[QuotaRe
 
 
 def _is_held_by_preemption_gates(context: RuleContext, current: str) -> bool:
-    """The scheduler uses the same word for gates of another sort."""
+    """Preemption gates: the scheduler writes the same reason for them."""
     return current == _R.ADMISSION_GATED and states.has(context.workload, WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES)
 
 
-def _gate_news(context: RuleContext, before: Condition | None, reason: QuotaReservedReason) -> Changes:
+def _gate_events(context: RuleContext, before: Condition | None, reason: QuotaReservedReason) -> Changes:
     current = before.reason if before else ""
     if reason == _R.ADMISSION_GATED != current:
         return (admission_gate.event(context.workload),)

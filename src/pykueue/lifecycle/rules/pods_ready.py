@@ -1,4 +1,4 @@
-"""Pods that take too long to come up, or to come up again, cost the Workload its place (waitForPodsReady)."""
+"""waitForPodsReady: a Workload is evicted if its pods do not become ready, or recover, in time [LC51]."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pods_ready(context: RuleContext) -> RuleResult | None:
 def _clock(
     context: RuleContext, options: PodsReadyOptions
 ) -> tuple[UnderlyingCause, Nanoseconds | None, Nanoseconds | None]:
-    """What is being waited for, since when, and how long at most."""
+    """What the Workload waits for, since when, and for how long at most."""
     found = conditions.find(context.workload.status.conditions, WorkloadCondition.PODS_READY)
     if found is not None and found.reason == PodsReadyReason.WAIT_FOR_RECOVERY:
         since = states.since(context.workload, WorkloadCondition.PODS_READY)

@@ -1,4 +1,4 @@
-"""The status lists the preemption gates of the specification, new ones closed."""
+"""The status lists the preemption gates of the spec; new ones are closed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a stopped, or missing, queue means for a Workload that holds quota: first its LocalQueue, then its ClusterQueue.
+"""A stopped, or missing, queue of a Workload with quota: first its LocalQueue, then its ClusterQueue [LC37].
 
-queue               admitted    quota only
-works               -           -
-Hold                runs on     quota back
-HoldAndDrain        evicted     quota back
-missing, deleting   runs on     quota back
+queue               admitted    quota reserved only
+active              -           -
+Hold                continues   quota released
+HoldAndDrain        evicted     quota released
+missing, deleting   continues   quota released
 """
 
 from __future__ import annotations

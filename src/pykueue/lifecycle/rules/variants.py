@@ -8,7 +8,8 @@ from pykueue.lifecycle.workload_changes import MarkParent
 
 
 def family(context: RuleContext) -> RuleResult | None:
-    """One that holds quota stays what it is: a parent holds none, and what it runs on would not be counted."""
+    """Mark a Workload without quota as a parent [LC100]. One with quota is left alone: the quota of a parent is not
+    counted."""
     queue, workload = context.facts.cluster_queue, context.workload
     if not context.options.concurrent_admission or queue is None or not queue.has_variants:
         return None
