@@ -89,7 +89,7 @@ class Copies:
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         return []
 
-    def is_over(self, manager: str) -> bool:
+    def is_former_leader(self, manager: str) -> bool:
         return False
 
 

@@ -41,7 +41,9 @@ def test_the_first_state_that_holds_counts(said: list[WorkloadCondition], state:
 def test_illegal_transition_raises_with_the_conditions_before_and_after() -> None:
     before = Life().told(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded").workload
     after = workload_changes.apply_to(before, (workload_changes.DropCondition(WorkloadCondition.FINISHED),), START)
-    with pytest.raises(IllegalMove, match=r"team/train .* finished to pending; conditions before: Finished=True/Succeeded since"):
+    with pytest.raises(
+        IllegalMove, match=r"team/train .* finished to pending; conditions before: Finished=True/Succeeded since"
+    ):
         states.check_move(before, after)
 
 

@@ -74,7 +74,7 @@ class Shelf:
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         return [one for one in self.objects_ if (one["apiVersion"], one["kind"]) == (kind.api_version, kind.kind)]
 
-    def is_over(self, manager: str) -> bool:
+    def is_former_leader(self, manager: str) -> bool:
         return manager == "an old leader"
 
 

@@ -90,7 +90,7 @@ async def test_quota_is_given_by_whoever_leads_now(
     _, answer = await post(handler(), "/validate-kueue-x-k8s-io-v1beta2-workload", review)
     assert answer["response"]["allowed"] is allowed, answer
     if not allowed:
-        assert answer["response"]["status"]["message"].startswith("an old leader is not in office any more")
+        assert answer["response"]["status"]["message"].startswith("an old leader is no longer the leader")
 
 
 async def test_a_job_is_decided_about_with_what_else_there_is() -> None:

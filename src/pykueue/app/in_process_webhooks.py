@@ -91,7 +91,7 @@ class _StoreSources:
     async def objects(self, kind: Kind) -> Sequence[Tree]:
         return list(self.stored(kind.name, ""))
 
-    def is_over(self, manager: str) -> bool:
+    def is_former_leader(self, manager: str) -> bool:
         """Return False: there is no other manager for this server."""
         return False
 

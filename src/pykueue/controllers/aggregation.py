@@ -86,7 +86,7 @@ class Aggregated:
             self._said.add(sentence)
             log.warning("%s", sentence)
 
-    async def lead_here(self, authority: bytes) -> list[str]:
+    async def register(self, authority: bytes) -> list[str]:
         """Lead the API server here; names what had to be changed for that."""
         service, port = (SERVICE_BESIDE, self.port) if self._beside else (visibility.SERVICE, visibility.SERVICE_PORT)
         try:

@@ -1,4 +1,4 @@
-"""What the operator chose, as far as jobs are concerned. A field that is a gate is filled by the gate's name."""
+"""The integration part of the Configuration. A field that is a feature gate is set by the gate's name."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ GATES: Final[Mapping[str, str]] = {
 @dataclass(frozen=True)
 class IntegrationOptions:
     frameworks: tuple[str, ...] = ("batch/job",)
-    # Kinds of other controllers that count as owners, each as (apiVersion, kind).
+    # External frameworks, which count as owners, each as (apiVersion, kind).
     external: frozenset[tuple[str, str]] = frozenset()
     manage_without_queue: bool = False
     namespaces: Selector = field(default_factory=lambda: selectors.compile(meta.LabelSelector()))
-    # From configuration v1beta1, laid over `namespaces` for pods and what is made of them.
+    # From configuration v1beta1: applies in addition to `namespaces` to pods and kinds made of pods.
     pod_namespaces: Selector | None = None
     label_keys_to_copy: tuple[str, ...] = ()
     keep_deactivated: Nanoseconds | None = None  # None: for ever

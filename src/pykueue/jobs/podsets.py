@@ -1,7 +1,7 @@
-"""Pod templates: read into pod sets, given what they need to run, and put back as they were.
+"""Pod templates: read into pod sets, injected with what admission adds, and restored.
 
-A `PodSetInfo` is everything about the pods of one set that admission may change. One is read off an admission and
-injected into the job when it starts; another is read off the Workload's spec and put back when the job stops.
+A `PodSetInfo` is everything about the pods of one pod set that admission may change. One is read from an admission and
+injected into the job when it starts; another is read from the Workload's spec and restored when the job stops.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pykueue.api import kube, kueue, labels
 from pykueue.api.validation import topology_annotations
 from pykueue.jobs.options import IntegrationOptions
 
-# Where something stands in a tree, lists included: ("spec", "replicatedJobs", 0, "template").
+# A path in a tree, with list indexes: ("spec", "replicatedJobs", 0, "template").
 Spot: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetTemplate:
-    """A pod template of a job, and how many pods are made of it."""
+    """A pod template of a job, and how many pods it has."""
 
     name: str
     spot: Spot
@@ -37,21 +37,21 @@ class PodSetTemplate:
 
 @dataclass(frozen=True, slots=True)
 class PodSetConflict:
-    """Two parties want different things of the same pods. Nobody but them can settle it."""
+    """Two sources define the same field of the pods differently. A retry does not resolve it."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something is not there that may still come."""
+    """An object does not exist yet."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodSetInfo:
-    """What admission says about the pods of one set."""
+    """What admission defines for the pods of one pod set."""
 
     name: str
     count: int
@@ -62,11 +62,11 @@ class PodSetInfo:
     scheduling_gates: tuple[Tree, ...] = ()
 
 
-# --- Places in trees --------------------------------------------------------------------------------------------------
+# --- Paths in trees ---------------------------------------------------------------------------------------------------
 
 
 def at(tree: Any, spot: Spot) -> Tree:
-    """The object at a spot; an empty one where there is none."""
+    """The object at a path; an empty one if it is absent."""
     for part in spot:
         if isinstance(part, int):
             found = unstructured.sequence(tree)
@@ -77,7 +77,7 @@ def at(tree: Any, spot: Spot) -> Tree:
 
 
 def put_at(tree: Any, spot: Spot, value: Any) -> Any:
-    """The tree with `value` at a spot. A list must be long enough: nobody invents an entry."""
+    """The tree with `value` at a path. A list must be long enough."""
     if not spot:
         return value
     head, rest = spot[0], spot[1:]
@@ -93,7 +93,7 @@ def put_at(tree: Any, spot: Spot, value: Any) -> Any:
 
 
 def build(job: Tree, template: PodSetTemplate, options: IntegrationOptions) -> Tree:
-    """The pod set of a template: what the user wrote, each variable of the environment once."""
+    """The pod set of a template: as the user wrote it, with each environment variable once."""
     written = at(job, template.spot)
     kept = {key: unstructured.get(written, "metadata", key) for key in ("labels", "annotations")}
     metadata = {key: value for key, value in kept.items() if value}
@@ -114,7 +114,7 @@ def build(job: Tree, template: PodSetTemplate, options: IntegrationOptions) -> T
 
 
 def with_single_variables(spec: Tree) -> Tree:
-    """A pod's spec in which no container names a variable twice: the last value counts, in the place of the first."""
+    """A pod spec in which no container defines a variable twice: the last value, in the place of the first."""
     for key in ("initContainers", "containers"):
         if unstructured.sequence(spec.get(key)):
             spec = {**spec, key: [_with_single_variables(container) for container in spec[key]]}
@@ -128,20 +128,20 @@ def _with_single_variables(container: Any) -> Any:
 
 
 def topology_request(metadata: object, template: PodSetTemplate) -> Tree:
-    """How close together the pods want to be, from the annotations of their template."""
-    said = unstructured.texts(unstructured.get(metadata, "annotations"))
+    """The topology request of a pod set, from the annotations of its template."""
+    annotations = unstructured.texts(unstructured.get(metadata, "annotations"))
     request: Tree = {}
-    if labels.PODSET_REQUIRED_TOPOLOGY in said:
-        request["required"] = said[labels.PODSET_REQUIRED_TOPOLOGY]
-    elif labels.PODSET_PREFERRED_TOPOLOGY in said:
-        request["preferred"] = said[labels.PODSET_PREFERRED_TOPOLOGY]
-    elif labels.PODSET_UNCONSTRAINED_TOPOLOGY in said:
-        request["unconstrained"] = said[labels.PODSET_UNCONSTRAINED_TOPOLOGY].lower() in ("true", "t", "1")
-    layers = topology_annotations.read_layers(said.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS, "[]"))
-    size = said.get(labels.PODSET_SLICE_SIZE, "")
+    if labels.PODSET_REQUIRED_TOPOLOGY in annotations:
+        request["required"] = annotations[labels.PODSET_REQUIRED_TOPOLOGY]
+    elif labels.PODSET_PREFERRED_TOPOLOGY in annotations:
+        request["preferred"] = annotations[labels.PODSET_PREFERRED_TOPOLOGY]
+    elif labels.PODSET_UNCONSTRAINED_TOPOLOGY in annotations:
+        request["unconstrained"] = annotations[labels.PODSET_UNCONSTRAINED_TOPOLOGY].lower() in ("true", "t", "1")
+    layers = topology_annotations.read_layers(annotations.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS, "[]"))
+    size = annotations.get(labels.PODSET_SLICE_SIZE, "")
     found: Mapping[str, Any] = {
-        "podSetGroupName": said.get(labels.PODSET_GROUP_NAME),
-        "podSetSliceRequiredTopology": said.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY),
+        "podSetGroupName": annotations.get(labels.PODSET_GROUP_NAME),
+        "podSetSliceRequiredTopology": annotations.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY),
         "podSetSliceSize": int(size) if size.isdigit() else None,
         "podsetSliceRequiredTopologyConstraints": [
             {"topology": layer.topology, "size": layer.size} for layer in layers or ()
@@ -158,7 +158,7 @@ def topology_request(metadata: object, template: PodSetTemplate) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class StartContext:
-    """What is needed beside the Workload itself to say how its pods are started."""
+    """What the start of a job needs in addition to its Workload."""
 
     flavors: Mapping[str, kueue.ResourceFlavor]
     topology: bool = True
@@ -166,14 +166,14 @@ class StartContext:
 
 
 def admitted(workload: kueue.Workload, placement: StartContext) -> tuple[PodSetInfo, ...] | PodSetConflict | Missing:
-    """How the pods of an admitted Workload are started, a set at a time.
+    """What the pods of an admitted Workload get, for each pod set.
 
-    An assignment belongs to the pod set of its name, wherever it stands. Where the names differ, which webhooks refuse
-    and only a writer without them can bring about, it belongs to the pod set at its position, as in Kueue.
+    An assignment belongs to the pod set of its name. If the names differ, which webhooks refuse, it belongs to the pod
+    set at its position, as in Kueue.
     """
     admission = workload.status.admission
     if admission is None:
-        return PodSetConflict("nothing is assigned")
+        return PodSetConflict("the Workload has no admission")
     assigned = {assignment.name: assignment for assignment in admission.pod_set_assignments}
     names = [pod_set.name for pod_set in workload.spec.pod_sets]
     if len(admission.pod_set_assignments) != len(names):
@@ -212,7 +212,7 @@ def _assigned(
     if placement.assign_queue_labels:
         if workload.spec.queue_name:
             marks[labels.LOCAL_QUEUE_NAME] = workload.spec.queue_name
-        # A ClusterQueue's name may be longer than a label's value.
+        # The name of a ClusterQueue may be longer than a label value.
         if not meta.check_label_name(admission.cluster_queue):
             marks[labels.CLUSTER_QUEUE_NAME] = admission.cluster_queue
     notes: dict[str, str] = {}
@@ -225,8 +225,8 @@ def _assigned(
         )
     if assignment.topology_assignment is not None:
         gates = ({"name": labels.TOPOLOGY_GATE},)
-        wish = pod_set.topology_request
-        if wish is None or (wish.required is None and wish.preferred is None and wish.unconstrained is None):
+        request = pod_set.topology_request
+        if request is None or (request.required, request.preferred, request.unconstrained) == (None, None, None):
             notes[labels.PODSET_UNCONSTRAINED_TOPOLOGY] = "true"
     return PodSetInfo(
         name=pod_set.name,
@@ -267,12 +267,12 @@ def _merged(info: PodSetInfo, more: PodSetInfo) -> PodSetInfo | PodSetConflict:
 
 # --- Into a template and back -----------------------------------------------------------------------------------------
 
-# Marks of our own that may be overwritten: another slice of the same job has taken over.
+# Annotations that may be overwritten: another slice of the same job has replaced the one before.
 _REPLACEABLE: Final = frozenset({labels.WORKLOAD_SLICE_NAME})
 
 
 def injected(template: Tree, info: PodSetInfo) -> Tree | PodSetConflict:
-    """The template with what admission adds to it; a pod itself counts as one."""
+    """The template, or pod, with what admission adds to it."""
     metadata = dict(unstructured.mapping(template.get("metadata")))
     spec = dict(unstructured.mapping(template.get("spec")))
     for holder, key, more in (
@@ -312,7 +312,7 @@ def restored(template: Tree, info: PodSetInfo, keep_labels: Iterable[str] = ()) 
 
 
 def original(workload: kueue.Workload) -> tuple[PodSetInfo, ...]:
-    """What the pods of a Workload were like before anything was injected, a set at a time."""
+    """The pods of a Workload before anything was injected, for each pod set."""
     return tuple(
         PodSetInfo(
             name=pod_set.name,
@@ -341,7 +341,7 @@ def _united(
 ) -> dict[str, str] | PodSetConflict:
     for key, value in more.items():
         if ours.get(key, value) != value and key not in replaceable:
-            return PodSetConflict(f"{what}: {key} would have to be both {ours[key]!r} and {value!r}")
+            return PodSetConflict(f"{what}: {key} is both {ours[key]!r} and {value!r}")
     return {**ours, **more}
 
 
@@ -357,11 +357,11 @@ def _appended(ours: Sequence[Tree], more: Iterable[Tree]) -> tuple[Tree, ...]:
 def equivalent(
     built: Sequence[kueue.PodSet], stored: Sequence[kueue.PodSet], *, counts: Sequence[int], tolerations: bool
 ) -> bool:
-    """Whether pod sets ask for the same. `counts` are those to expect; labels and node selectors do not matter.
+    """Whether pod sets are equivalent. `counts` are the expected ones; labels and node selectors do not matter.
 
-    Of the containers it is the typed fields that are compared, since copies of Workloads keep no others: the image,
-    what is run, its environment, ports and resources, and what a server adds where a job does not say it. A Workload
-    made beforehand must say that too, as nobody adds it there.
+    Of the containers the typed fields are compared, since cached Workloads have no others: image, command,
+    environment, ports, resources, and the fields that a server sets by default in a job. A prebuilt Workload must have
+    those defaults too, since no server sets them there.
     """
     return len(built) == len(stored) and all(
         ours.count == count
@@ -381,7 +381,7 @@ def _alike(ours: Sequence[kube.Container], theirs: Sequence[kube.Container]) -> 
 
 
 def _exact(needs: kube.ResourceRequirements) -> kube.ResourceRequirements:
-    """The same with every amount written in one way, so that 1 and 1000m are equal."""
+    """The same in canonical form, so that 1 and 1000m are equal."""
     return structs.replace(needs, requests=_amounts(needs.requests), limits=_amounts(needs.limits))
 
 

@@ -1,14 +1,14 @@
-"""What an object gets on its way in, and what is refused: decisions of `api` and `jobs`, behind two doors.
+"""Admission and conversion webhooks: decisions of `api` and `jobs`, served over HTTPS or called in the process.
 
-review         the decision, pure: a request and the facts it rests on in, a response out
-table          which kinds are looked at, on which operations, under which names and paths
-spelling       quantities as the API writes them
-facts          reads what a decision has to know beside the object
-limits         how large a review may be, checked before the work that this bounds
-lanes          threads beside the event loop in which decisions run, and how many may be in flight
-wire           AdmissionReview and ConversionReview as JSON
-service        the door over HTTPS, for any API server
-registration   the webhook configurations that lead an API server here
-certificate    what the service proves itself with: made, kept, renewed in time
-running        all of that together, for a manager beside or in a cluster
+review                 the decision, pure: a request and its facts in, a response out
+table                  which kinds are reviewed, on which operations, under which names and paths
+canonical_quantities   quantities as the API writes them
+facts                  reads what a decision needs in addition to the object
+limits                 the maximum size of a review, checked before it is decoded
+workers                threads beside the event loop in which decisions run, and how many may be in flight
+review_codec           AdmissionReview and ConversionReview as JSON
+review_handler         the HTTPS handler, for any API server
+registration           the webhook configurations, and the conversion of CRDs
+certificate            the serving certificate: issued, stored, renewed in time
+webhook_server         all of these together, for a manager outside of or in a cluster
 """

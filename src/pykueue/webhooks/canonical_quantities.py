@@ -1,7 +1,7 @@
-"""Quantities in new objects of ours are stored as the API writes them: `5000m` becomes `5`, the number 1 the text "1".
+"""Quantities of new Kueue objects are stored in canonical form: `5000m` becomes `5`, the number 1 the string "1".
 
-A webhook of the public system reads an object into its types and writes it back: clients find quantities in this
-form whatever was typed. Where they are is read off the schema of each kind, once.
+Kueue's webhooks decode an object into Go types and encode it again, so clients find quantities in this form. Their
+places are read from the schema of each kind, once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Place: TypeAlias = _Here | _Within
 
 
 def canonical(tree: Tree) -> Tree:
-    """`tree` with its quantities as the API writes them; the very same one where they are already."""
+    """`tree` with canonical quantities; the same object if they are canonical."""
     found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
     place = _places(found[0]) if found is not None and found[1].storage else None
     rewritten = tree if place is None else _rewritten(tree, place)

@@ -1,11 +1,11 @@
-"""The certificate that webhooks are served with: made, kept, renewed in time; and the authority to make known.
+"""The serving certificate of webhooks: issued, stored, renewed in time; and the CA bundle to register.
 
-    kept in a Secret     for managers in a cluster, which share one
-    kept in a folder     where somebody else puts it (`webhook.certDir`); only read
-    kept in memory       for a manager outside of the cluster, which makes its own at every start
+    in a Secret      for managers in a cluster, which share one
+    in a directory   written by another program (`webhook.certDir`); only read
+    in memory        for a manager outside of the cluster, which issues its own at every start
 
-An authority that is about to end is followed by a new one. Both are made known until the old one has ended, so that a
-replica that still serves the old certificate is believed while it has not seen the new one.
+A CA that is about to expire is replaced by a new one. The bundle has both until the old one has expired, so that a
+replica that still serves the old certificate is trusted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pykueue.api import kube, registry
 AUTHORITY_NAME: Final = "kueue-ca"
 SECRET: Final = registry.KUBERNETES.of(kube.Secret)
 
-# An authority outlives what it signs.
+# A CA is valid longer than the certificates that it signs.
 _AUTHORITY_RENEW_DAYS: Final = certificates.CERTIFICATE_DAYS + certificates.RENEW_DAYS
 _END: Final = b"-----END CERTIFICATE-----\n"
 _ATTEMPTS: Final = 5
@@ -36,7 +36,7 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class CertificateBundle:
-    """What is kept, under the names that public tools use. `ca` may hold several authorities, the signing one first."""
+    """The stored files, under their conventional names. `ca` may hold several CAs, the signing one first."""
 
     ca: bytes = b""
     ca_key: bytes = b""
@@ -53,7 +53,7 @@ NAMES: Final[Mapping[str, str]] = {"ca": "ca.crt", "ca_key": "ca.key", "certific
 
 
 def renewed(kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
-    """What to keep from now on: the same while it is good, else a new certificate, and a new authority where needed."""
+    """The bundle to store: the same while it is valid, else with a new certificate, and a new CA where needed."""
     signing, *others = _authorities(kept.ca) or [b""]
     authority = CertificateAuthority.load(signing, kept.ca_key)
     if authority is None or not still_good(signing, now, renew_days=_AUTHORITY_RENEW_DAYS):
@@ -62,9 +62,9 @@ def renewed(kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetim
     elif still_good(kept.certificate, now, hosts) and authority.signed(kept.certificate):
         return kept
     made = authority.issue(hosts[0], (), now, hosts=hosts)
-    believed = [old for old in others if still_good(old, now, renew_days=0)]
+    trusted = [old for old in others if still_good(old, now, renew_days=0)]
     return CertificateBundle(
-        ca=b"".join([authority.key_pair.certificate, *believed]),
+        ca=b"".join([authority.key_pair.certificate, *trusted]),
         ca_key=authority.key_pair.key,
         certificate=made.certificate,
         key=made.key,
@@ -76,10 +76,10 @@ def _authorities(ca: bytes) -> list[bytes]:
 
 
 class CertificateStore(Protocol):
-    """Where the certificate is kept."""
+    """Where the certificate is stored."""
 
     async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
-        """The certificate to serve with now. Asked every now and then; renews what is about to end."""
+        """The certificate to serve with now; renewed if it is about to expire. Called regularly."""
         ...
 
 
@@ -94,7 +94,7 @@ class InMemoryStore:
 
 @dataclass(frozen=True)
 class SecretStore:
-    """Shared by all replicas: whoever comes first renews it, the others find it renewed."""
+    """Shared by all replicas: the first one renews it, the others read the renewed one."""
 
     client: ApiClient
     namespace: str
@@ -111,7 +111,7 @@ class SecretStore:
                 await self._write(secret, after)
                 return after
             except (errors.Conflict, errors.AlreadyExists):
-                continue  # another replica was faster: its certificate is as good as ours
+                continue  # another replica was faster: its certificate is equally good
         raise errors.Unanswered(f"Secret {self.namespace}/{self.name} changes faster than it can be written")
 
     async def _write(self, secret: unstructured.Tree | None, kept: CertificateBundle) -> None:
@@ -138,7 +138,7 @@ def _unpacked(data: object) -> CertificateBundle:
 
 @dataclass(frozen=True)
 class DirectoryStore:
-    """Somebody else makes the certificate and puts it there; we notice when it is another one."""
+    """Another program writes the certificate; a replaced one is read again."""
 
     folder: Path
 
@@ -156,10 +156,10 @@ class DirectoryStore:
 
 
 def require_client(context: ssl.SSLContext, authority: Path) -> None:
-    """Have clients prove with a certificate of this authority who they are."""
+    """Require a client certificate of this CA."""
     try:
         context.load_verify_locations(cafile=authority)
     except OSError as error:  # an SSLError is one
-        why = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate in PEM"
-        raise UsageError(f"the authority of webhook clients, {authority}: {why}") from None
+        cause = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate in PEM"
+        raise UsageError(f"the CA of webhook clients, {authority}: {cause}") from None
     context.verify_mode = ssl.CERT_REQUIRED

@@ -1,6 +1,6 @@
-"""Reads what a decision has to know beside the object: the namespace, the owners, what is there by default.
+"""Reads what a decision needs in addition to the object: the namespace, the owners, the default objects.
 
-Where from is somebody else's choice (`Sources`): the copies that informers keep, a server's own store, or a request.
+`AdmissionSources` is given by the caller: the caches of informers, the store of the embedded server, or requests.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from pykueue.webhooks.review import (
     Phase,
     WebhookOptions,
     asks_for_local_queues,
-    gives_quota,
     job_kind,
+    reserves_quota,
 )
 
 NAMESPACE: Final = registry.KUBERNETES.of(kube.Namespace)
@@ -38,7 +38,7 @@ CLUSTER_QUEUE: Final = registry.KUEUE.of(kueue.ClusterQueue)
 LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
 PRIORITY_CLASS: Final = registry.KUEUE.of(kueue.WorkloadPriorityClass)
 
-# The LocalQueue and the WorkloadPriorityClass that count where a job names none.
+# The LocalQueue and the WorkloadPriorityClass of a job that names none.
 DEFAULT: Final = "default"
 
 
@@ -46,19 +46,19 @@ class AdmissionSources(Protocol):
     """Where objects are read."""
 
     async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        """One object, or None where there is none."""
+        """One object, or None if it does not exist."""
         ...
 
     async def owner(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        """An owner of a job; see `selection.Find` for how this may fail."""
+        """An owner of a job; `selection.OwnerLookup` states how this may fail."""
         ...
 
     async def objects(self, kind: Kind) -> Iterable[Tree]:
         """All objects of a kind."""
         ...
 
-    def is_over(self, manager: str) -> bool:
-        """Whether a name stands for a leader who is not in office any more."""
+    def is_former_leader(self, manager: str) -> bool:
+        """Whether a field manager is that of a former leader."""
         ...
 
 
@@ -73,8 +73,8 @@ async def gather(request: AdmissionRequest, sources: AdmissionSources, choices: 
             namespaces=tuple(await sources.objects(NAMESPACE)),
             local_queues=tuple(await sources.objects(LOCAL_QUEUE)),
         )
-    if gives_quota(request) and sources.is_over(request.manager):
-        return AdmissionFacts(is_late=True)
+    if reserves_quota(request) and sources.is_former_leader(request.manager):
+        return AdmissionFacts(is_former_leader=True)
     return NO_FACTS
 
 
@@ -83,7 +83,7 @@ async def _about_job(
 ) -> JobAdmissionFacts:
     namespace = await sources.find(NAMESPACE, request.namespace, "")
     queue = await sources.find(LOCAL_QUEUE, DEFAULT, request.namespace)
-    # While an object is created, only the request knows where.
+    # A new object may not have its namespace yet; the request has it.
     tree = unstructured.put(request.object, ("metadata", "namespace"), request.namespace)
     found = JobAdmissionFacts(
         namespace=ObjectView(namespace or {}).labels,
@@ -97,18 +97,18 @@ async def _about_job(
 
 
 class InformerSources:
-    """The copies that informers keep, and a request for what nobody keeps a copy of."""
+    """The caches of informers, and requests for kinds without an informer."""
 
-    # What is asked for because it must be there: a copy that does not have it yet is behind.
+    # Kinds of which the object must exist: a cache that does not have it is behind.
     _CERTAIN: Final = frozenset({NAMESPACE.name})
 
     def __init__(
         self,
         client: ApiClient,
         informers: Iterable[Informer[Any]],
-        is_over: Callable[[str], bool] = lambda manager: False,
+        is_former_leader: Callable[[str], bool] = lambda manager: False,
     ) -> None:
-        self.is_over = is_over
+        self.is_former_leader = is_former_leader
         self.owner = OwnerReader(client)
         self._client = client
         self._informers: Mapping[str, Informer[Any]] = {informer.kind.name: informer for informer in informers}

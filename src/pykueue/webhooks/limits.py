@@ -1,13 +1,13 @@
 """Bounds on what a review may hold, checked before the work that they bound. Pure.
 
     REVIEW_BYTES_MAX       of an AdmissionReview. etcd stores objects of 1.5 MiB at most, and the review of an update
-                           holds the old object beside the new one: 3 MiB, and room for the envelope
+                           holds the old object beside the new one: 3 MiB, and the envelope
     CONVERSION_BYTES_MAX   of a ConversionReview, which may hold a page of a list
     CONVERSIONS_MAX        objects of a ConversionReview: twice the page that kubectl and client-go ask for
-    lists                  of our own kinds: `_TOLERANCE` times what the schema allows
+    lists                  of Kueue's kinds: `_TOLERANCE` times what the schema allows
 
-Schema validation runs after mutating webhooks, so an object with 40,000 pod sets reaches them. A list that is a little
-too long is left to the schema, whose message users know; one that is absurdly long is refused here, by its length.
+Schema validation runs after mutating webhooks, so an object with 40,000 pod sets reaches them. A list that is a
+little too long is left to the schema, whose message users know; an excessive one is refused here, by its length.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _read_entries: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def excess_in_json(encoded: msgspec.Raw | bytes) -> FieldError | None:
-    """The first list of an encoded object that is absurdly long; None where there is none. Decodes no entry."""
+    """The first excessive list of an encoded object; None if there is none. Decodes no entry."""
     try:
         outline = _read_outline(encoded)
     except msgspec.DecodeError:
-        return None  # not an object of ours, and refused by those who read all of it
+        return None  # not an object of Kueue, and refused where it is decoded of it
 
     def count(section: str, name: str) -> int:
         fields: dict[str, msgspec.Raw] | None = getattr(outline, section)

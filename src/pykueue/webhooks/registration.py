@@ -1,8 +1,7 @@
-"""What leads an API server to our webhooks: the two webhook configurations, and who converts our kinds.
+"""The registration of webhooks: the two webhook configurations, and the conversion of CRDs.
 
-The documents derive from the table and the operator's choices, and spell every default out, so that what a server gives
-back can be compared with what we want. They are narrow: nothing is asked on deletion, and jobs only where the operator
-lets us look.
+The documents derive from the table and the options, and contain every default, so that they can be compared with what
+the server returns. They are narrow: no webhook is called on deletion, and for jobs only in selected namespaces.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ NAMES: Final = {
     Phase.VALIDATE: "kueue-validating-webhook-configuration",
 }
 TIMEOUT_SECONDS: Final = 10
-# An API server notices that a kind has changed a moment after it has stored the change.
-_NOTICED_SECONDS: Final = 0.5
+# An API server applies a change of a CRD shortly after it has stored it.
+_CRD_APPLIED_SECONDS: Final = 0.5
 SERVICE_PORT: Final = 443
 
-# A cluster must be able to start its own pods while we are down.
+# A cluster must be able to start its own pods while the manager is down.
 _PROTECTED: Final = "kube-system"
 
 
@@ -53,12 +52,12 @@ CRD: Final = _kind("apiextensions.k8s.io", "CustomResourceDefinition")
 
 @dataclass(frozen=True, slots=True)
 class WebhookClientConfig:
-    """How an API server reaches us: through a Service in its cluster, or at an address of its own machine."""
+    """How an API server reaches the webhooks: by a Service of its cluster, or by a URL on its machine."""
 
     namespace: str = ""
     service: str = ""
     url: str = ""
-    # Whom to believe; empty where somebody else fills it in.
+    # The CA bundle; empty where another program sets it.
     ca: bytes = b""
 
     def client_config(self, path: str) -> Tree:
@@ -103,14 +102,14 @@ def _webhooks(
     if not managed.nothing:
         yield _webhook(endpoint, endpoint.name, reach, namespaces=[spared, *narrower])
     if (managed.nothing or narrower) and not (endpoint.job.of_pods and choices.jobs.selector_always_respected):
-        # A job that names a queue asks for us wherever it is: elsewhere we look at such jobs, and at no others.
+        # A job with a queue name is managed in every namespace: in others only such jobs are reviewed.
         word, _, domain = endpoint.name.partition(".")
         named = Requirement(labels.QUEUE_NAME, Operator.EXISTS)
         yield _webhook(endpoint, f"{word}-named.{domain}", reach, namespaces=[spared], objects=[named])
 
 
 def _managed(row: JobIntegration, options: IntegrationOptions) -> Selector:
-    """The namespaces in which jobs of a kind are looked at whatever they say."""
+    """The namespaces in which every job of a kind is reviewed."""
     laid_over = options.pod_namespaces if row.of_pods and options.pod_namespaces is not None else selectors.EVERYTHING
     return Selector(
         (*options.namespaces.requirements, *laid_over.requirements),
@@ -119,7 +118,7 @@ def _managed(row: JobIntegration, options: IntegrationOptions) -> Selector:
 
 
 def _follows(demand: Requirement, known: Requirement) -> bool:
-    """Whether a demand for other values than some says nothing beyond one that excludes those anyway."""
+    """Whether a NotIn requirement excludes nothing that the known one does not exclude."""
     return (demand.key, demand.operator) == (known.key, known.operator) and set(demand.values) <= set(known.values)
 
 
@@ -164,19 +163,19 @@ def _selector(requirements: Iterable[Requirement]) -> Tree:
     return {"matchExpressions": demands} if demands else {}
 
 
-# --- Making them known ------------------------------------------------------------------------------------------------
+# --- Writing them -----------------------------------------------------------------------------------------------------
 
 
 async def register(
     client: ApiClient, choices: WebhookOptions, reach: WebhookClientConfig, own_namespace: str
 ) -> list[str]:
-    """Lead the API server to us; names what had to be changed for that. Does nothing where all is as it should be.
+    """Register the webhooks; returns the names of the objects that were changed.
 
-    Webhooks come last: until they answer, nobody can write our kinds, and so nobody meets a storage that is being set
-    up anew because the kind has changed.
+    Webhook configurations are written last: until the webhooks answer, no client can write the kinds, and so no write
+    meets a storage that is set up again after a change of its CRD.
     """
     converting = [row for row in registry.KUEUE if row.converts]
-    rows = [row for row in converting if await retry_transient(partial(_convert_here, client, row, reach))]
+    rows = [row for row in converting if await retry_transient(partial(_set_conversion, client, row, reach))]
     await _wait_for_storage(client, rows)
     changed = [f"{CRD.kind} {row.name}" for row in rows]
     for phase, wanted in zip(Phase, configurations(choices, reach, own_namespace), strict=True):
@@ -186,7 +185,7 @@ async def register(
 
 
 async def registered_port(client: ApiClient, host: str) -> int:
-    """The port at which webhooks were served on this host the last time; 0 where they were not."""
+    """The port that is registered for this host; 0 if none is."""
     found = await client.find(KINDS[Phase.VALIDATE], NAMES[Phase.VALIDATE])
     for _, webhook in unstructured.entries(found, "webhooks"):
         address = urlsplit(unstructured.text(unstructured.get(webhook, "clientConfig", "url")))
@@ -196,16 +195,16 @@ async def registered_port(client: ApiClient, host: str) -> int:
 
 
 async def _wait_for_storage(client: ApiClient, rows: Iterable[Kind]) -> None:
-    """Until the kinds that changed can be read again; the client asks again while it is told to come back."""
+    """Wait until the changed kinds can be listed; the client retries meanwhile."""
     rows = list(rows)
     if rows:
-        await asyncio.sleep(_NOTICED_SECONDS)
+        await asyncio.sleep(_CRD_APPLIED_SECONDS)
     for row in rows:
         await retry_transient(partial(client.list, row))
 
 
-async def _convert_here(client: ApiClient, row: Kind, reach: WebhookClientConfig) -> bool:
-    """Whether the CRD of a kind had to learn where its objects are converted."""
+async def _set_conversion(client: ApiClient, row: Kind, reach: WebhookClientConfig) -> bool:
+    """Set the conversion webhook of a CRD; returns whether it was changed."""
     found = await client.get(CRD, row.name)
     wanted = {
         "strategy": "Webhook",

@@ -1,9 +1,9 @@
-"""The decision of every webhook: a request and the facts it rests on in, a response out. Pure.
+"""The decision of every webhook: a request and its facts in, a response out. Pure.
 
-    mutate     what a new object gets: defaults of our own kinds, the queue and the suspension of a job
-    validate   what is refused (403, with every field), and what is allowed but probably not meant (warnings)
+    mutate     what a new object gets: defaults of Kueue's kinds, the queue and the suspension of a job
+    validate   what is refused (403, with every field), and what is allowed with a warning [WH1]
 
-An object that cannot even be read is refused with 400 before it gets anything. Deletions are nobody's business here.
+An object that cannot be decoded is refused with 400 before it is changed. Deletions are not reviewed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UPDATE: Final = "UPDATE"
 
 
 class Phase(StrEnum):
-    """The two rounds in which an API server asks: first who wants to change the object, then who refuses it."""
+    """The two phases of admission: mutating, then validating webhooks."""
 
     MUTATE = "mutate"
     VALIDATE = "validate"
@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRequest:
-    """One write, in the version of the object that we speak. `object` is empty only for a deletion."""
+    """One write, in the storage version of the object. `object` is empty only for a deletion."""
 
     phase: Phase
     operation: str
@@ -48,21 +48,21 @@ class AdmissionRequest:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    # The name under which the writer owns what it changes.
+    # The field manager of the writer.
     manager: str = ""
 
 
 @dataclass(frozen=True)
 class AdmissionFacts:
-    """What a decision rests on beside the object; filled in as far as it matters for the request."""
+    """What a decision needs in addition to the object; read as far as it matters for the request."""
 
     job: JobAdmissionFacts = field(default_factory=JobAdmissionFacts)
     # For the default LocalQueues of a ClusterQueue (KEP-7610), while the gate is on.
     cluster_queues: tuple[Tree, ...] = ()
     namespaces: tuple[Tree, ...] = ()
     local_queues: tuple[Tree, ...] = ()
-    # Whether whoever gives quota was a leader, and is not any more.
-    is_late: bool = False
+    # Whether the writer of a reservation is a former leader [WH19].
+    is_former_leader: bool = False
 
 
 NO_FACTS: Final = AdmissionFacts()
@@ -70,13 +70,13 @@ NO_FACTS: Final = AdmissionFacts()
 
 @dataclass(frozen=True)
 class WebhookOptions:
-    """What the operator chose, as far as webhooks are concerned."""
+    """The webhook part of the Configuration."""
 
     kinds: JobKinds
     jobs: IntegrationOptions = field(default_factory=IntegrationOptions)
-    # Quota is asked only for what a ClusterQueue declares (KEP-7513).
+    # Quota is required only for resources that a ClusterQueue declares (KEP-7513).
     only_declared: bool = False
-    # The gate DefaultLocalQueue: names of LocalQueues that get into each other's way are refused.
+    # The gate DefaultLocalQueue: conflicting names of default LocalQueues are refused.
     default_local_queue: bool = False
     # The gates that are on, for warnings about fields that have no effect.
     on: frozenset[str] = frozenset(name for name, is_on in features.DEFAULTS.items() if is_on)
@@ -94,13 +94,13 @@ class WebhookOptions:
 
     @property
     def job_kinds(self) -> tuple[JobIntegration, ...]:
-        """The kinds of jobs that the operator wants looked at."""
+        """The enabled integrations."""
         return self.kinds.enabled(self.jobs.frameworks)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRefusal:
-    """Why a write does not happen. The code and the reason are for programs, the message is for people."""
+    """Why a write is refused: HTTP code, reason and message of the Status."""
 
     code: int
     reason: str
@@ -109,13 +109,13 @@ class AdmissionRefusal:
 
     @property
     def causes(self) -> list[dict[str, str]]:
-        """One entry for each field, as the `details` of a Status carry them."""
+        """One entry for each field, as in the `details` of a Status."""
         return [{"reason": error.type.value, "message": error.cause, "field": error.path} for error in self.errors]
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResponse:
-    """What comes of a request: the object to go on with where it changed, or a refusal; and warnings either way."""
+    """The response to a request: the changed object, or a refusal; and warnings in both cases."""
 
     object: Tree | None = None
     refusal: AdmissionRefusal | None = None
@@ -128,7 +128,7 @@ _Decide: TypeAlias = Callable[[AdmissionRequest, AdmissionFacts, WebhookOptions]
 
 
 def review(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
-    """What becomes of one write in one of the two rounds."""
+    """The decision about one write in one phase."""
     if request.operation not in (CREATE, UPDATE):
         return ALLOWED
     if unstructured.text(request.object.get("apiVersion")).startswith(f"{kueue.GROUP}/"):
@@ -140,17 +140,17 @@ def review(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOpt
     return decide(request, facts, choices)
 
 
-def unreadable(why: str) -> AdmissionResponse:
-    return AdmissionResponse(refusal=AdmissionRefusal(400, "BadRequest", why))
+def unreadable(message: str) -> AdmissionResponse:
+    return AdmissionResponse(refusal=AdmissionRefusal(400, "BadRequest", message))
 
 
 def excessive(error: FieldError) -> AdmissionResponse:
-    """The refusal of an object with an absurdly long list: what schema validation would answer, without its cost."""
+    """The refusal of an object with an excessive list: what schema validation would return, without its cost."""
     return AdmissionResponse(refusal=AdmissionRefusal(422, "Invalid", str(error), (error,)))
 
 
 def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> AdmissionResponse:
-    """No, if there is anything wrong: all of it in one answer, in the order in which it was found, each thing once."""
+    """The refusal with all errors in one response, in their order and without duplicates; allowed if there are none."""
     found = tuple({str(error): error for error in errors}.values())
     if not found:
         return AdmissionResponse(warnings=tuple(warnings)) if warnings else ALLOWED
@@ -158,7 +158,7 @@ def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> Admis
     return AdmissionResponse(refusal=AdmissionRefusal(403, "Forbidden", message, found), warnings=tuple(warnings))
 
 
-# --- Our own kinds ----------------------------------------------------------------------------------------------------
+# --- Kueue's kinds ----------------------------------------------------------------------------------------------------
 
 
 def _default(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
@@ -172,9 +172,9 @@ def _default(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookO
 
 def _validate(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
     tree, gates = request.object, choices.gates
-    if facts.is_late:
-        why = f"{request.manager} is not in office any more: quota is given by whoever leads now"
-        return AdmissionResponse(refusal=AdmissionRefusal(403, "Forbidden", why))
+    if facts.is_former_leader:
+        message = f"{request.manager} is no longer the leader: only the current leader reserves quota"
+        return AdmissionResponse(refusal=AdmissionRefusal(403, "Forbidden", message))
     if request.old is None:
         errors = validation.validate_create(tree, gates)
     else:
@@ -189,8 +189,8 @@ def _validate(request: AdmissionRequest, facts: AdmissionFacts, choices: Webhook
     return refused(errors, (*warnings, *effects.warnings(tree, choices.on)))
 
 
-def gives_quota(request: AdmissionRequest) -> bool:
-    """Whether a Workload would hold other quota than before."""
+def reserves_quota(request: AdmissionRequest) -> bool:
+    """Whether the write changes the reservation of a Workload."""
     if request.object.get("kind") != "Workload" or request.subresource != "status":
         return False
     given = unstructured.get(request.object, "status", "admission")
@@ -198,7 +198,7 @@ def gives_quota(request: AdmissionRequest) -> bool:
 
 
 def asks_for_local_queues(request: AdmissionRequest, choices: WebhookOptions) -> bool:
-    """Whether a ClusterQueue asks for default LocalQueues that could be in somebody's way (KEP-7610)."""
+    """Whether a ClusterQueue defines default LocalQueues, which may conflict with others (KEP-7610)."""
     return (
         choices.default_local_queue
         and request.object.get("kind") == "ClusterQueue"
@@ -228,7 +228,7 @@ def _validate_job(request: AdmissionRequest, facts: AdmissionFacts, choices: Web
 
 
 def job_kind(tree: Tree, choices: WebhookOptions) -> JobIntegration | None:
-    """The kind of a job, where the operator wants jobs of that kind looked at."""
+    """The integration of a job, if it is enabled."""
     row = choices.kinds.of(ObjectView(tree))
     return row if row is not None and row.framework in choices.jobs.frameworks else None
 

@@ -1,4 +1,4 @@
-"""AdmissionReview and ConversionReview (both v1) as JSON: what an API server posts, and what it is answered."""
+"""AdmissionReview and ConversionReview (both v1) as JSON: the request of an API server, and the response."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CONVERSION: Final = "apiextensions.k8s.io/v1"
 
 
 class MalformedReview(ValueError):
-    """The body is not a review of the kind that the path is for. The message says what is wrong with it."""
+    """The body is not a review of the kind that the path is for."""
 
 
 class OversizedReview(ValueError):
-    """The object under review has a list that is absurdly long."""
+    """The object under review has an excessive list."""
 
     def __init__(self, uid: str, error: FieldError) -> None:
         super().__init__(str(error))
@@ -35,7 +35,7 @@ class OversizedReview(ValueError):
 # --- AdmissionReview --------------------------------------------------------------------------------------------------
 
 
-# Objects are decoded after their lists were counted.
+# Objects are decoded after their lists were measured.
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
@@ -43,7 +43,7 @@ class _Options(msgspec.Struct, frozen=True, rename="camel"):
     field_manager: str = ""
 
 
-class _Asked(msgspec.Struct, frozen=True, rename="camel"):
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
     operation: str = ""
     sub_resource: str = ""
@@ -55,7 +55,7 @@ class _Asked(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
-    request: _Asked
+    request: _Request
     api_version: str = ""
     kind: str = ""
 
@@ -65,7 +65,7 @@ _read_object: Final = msgspec.json.Decoder(Tree | None).decode
 
 
 def read_admission(body: bytes, phase: Phase) -> tuple[str, AdmissionRequest]:
-    """The request in a review, and the UID by which the answer is told from others."""
+    """The UID of a review, and its request."""
     found: _AdmissionReview = _decoded(_read_admission, body, ADMISSION, "AdmissionReview")
     asked = found.request
     for encoded in (asked.object, asked.old_object):
@@ -92,7 +92,7 @@ def _object(encoded: msgspec.Raw) -> Tree | None:
 
 
 def admission_answer(uid: str, before: Tree, response: AdmissionResponse) -> bytes:
-    """The review to answer with; a change of the object `before` travels as a JSON patch."""
+    """The response as a review; a change of the object `before` is a JSON patch."""
     answer: Tree = {"uid": uid, "allowed": response.refusal is None}
     if response.refusal is not None:
         answer["status"] = _status(response.refusal)
@@ -135,7 +135,7 @@ _read_conversion: Final = msgspec.json.Decoder(_ConversionReview).decode
 
 
 def convert(body: bytes) -> bytes:
-    """The answer to a ConversionReview: every object in the version asked for, or none of them and why."""
+    """The response to a ConversionReview: every object in the desired version, or none of them and the reason."""
     review: _ConversionReview = _decoded(_read_conversion, body, CONVERSION, "ConversionReview")
     asked = review.request
     wanted, problem, objects = asked.desired_api_version, None, []

@@ -1,4 +1,4 @@
-"""The door over HTTPS: reviews come in on the paths of the table, answers go out."""
+"""The HTTPS handler of reviews, on the paths of the table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETRY_SECONDS: Final = 1
 def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_server.Handler:
     """Answers reviews for every kind of the table, and conversions.
 
-    The event loop reads requests and facts; bodies are decoded, decided about and answered in the threads of `lanes`.
+    The event loop reads requests and facts; bodies are decoded, decided and encoded in the threads of `workers`.
     """
     phases: Final[dict[str, Phase]] = {endpoint.path: endpoint.phase for endpoint in endpoints(choices)}
     lanes: Final = WorkerPools()
@@ -39,32 +39,32 @@ def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_se
     async def answer(request: http_server.Request) -> http_server.Response:
         phase = phases.get(request.path)
         if phase is None and request.path != CONVERT:
-            return _plainly(404, f"nobody is asked at {request.path}")
+            return _plain_text(404, f"no webhook is served at {request.path}")
         if request.method != "POST":
-            return _plainly(405, f"{request.path} takes reviews by POST")
+            return _plain_text(405, f"{request.path} accepts only POST")
         most = limits.CONVERSION_BYTES_MAX if phase is None else limits.REVIEW_BYTES_MAX
         size = _size(request)
         if size is not None and size > most:
-            return _plainly(413, f"the review has {size} bytes; at most {most} are read")
+            return _plain_text(413, f"the review has {size} bytes; the maximum is {most} bytes")
         lane = lanes.of(size)
         try:
             if lane is lanes.ordinary:
-                # A client that sends slowly takes no place from the others while it does.
+                # A client that sends slowly must not occupy a place meanwhile.
                 body = await _body(request, most)
                 with lane.place():
                     return http_server.Response(body=await reviewed(body, phase, lane))
             with lane.place():
                 return http_server.Response(body=await reviewed(await _body(request, most), phase, lane))
         except AtCapacity:
-            busy = _plainly(429, "too many reviews are in flight")
+            busy = _plain_text(429, "too many reviews are in flight")
             busy.headers["Retry-After"] = str(RETRY_SECONDS)
             return busy
-        except review_codec.MalformedReview as why:
-            return _plainly(400, str(why))
+        except review_codec.MalformedReview as error:
+            return _plain_text(400, str(error))
         except http_server.BodyTooLarge:
-            return _plainly(413, f"the review has more than {most} bytes, which is what is read at most")
+            return _plain_text(413, f"the review has more than {most} bytes, which is the maximum")
         except (http_server.BodyTooSlow, TimeoutError):
-            return _plainly(408, "the review did not arrive in time")
+            return _plain_text(408, "the review did not arrive in time")
 
     async def reviewed(body: bytes, phase: Phase | None, lane: WorkerPool) -> bytes:
         if phase is None:
@@ -74,11 +74,11 @@ def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_se
         except review_codec.OversizedReview as found:
             return review_codec.admission_answer(found.uid, {}, excessive(found.error))
         try:
-            # Facts are read from the copies of the informers, which belong to the event loop.
+            # Facts are read from the caches of informers, which belong to the event loop.
             known = await facts.gather(asked, sources, choices)
             return await lane.run(_decision, uid, asked, known, choices)
         except Exception as error:
-            # What goes wrong here refuses this one write, and is logged.
+            # A bug refuses this one write, and is logged.
             what = f"{asked.object.get('kind')} {asked.namespace}/{asked.name}"
             log.exception("the webhook could not decide about %s", what)
             refusal = AdmissionRefusal(500, "InternalError", f"no decision about {what}: {error!r}")
@@ -97,12 +97,12 @@ async def _body(request: http_server.Request, most: int) -> bytes:
 
 
 def _size(request: http_server.Request) -> int | None:
-    """How many bytes the client announces; None where it does not, or compresses them."""
+    """The Content-Length of the request; None if it is absent or the body is compressed."""
     announced = request.headers.get("content-length", "")
     if request.headers.get("content-encoding", "identity") != "identity" or not announced.isdecimal():
         return None
     return int(announced)
 
 
-def _plainly(code: int, message: str) -> http_server.Response:
+def _plain_text(code: int, message: str) -> http_server.Response:
     return http_server.Response(code, message.encode() + b"\n", "text/plain; charset=utf-8")

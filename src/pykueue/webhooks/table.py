@@ -1,7 +1,7 @@
-"""Which kinds are looked at, on which operations, under which names and paths. Everything else here derives from this.
+"""Which kinds are reviewed, on which operations, under which names and paths. Other modules derive from this table.
 
-Names and paths are those of the public API: `mclusterqueue.kb.io` is asked at `/mutate-kueue-x-k8s-io-v1beta2-
-clusterqueue`. Kinds that are not in the table have a schema and nothing more.
+Names and paths are those of the public API: `mclusterqueue.kb.io` is served at `/mutate-kueue-x-k8s-io-v1beta2-
+clusterqueue`. Kinds that are not in the table have only a schema.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PREFIX: Final = {Phase.MUTATE: "m", Phase.VALIDATE: "v"}
 
 @dataclass(frozen=True, slots=True)
 class WebhookEndpoint:
-    """One kind, in one of the two rounds."""
+    """One kind, in one of the two phases."""
 
     phase: Phase
     kind: Kind
     operations: tuple[str, ...]
     subresources: tuple[str, ...] = ("",)
-    # The kind of job; None for our own kinds.
+    # The integration of a job; None for Kueue's kinds.
     job: JobIntegration | None = None
-    # Whether this webhook refuses nothing: Kueue has none for the kind. An API server goes on where it gets no answer.
+    # Whether this webhook only warns: Kueue has none for the kind. It is registered with failurePolicy Ignore.
     only_warns: bool = False
 
     @property
@@ -74,7 +74,7 @@ OWN: Final = (
 
 
 def endpoints(choices: WebhookOptions) -> tuple[WebhookEndpoint, ...]:
-    """The rows that hold under the operator's choices."""
+    """The endpoints under these options."""
     return (*OWN, *(endpoint for row in choices.job_kinds for endpoint in _of_jobs(row)))
 
 

@@ -1,10 +1,10 @@
-"""Webhooks for an API server elsewhere, from start to end: a certificate, a port, the registration, and their upkeep.
+"""The webhook server for an API server in another process: certificate, port, registration, and their upkeep.
 
-    async with running.webhooks(client, choices, sources, place, clock, namespace) as served:
-        await served.register()     # when elected; from here on the API server asks us
+    async with webhook_server.webhooks(client, choices, sources, place, clock, namespace) as served:
+        await served.register()     # when elected; from here on the API server calls the webhooks
 
-In a cluster, every replica serves behind one Service with the certificate that they share. Outside of one there is no
-Service that leads to us: we listen on the loopback address, and the API server, on the same machine, is told the URL.
+In a cluster, every replica serves behind one Service with the certificate that they share. Outside of a cluster no
+Service leads to the manager: it listens on the loopback address, and the API server on the same machine uses the URL.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from pykueue.webhooks.review import WebhookOptions
 log = logging.getLogger(__name__)
 
 LOOPBACK: Final = "127.0.0.1"
-# A file that somebody replaces is noticed after this long; a certificate that ends has a month.
+# How often files are read again and the certificate is checked; it is renewed a month before it expires.
 UPKEEP_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """Where webhooks are served, how they are reached, and who looks after the certificate."""
+    """Where webhooks are served, how they are reached, and where the certificate is stored."""
 
     host: str
     port: int
     hosts: tuple[str, ...]
     reach: WebhookClientConfig
     keeper: CertificateStore
-    # False where somebody else makes the certificate known, as cert-manager does.
+    # False where another program registers the CA, as cert-manager does.
     registers: bool = True
-    # Whether another port will do where this one is taken.
+    # Whether another port may be used if this one is taken.
     any_port: bool = False
-    # The authority of the certificates that clients of webhooks, the API server that is, have to present.
+    # The CA of the client certificates that the API server has to present.
     client_authority: Path | None = None
 
     def reach_at(self, port: int, ca: bytes) -> WebhookClientConfig:
-        """How the API server is to reach us, now that the port and the authority are known."""
+        """How the API server reaches the webhooks, once port and CA are known."""
         return replace(self.reach, ca=ca, url="" if self.reach.service else f"https://{LOOPBACK}:{port}")
 
 
 def in_cluster(client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()) -> ServingOptions:
-    """A place in a pod, behind the Service that was installed with it; `services` lead to its companions."""
+    """Serving in a pod, behind the Service of the installation; `services` lead to its companions."""
     served = configuration.webhook or config.ControllerWebhook()
     own = configuration.internal_cert_management or config.InternalCertManagement()
     namespace = configuration.namespace or config.DEFAULT_NAMESPACE
@@ -86,10 +86,10 @@ def in_cluster(client: ApiClient, configuration: config.Configuration, services:
 async def beside(
     client: ApiClient, configuration: config.Configuration, services: Sequence[str] = ()
 ) -> ServingOptions:
-    """A place on the machine of the API server, outside of its cluster.
+    """Serving on the machine of the API server, outside of its cluster.
 
-    Certificate and port are those of last time, where they can be had: each change of how conversion is reached makes
-    an API server set up the storage of the kind anew, and turn clients away meanwhile.
+    Certificate and port are kept from the last run if possible: each change of the conversion webhook makes an API
+    server set up the storage of the kind again, and refuse requests meanwhile.
     """
     own = configuration.internal_cert_management or config.InternalCertManagement()
     namespace = configuration.namespace or config.DEFAULT_NAMESPACE
@@ -103,17 +103,17 @@ def on_loopback(keeper: CertificateStore, port: int = 0, hosts: Sequence[str] = 
 
 
 class Companion(Protocol):
-    """Something else that the API server is led to, with the same certificate and by whoever leads."""
+    """Another service of the manager with the same certificate, registered by the leader."""
 
     async def renew(self) -> None: ...
 
-    async def lead_here(self, authority: bytes) -> Iterable[str]:
-        """Names what had to be changed for that."""
+    async def register(self, authority: bytes) -> Iterable[str]:
+        """Register it; returns the names of the objects that were changed."""
         ...
 
 
 class WebhookServer:
-    """Webhooks that are being served. Made by `webhooks`."""
+    """The webhook server. Created by `webhooks`."""
 
     def __init__(
         self,
@@ -132,10 +132,10 @@ class WebhookServer:
         self._kept = certificate.CertificateBundle()
         self._is_registered = False
         self._profile = profile
-        # The certificate comes with `certificates.load_into`, now and whenever it is renewed.
+        # `certificates.load_into` sets the certificate, now and at every renewal.
         self._contexts = [profile.server_context()]
         if place.client_authority is not None:
-            # On this port alone: metrics and lists have other clients.
+            # On this port only: metrics and visibility have other clients.
             certificate.require_client(self.tls, place.client_authority)
         self._companions: list[Companion] = []
         self.port = 0
@@ -145,19 +145,19 @@ class WebhookServer:
         return self._contexts[0]
 
     def another_context(self) -> ssl.SSLContext:
-        """TLS for another server with the same certificate, today's and every later one."""
+        """A TLS context for another server with the same certificate, also after renewals."""
         made = self._profile.server_context()
         certificates.load_into(made, self._kept.identity)
         self._contexts.append(made)
         return made
 
     async def accompany(self, companion: Companion) -> None:
-        """Look after something else as well from now on."""
+        """Renew and register a companion as well from now on."""
         await retry_transient(companion.renew)
         self._companions.append(companion)
 
     async def renew(self) -> None:
-        """Take the certificate that is kept now; the next connection sees it."""
+        """Load the stored certificate; new connections use it."""
         now = datetime.datetime.fromtimestamp(self._clock.now() / 1e9, datetime.UTC)
         kept = await self._place.keeper.current(self._place.hosts, now)
         if kept.identity != self._kept.identity:
@@ -168,18 +168,18 @@ class WebhookServer:
             await companion.renew()
 
     async def register(self) -> None:
-        """Lead the API server here. For whoever leads: replicas with other settings must not take turns."""
+        """Register the webhooks. Only the leader does: replicas with other options would overwrite each other."""
         if self._place.registers:
             reach = self._place.reach_at(self.port, self._kept.ca)
             changed = await registration.register(self._client, self._choices, reach, self._own_namespace)
             for companion in self._companions:
-                changed += await companion.lead_here(self._kept.ca)
+                changed += await companion.register(self._kept.ca)
             for name in changed:
-                log.info("%s leads to us now", name)
+                log.info("registered webhooks in %s", name)
         self._is_registered = True
 
     async def keep_up(self) -> None:
-        """Renew in time, and put right what others changed. What fails is tried again the next time."""
+        """Renew in time, and restore the registration. A failure is retried at the next interval."""
         while True:
             await asyncio.sleep(UPKEEP_SECONDS)
             try:
@@ -187,7 +187,9 @@ class WebhookServer:
                 if self._is_registered:
                     await self.register()
             except PykueueError as error:
-                log.warning("the upkeep of webhooks failed and will be tried again: %s", error)
+                log.warning(
+                    "renewal or registration of webhooks failed, retrying in %g seconds: %s", UPKEEP_SECONDS, error
+                )
 
 
 @asynccontextmanager
@@ -200,7 +202,7 @@ async def webhooks(
     own_namespace: str,
     profile: tls.TlsProfile = tls.DEFAULT,
 ) -> AsyncIterator[WebhookServer]:
-    """Serve until the end of the block. Inside of it, connections are taken; `register` makes the API server come."""
+    """Serve until the end of the block; the API server calls the webhooks after `register`."""
     served = WebhookServer(client, choices, place, clock, own_namespace, profile)
     await retry_transient(served.renew)
     http = await _listening(service.handler(choices, sources), place, served.tls)
