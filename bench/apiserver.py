@@ -1,11 +1,11 @@
-"""The embedded API server beside a real one in one run: durable writes, a long list, a watch by many, what they cost.
+"""The embedded API server and a real one in one run: durable writes, a long list, a watch by many, their cost.
 
     python -m bench apiserver [--objects=15000] [--on=embedded|real|all] [--json=FILE]
 
-Each server runs in a process of its own with our CRDs and nothing that acts on them, and is spoken to over TLS on the
-loopback address by the same client: a lean one, because both share the machine, and a load that costs more than what it
-measures measures itself. Of the real server, etcd is counted too, and it syncs its log as ours does. Compare columns,
-not the days: machines differ, and so do their hours.
+Each server runs in a process of its own with Kueue's CRDs and no controllers, and is called over TLS on the loopback
+address by the same lean client: both share the machine, and an expensive client would measure itself. The figures of
+the real server include etcd, which syncs its log as the embedded server does. Compare columns of one run: machines
+differ, and so does their load.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Connection:
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in rest)}
         chunks = self._chunks(headers)
         if code >= 400:
-            told = b"".join([chunk async for chunk in chunks])
-            raise RuntimeError(f"{method} {path}: {code} {told[:300]!r}")
+            body = b"".join([chunk async for chunk in chunks])
+            raise RuntimeError(f"{method} {path}: {code} {body[:300]!r}")
         async for chunk in chunks:
             yield chunk
 

@@ -1,8 +1,8 @@
-"""Every failure as a `v1 Status`: the code, the reason that clients decide by, and one cause for each field.
+"""Every failure as a `v1 Status`: the code, the reason that clients evaluate, and one cause for each field.
 
 StatusError
 ├── made by the functions below, one for each row of the contract: not_found, conflict, invalid ...
-└── raised anywhere between the socket and the store, turned into an answer in one place (`server`)
+└── raised anywhere between the socket and the store, encoded as a response in one place
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Tree = dict[str, Any]
 
 
 class StatusError(Exception):
-    """The answer to a request is no. `code` and `reason` are for programs, `message` is for people."""
+    """A failed request. `code` and `reason` are for programs, `message` is for users."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def apply_conflict(message: str, causes: Sequence[Mapping[str, str]]) -> StatusE
 
 
 def modified(group: str, plural: str, name: str) -> StatusError:
-    """The optimistic lock did not hold: somebody else wrote first."""
+    """Optimistic concurrency conflict: another write came first."""
     return conflict(
         group,
         plural,
@@ -166,11 +166,11 @@ def unsupported_media_type(given: str, accepted: Sequence[str]) -> StatusError:
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """422: one cause for each field. `details.kind` is the Kind here, where the other errors have the plural."""
     sentences = [str(error) for error in errors]
-    told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]" if sentences else "unknown"
+    message = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]" if sentences else "unknown"
     causes = [{"reason": error.type.value, "message": error.cause, "field": error.path} for error in errors]
     titled = f"{kind}.{group}" if group else kind
     return StatusError(
-        422, "Invalid", f'{titled} "{name}" is invalid: {told}', details=_of(group, kind, name, causes=causes)
+        422, "Invalid", f'{titled} "{name}" is invalid: {message}', details=_of(group, kind, name, causes=causes)
     )
 
 

@@ -12,7 +12,7 @@ from kubemachinery import jsonpath
 from kubemachinery.serving import discovery
 from kubemachinery.serving.discovery import version_rank
 from kubeserver.registry import tables, unsupported
-from kubeserver.registry.strategy import TableColumn
+from kubeserver.registry.strategy import ServedColumn
 from server.conftest import CONFIG_MAPS, WIDGETS, Client, config_map, widget
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -257,7 +257,7 @@ class TestJsonPath:
         for _ in range(60):
             nested = [nested]
         for value in (tree, nested):
-            column = TableColumn(name="C", path=path)
+            column = ServedColumn(name="C", path=path)
             walk = jsonpath.Walk(True, tables.ROW_VALUES_MAX)
             tables.cell(column, value, 0, walk)
             assert walk.left > -tables.ROW_VALUES_MAX, "more was visited than was checked for"
@@ -267,8 +267,8 @@ class TestJsonPath:
     def test_all_columns_of_a_row_share_one_bound(self) -> None:
         walk = jsonpath.Walk(True, 10)
         nested: Any = [[["x"]]] * 20
-        assert tables.cell(TableColumn(name="C", path="..x"), nested, 0, walk) is None
-        assert tables.cell(TableColumn(name="N", path=".a"), {"a": "b"}, 0, walk) is None
+        assert tables.cell(ServedColumn(name="C", path="..x"), nested, 0, walk) is None
+        assert tables.cell(ServedColumn(name="N", path=".a"), {"a": "b"}, 0, walk) is None
 
 
 class TestColumns:
@@ -299,7 +299,7 @@ class TestColumns:
         tree = {"n": "text", "f": 1.7, "flag": True, "map": {"a": 1}, "time": "not a time"}
 
         def shown(path: str, kind: str) -> Any:
-            return tables.cell(TableColumn(name="x", path=path, type=kind), tree, 0, jsonpath.Walk(True, 100))
+            return tables.cell(ServedColumn(name="x", path=path, type=kind), tree, 0, jsonpath.Walk(True, 100))
 
         assert shown(".absent", "string") is None
         assert shown(".n", "integer") is None

@@ -16,71 +16,75 @@ META_NAME: Final = f"{_META}.ObjectMeta"
 LIST_META_NAME: Final = f"{_META}.ListMeta"
 _OWNER: Final = {
     "type": "object",
-    "description": "An object that another belongs to.",
+    "description": "A reference to an owner of the object.",
     "required": ["apiVersion", "kind", "name", "uid"],
     "x-kubernetes-map-type": "atomic",
     "properties": {
         "apiVersion": {"type": "string", "description": "Group and version of the owner."},
         "kind": {"type": "string", "description": "Kind of the owner."},
         "name": {"type": "string", "description": "Name of the owner."},
-        "uid": {"type": "string", "description": "The owner's uid; another object of its name is not it."},
-        "controller": {"type": "boolean", "description": "Whether this owner steers the object."},
+        "uid": {"type": "string", "description": "UID of the owner."},
+        "controller": {"type": "boolean", "description": "Whether the owner is the managing controller."},
         "blockOwnerDeletion": {
             "type": "boolean",
-            "description": "Whether the owner waits for this object to go first.",
+            "description": "Whether foreground deletion of the owner waits for this object.",
         },
     },
 }
 _MANAGED_FIELDS: Final = {
     "type": "object",
-    "description": "The fields that somebody set.",
+    "description": "The fields that one manager has set.",
     "properties": {
         "apiVersion": {"type": "string", "description": "The version in which the fields are named."},
-        "fieldsType": {"type": "string", "description": "How the fields are written down: FieldsV1."},
+        "fieldsType": {"type": "string", "description": "The format of fieldsV1: FieldsV1."},
         "fieldsV1": {"$ref": f"#/components/schemas/{_META}.FieldsV1"},
-        "manager": {"type": "string", "description": "Who set them."},
-        "operation": {"type": "string", "description": "How: Apply or Update."},
-        "subresource": {"type": "string", "description": "Through which door, if not the main one."},
+        "manager": {"type": "string", "description": "The manager that set them."},
+        "operation": {"type": "string", "description": "Apply or Update."},
+        "subresource": {"type": "string", "description": "The subresource through which they were set."},
         "time": {"type": "string", "format": "date-time", "description": "When they last changed."},
     },
 }
 _METADATA: Final = {
-    "description": "What every object carries: its name and place, its labels and annotations, its owners.",
+    "description": "Metadata that every object has.",
     "type": "object",
     "properties": {
-        "name": {"type": "string", "description": "Unique among the kind in its namespace; never changes."},
-        "generateName": {"type": "string", "description": "The beginning of a name that the server completes."},
-        "namespace": {"type": "string", "description": "The namespace that the object lives in."},
+        "name": {"type": "string", "description": "Unique among objects of the kind in the namespace; immutable."},
+        "generateName": {"type": "string", "description": "The prefix of a name that the server generates."},
+        "namespace": {"type": "string", "description": "The namespace of the object."},
         "labels": {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "Short values to select objects by.",
+            "description": "Labels, which selectors match.",
         },
         "annotations": {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "Values of any length, for programs.",
+            "description": "Annotations: values of any form for programs.",
         },
-        "uid": {"type": "string", "description": "Unique over all objects that ever were."},
+        "uid": {"type": "string", "description": "Unique over all objects and times."},
         "resourceVersion": {"type": "string", "description": "The revision of the last write."},
-        "generation": {"type": "integer", "format": "int64", "description": "Counts the changes of what is wanted."},
+        "generation": {"type": "integer", "format": "int64", "description": "Number of changes of the desired state."},
         "creationTimestamp": {"type": "string", "format": "date-time", "description": "When it was created."},
-        "deletionTimestamp": {"type": "string", "format": "date-time", "description": "When it is to be gone."},
+        "deletionTimestamp": {
+            "type": "string",
+            "format": "date-time",
+            "description": "When the deletion was requested, plus the grace period.",
+        },
         "deletionGracePeriodSeconds": {
             "type": "integer",
             "format": "int64",
-            "description": "How long it may take to go.",
+            "description": "The grace period of the deletion.",
         },
         "finalizers": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "Who has to agree before it goes.",
+            "description": "Identifiers that must be removed before the object is deleted.",
             "x-kubernetes-list-type": "set",
             "x-kubernetes-patch-strategy": "merge",
         },
         "ownerReferences": {
             "type": "array",
-            "description": "The objects that it belongs to, and goes with.",
+            "description": "The owners of the object; it is deleted after the last of them.",
             "items": {"$ref": f"#/components/schemas/{_META}.OwnerReference"},
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["uid"],
@@ -90,21 +94,25 @@ _METADATA: Final = {
         "managedFields": {
             "type": "array",
             "items": {"$ref": f"#/components/schemas/{_META}.ManagedFieldsEntry"},
-            "description": "Who set which fields.",
+            "description": "The managers of the fields.",
             "x-kubernetes-list-type": "atomic",
         },
         "selfLink": {"type": "string", "description": "Not used."},
     },
 }
-API_VERSION: Final = {"type": "string", "description": "The group and version in which this object is written."}
-KIND: Final = {"type": "string", "description": "What this object is."}
+API_VERSION: Final = {"type": "string", "description": "The group and version of the object."}
+KIND: Final = {"type": "string", "description": "The kind of the object."}
 _LIST_META: Final = {
     "type": "object",
-    "description": "What a list says of itself.",
+    "description": "The metadata of a list.",
     "properties": {
-        "continue": {"type": "string", "description": "How to read on."},
-        "remainingItemCount": {"type": "integer", "format": "int64", "description": "How many are still to come."},
-        "resourceVersion": {"type": "string", "description": "The revision that the list shows."},
+        "continue": {"type": "string", "description": "The token for the next page."},
+        "remainingItemCount": {
+            "type": "integer",
+            "format": "int64",
+            "description": "The number of objects after this page.",
+        },
+        "resourceVersion": {"type": "string", "description": "The revision of the list."},
     },
 }
 
@@ -113,7 +121,7 @@ COMMON_SCHEMAS: Final = {
     LIST_META_NAME: _LIST_META,
     f"{_META}.OwnerReference": _OWNER,
     f"{_META}.ManagedFieldsEntry": _MANAGED_FIELDS,
-    f"{_META}.FieldsV1": {"type": "object", "description": "A tree with a key for every field."},
+    f"{_META}.FieldsV1": {"type": "object", "description": "A set of fields as a tree."},
 }
 
 
@@ -192,7 +200,7 @@ def object_schema(own: Mapping[str, Any], kind: GroupVersionKind) -> Tree:
         **(own.get("properties") or {}),
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": reference(META_NAME, "Name, place, labels and owners."),
+        "metadata": reference(META_NAME, "Standard metadata of an object."),
     }
     return {**own, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": [kind.extension]}
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kubemachinery import meta, selectors
 from kubemachinery.meta import SECOND
-from kubeserver.registry.strategy import TableColumn
+from kubeserver.registry.strategy import ServedColumn
 from kubeserver.registry.tables import age, duration
 
 Tree = dict[str, Any]
@@ -22,18 +22,18 @@ _ROLE: Final = "node-role.kubernetes.io/"
 class PrintedTable(NamedTuple):
     """The columns of a kind and their cells."""
 
-    columns: tuple[TableColumn, ...]
+    columns: tuple[ServedColumn, ...]
     cells: Cells
 
 
-def _columns(names: str, wide: str = "", **types: str) -> tuple[TableColumn, ...]:
+def _columns(names: str, wide: str = "", **types: str) -> tuple[ServedColumn, ...]:
     """Columns from their names, divided by commas; those of `wide` are shown with `-o wide` only."""
     out = []
     for listed, priority in ((names, 0), (wide, 1)):
         for name in filter(None, listed.split(",")):
             sort = types.get(name.replace(" ", "_").replace("-", "_"), "string")
             out.append(
-                TableColumn(name=name, path="", type=sort, format="name" if name == "Name" else "", priority=priority)
+                ServedColumn(name=name, path="", type=sort, format="name" if name == "Name" else "", priority=priority)
             )
     return tuple(out)
 
@@ -496,7 +496,7 @@ _WEBHOOKS: Final = PrintedTable(
 )
 _EVENTS: Final = PrintedTable(
     tuple(
-        TableColumn(name=name, path="", format="name" if name == "Name" else "", priority=priority)
+        ServedColumn(name=name, path="", format="name" if name == "Name" else "", priority=priority)
         for name, priority in (
             ("Last Seen", 0),
             ("Type", 0),

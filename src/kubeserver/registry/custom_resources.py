@@ -12,7 +12,7 @@ from kubemachinery.field_errors import FieldError
 from kubeserver.apply import Shape
 from kubeserver.protocol.cooperative import LONG_BYTES
 from kubeserver.registry import metadata, scale
-from kubeserver.registry.strategy import ALL_VERBS, Resource, ResourceRules, ScalePaths, TableColumn, Tree
+from kubeserver.registry.strategy import ALL_VERBS, Resource, ResourceRules, ScalePaths, ServedColumn, Tree
 
 
 def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign: bool = True) -> Resource:
@@ -99,8 +99,8 @@ def _compiled(schema: bytes) -> structural.Structural:
     return structural.compile(msgspec.json.decode(schema))
 
 
-def _column(row: Tree) -> TableColumn:
-    return TableColumn(
+def _column(row: Tree) -> ServedColumn:
+    return ServedColumn(
         name=row["name"],
         path=row["jsonPath"],
         type=row.get("type", "string"),

@@ -102,7 +102,7 @@ def _list_schema(resource: Resource) -> Tree:
         "properties": {
             "apiVersion": openapi.API_VERSION,
             "kind": openapi.KIND,
-            "metadata": openapi.reference(openapi.LIST_META_NAME, "The revision of the list, and how to read on."),
+            "metadata": openapi.reference(openapi.LIST_META_NAME, "Standard metadata of a list."),
             "items": items,
         },
         "x-kubernetes-group-version-kind": [_kind(resource)._replace(kind=resource.listed_as).extension],
@@ -118,17 +118,17 @@ _MANAGER: Final = _query("fieldManager", "string", "The name under which the cha
 _VALIDATION: Final = _query(
     "fieldValidation", "string", "What to do about unknown and repeated fields: Ignore, Warn or Strict."
 )
-_FORCE: Final = _query("force", "boolean", "Take over fields that others own (apply only).")
+_FORCE: Final = _query("force", "boolean", "Take over fields of other managers (apply only).")
 _LIST_QUERY: Final = [
-    _query("labelSelector", "string", "Only objects with such labels."),
-    _query("fieldSelector", "string", "Only objects with such fields."),
-    _query("limit", "integer", "At most so many at once."),
-    _query("continue", "string", "Read on where the last page ended."),
+    _query("labelSelector", "string", "Select objects by labels."),
+    _query("fieldSelector", "string", "Select objects by fields."),
+    _query("limit", "integer", "Maximum number of objects per page."),
+    _query("continue", "string", "The continue token of the previous page."),
     _query("resourceVersion", "string", "Not older than this revision."),
-    _query("resourceVersionMatch", "string", "How the revision is meant: Exact or NotOlderThan."),
-    _query("sendInitialEvents", "boolean", "Begin a watch with what there is."),
+    _query("resourceVersionMatch", "string", "How resourceVersion is applied: Exact or NotOlderThan."),
+    _query("sendInitialEvents", "boolean", "Begin a watch with the current objects."),
     _query("allowWatchBookmarks", "boolean", "Send bookmarks with the revision that the watch has reached."),
-    _query("timeoutSeconds", "integer", "End a watch after so long."),
+    _query("timeoutSeconds", "integer", "End the watch after this time."),
     _query("watch", "boolean", "Stream changes instead of listing objects."),
 ]
 _WRITE_QUERY: Final = [_DRY_RUN, _MANAGER, _VALIDATION]

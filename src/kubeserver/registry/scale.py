@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kubemachinery import selectors, status, strategic_merge
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubeserver.registry.strategy import Resource, ScalePaths, TableColumn, Tree
+from kubeserver.registry.strategy import Resource, ScalePaths, ServedColumn, Tree
 
 NAME: Final = "scale"
 _SCHEMA: Final = {
@@ -44,10 +44,10 @@ KIND: Final = Resource(
     public_name="io.k8s.api.autoscaling.v1.Scale",
     schema=lambda: _SCHEMA,
     columns=(
-        TableColumn(name="Name", path=".metadata.name", format="name"),
-        TableColumn(name="Desired", path=".spec.replicas", type="integer"),
-        TableColumn(name="Available", path=".status.replicas", type="integer"),
-        TableColumn(name="Age", path=".metadata.creationTimestamp", type="date"),
+        ServedColumn(name="Name", path=".metadata.name", format="name"),
+        ServedColumn(name="Desired", path=".spec.replicas", type="integer"),
+        ServedColumn(name="Available", path=".status.replicas", type="integer"),
+        ServedColumn(name="Age", path=".metadata.creationTimestamp", type="date"),
     ),
 )
 # As a built-in kind shows it, which understands one sort of patch more.

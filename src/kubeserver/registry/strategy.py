@@ -79,7 +79,7 @@ class ResourceRules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableColumn:
+class ServedColumn:
     """One printed column. `path` is a JSONPath below the object, as in a CRD: `.status.phase`."""
 
     name: str
@@ -142,7 +142,7 @@ class Resource:
     # Strategic merge, where the kind has it: (tree, patch) -> tree; raises patches.PatchError.
     strategic: Callable[[Tree, Tree], Tree] | None = None
     rules: ResourceRules = field(default_factory=ResourceRules)
-    columns: tuple[TableColumn, ...] | None = None
+    columns: tuple[ServedColumn, ...] | None = None
     # The cells below `columns`, where paths alone cannot express them: (tree, now) -> values.
     cells: Callable[[Tree, int], Sequence[Any]] | None = None
     selectable: Mapping[str, str] = field(default_factory=dict)

@@ -9,15 +9,15 @@ import msgspec
 
 from kubemachinery.jsonpath import PathError, Walk, compile_path
 from kubemachinery.meta import SECOND, TimeError, parse_time
-from kubeserver.registry.strategy import Resource, TableColumn, Tree
+from kubeserver.registry.strategy import Resource, ServedColumn, Tree
 
 # How many values the paths of all columns may visit for one row: some milliseconds' worth.
 ROW_VALUES_MAX: Final = 10_000
 
-NAME: Final = TableColumn(
+NAME: Final = ServedColumn(
     name="Name", path=".metadata.name", format="name", description="The name, unique among its kind in a namespace."
 )
-AGE: Final = TableColumn(
+AGE: Final = ServedColumn(
     name="Age", path=".metadata.creationTimestamp", type="date", description="How long ago the object was created."
 )
 
@@ -35,7 +35,7 @@ def definitions(resource: Resource) -> list[Tree]:
     ]
 
 
-def _columns(resource: Resource) -> Sequence[TableColumn]:
+def _columns(resource: Resource) -> Sequence[ServedColumn]:
     if resource.columns is None:
         return (NAME, AGE)
     if not resource.custom:
@@ -51,7 +51,7 @@ def cells(resource: Resource, tree: Tree, now: int) -> list[Any]:
     return [cell(column, tree, now, walk) for column in _columns(resource)]
 
 
-def cell(column: TableColumn, tree: Tree, now: int, walk: Walk) -> Any:
+def cell(column: ServedColumn, tree: Tree, now: int, walk: Walk) -> Any:
     """One value. What is absent is null, and so is what does not have the column's type, or lies behind a path that
     visits more values than are left to the row."""
     try:
