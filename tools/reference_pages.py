@@ -66,8 +66,8 @@ def gates_page() -> Iterator[str]:
         " overrides them.\n"
     )
     yield (
-        "The column *here* says: **yes**, the gate can be set and has its effect; **speed only**, the gate changes how"
-        " fast Kueue decides, and neither decisions nor speed here (turning it off gives a notice); **not yet**, the"
+        "The column *here* means: **yes**, the gate can be set and has its effect; **speed only**, the gate changes how"
+        " fast Kueue decides; it has no effect here (turning it off logs a notice); **not yet**, the"
         " gate is refused.\n"
     )
     missing = features.missing_by_default()
@@ -102,7 +102,7 @@ def _on(value: bool) -> str:
 def commands_page() -> Iterator[str]:
     """Commands."""
     yield "# Commands\n"
-    yield "Exit codes: 0 done, 1 the answer is no, 2 the call or the input is wrong (one sentence on stderr).\n"
+    yield "Exit codes: 0 success, 1 negative result, 2 wrong usage or input (one sentence on stderr).\n"
     yield from table(
         ["command", "what it does"],
         ([f"[`pykueue {name}`](#pykueue-{name})", verb.summary] for name, verb in cli.VERBS.items()),
@@ -144,15 +144,15 @@ def configuration_page() -> Iterator[str]:
     )
     yield "## v1beta2\n"
     yield from _fields(schema.describe(settings.ROW, "v1beta2"))
-    yield "## What v1beta1 says otherwise\n"
-    yield "v1beta1 is deprecated; it is accepted, converted at the door, and a notice says so.\n"
+    yield "## Differences in v1beta1\n"
+    yield "v1beta1 is deprecated: it is accepted and converted, and a notice is logged.\n"
     yield from table(["place", "difference"], _differences(settings.ROW.version("v1beta1")))
 
 
 def api_index_page() -> Iterator[str]:
     """The kinds of `kueue.x-k8s.io`."""
     yield "# API\n"
-    yield "All kinds of `kueue.x-k8s.io`. v1beta2 is stored; v1beta1 is served and converted at the edge.\n"
+    yield "All kinds of `kueue.x-k8s.io`. v1beta2 is stored; v1beta1 is served by conversion.\n"
     yield from table(
         ["kind", "short names", "scope", "what it is"],
         (
@@ -185,19 +185,19 @@ def _kind_page(row: Kind) -> Callable[[], Iterator[str]]:
         yield from _fields(schema.describe(row))
         older = row.version("v1beta1")
         if older is not None and older.changes:
-            yield "## What v1beta1 says otherwise\n"
+            yield "## Differences in v1beta1\n"
             yield from table(["place", "difference"], _differences(older))
 
     return page
 
 
 def _differences(version: Version | None) -> Iterator[Sequence[str]]:
-    """A line for each thing that an older version says otherwise."""
+    """Yield a row for each difference of an older version."""
     for change in version.changes if version else ():
         place = code(change.place) or "the object"
         match change:
             case FieldRenamed(name=name):
-                yield place, f"is called {code(name)}"
+                yield place, f"is named {code(name)}"
             case FieldsRemoved(names=names):
                 yield place, f"has no {', '.join(map(code, names))}"
             case FieldsAdded(fields=fields):
@@ -214,7 +214,7 @@ def _differences(version: Version | None) -> Iterator[Sequence[str]]:
 def conditions_page() -> Iterator[str]:
     """Condition types and reasons."""
     yield "# Conditions and reasons\n"
-    yield "Every condition type of the API and every reason that goes with one, spelt as they are stored.\n"
+    yield "Every condition type of the API and every reason, as they are stored.\n"
     for name, group in sorted(vars(conditions).items()):
         if isinstance(group, type) and issubclass(group, StrEnum) and group.__module__ == conditions.__name__:
             yield f"## {re.sub(r'(?<!^)(?=[A-Z])', ' ', name)}\n"
@@ -224,10 +224,10 @@ def conditions_page() -> Iterator[str]:
 
 
 def fields_page() -> Iterator[str]:
-    """What becomes of every field."""
-    yield "# What becomes of every field\n"
+    """The effect of every field."""
+    yield "# Effect of every field\n"
     yield (
-        "Nothing that is accepted is inert: every field takes effect, is refused, or is named in a warning. A row"
+        "Every accepted field takes effect, is refused, or is named in a warning. A row"
         " covers everything below its path unless another row does. Warnings about objects are shown by `kubectl` on"
         " create and update, and by `pykueue lint`; those about the Configuration by `pykueue config check` and in the"
         " log at start. Where a gate is named, the field takes effect while the gate is on, and gives a warning while"
@@ -252,16 +252,16 @@ def metrics_page() -> Iterator[str]:
     yield (
         "What `/metrics` of a manager shows. Names, types, labels and buckets are those of Kueue. Gauges are read when"
         " the page is requested; counters and histograms count what this replica did. `replica_role` is leader,"
-        " follower or standalone. Series of a queue or cohort go when it is deleted.\n"
+        " follower or standalone. The series of a queue or cohort are dropped when it is deleted.\n"
     )
     yield (
         "With the gate `CustomMetricLabels`, `metrics.customLabels` of the Configuration adds labels: each row names a"
         " label or an annotation of ClusterQueues, Cohorts, LocalQueues or Workloads, whose value becomes the label"
-        " `custom_` + its `name`. The column *custom labels of* says which kinds count for a metric. Values that"
+        " `custom_` + its `name`. The column *custom labels of* has the kinds that apply to a metric. Values that"
         f" `trackedValues` does not list are one value, `{custom_labels.UNTRACKED}`.\n"
     )
     yield from table(
-        ["metric", "type", "labels", "custom labels of", "fed", "meaning"],
+        ["metric", "type", "labels", "custom labels of", "enabled by", "meaning"],
         (
             [
                 code(metric.name),
@@ -286,26 +286,26 @@ def migration_page() -> Iterator[str]:
     yield "# Move from Kueue\n"
     yield (
         "pykueue implements the API of Kueue: the same kinds, labels, conditions and Configuration, and the same"
-        " decisions. [What becomes of every field](../reference/fields.md) says which fields have no effect here, the"
-        " tables below what is missing.\n"
+        " decisions. [The table of fields](../reference/fields.md) lists those without effect here; the tables"
+        " below list what is missing.\n"
     )
-    yield "## Do it\n"
+    yield "## Steps\n"
     yield (
         "1. `pykueue config check FILE` on the Configuration of your manager: gates and frameworks that are not"
         " implemented are errors, and fields without effect are named.\n"
     )
-    yield "2. `pykueue lint` looks at the queues of the cluster that your kubeconfig names. It changes nothing.\n"
+    yield "2. `pykueue lint` checks the queues of the cluster of your kubeconfig. It changes nothing.\n"
     yield (
-        f"3. Take Kueue's manager away and leave everything else: `kubectl -n {config.DEFAULT_NAMESPACE}"
-        f" delete deployment {MANAGER}`. Jobs that run go on running; new ones are refused until somebody answers for"
-        " the webhooks again. Do not `helm uninstall` it: it takes the CRDs, and with them every queue and Workload.\n"
+        f"3. Delete only the manager of Kueue: `kubectl -n {config.DEFAULT_NAMESPACE}"
+        f" delete deployment {MANAGER}`. Running jobs continue; new ones are refused until a manager serves the"
+        " webhooks. Do not `helm uninstall` it: that deletes the CRDs, and with them every queue and Workload.\n"
     )
     yield (
         "4. `pykueue install --config FILE --image IMAGE` ([the image](cluster.md)). Roles, Services and webhooks of"
-        " the same names are taken over. Reservations are read from the API and counted before anything is decided.\n"
+        " the same names are updated. The manager reads all reservations before its first decision.\n"
     )
     yield (
-        "5. Back again: `pykueue uninstall` leaves every object. Apply Kueue's manifests anew, and it picks them up.\n"
+        "5. To go back: `pykueue uninstall` keeps every object. Apply Kueue's manifests, and its manager reads them.\n"
     )
     yield "## What differs on purpose\n"
     yield "Each is a page of the [decisions](../decisions/index.md), with its scenario.\n"
