@@ -225,12 +225,12 @@ def test_a_workload_in_its_back_off_is_counted_once_something_is_written_about_i
 
 def test_a_rebuild_that_knows_something_else_is_told_in_sentences() -> None:
     world, other = small(WAITING), small()
-    assert audit.differences(world, other) == ["ns/w1: waits in q only in memory"]
+    assert audit.differences(world, other) == ["ns/w1: is pending in q only in the cache"]
     world.decide(NOW)
     assert audit.differences(world, other) == []  # it is being written: the objects cannot show it yet
     world.confirm(WAITING.key)
     assert audit.differences(world, other) == [
-        "ns/w1: holds quota only in memory",
+        "ns/w1: holds quota only in the cache",
         "queue q, cpu of f0: uses 3000, rebuilt 0",
     ]
 

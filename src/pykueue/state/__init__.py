@@ -1,21 +1,25 @@
-"""The memory: what the API said, as the brain sees it. Deterministic, in memory, one owner, no I/O.
+"""The scheduler's state: its cache and its queues. Deterministic, one owner, no I/O.
 
-From the door inwards:
-
-    world         the only door: objects in, cycles and answers out
-    specs         from ClusterQueues, Cohorts, LocalQueues and flavors to the brain's values
-    reading       from Workloads to the brain's values
-    shapes        what Workloads ask for, under the rules of their namespace and queue
-    structure     queues, cohorts, flavors and the trees grown from them
-    namespaces    whom a queue takes at all
-    lines         who waits through which LocalQueue, and in whose line
-    queues        one line: who competes, who is parked, who is the head
-    reservations  who holds quota, and who is to go later for whom
-    second_pass   who holds quota and has to be looked at once more
-    outside       pods that take room on nodes although no placement accounts for them
-    waking        who is tried again, and when
-    booking       reservations that are being written
-    history       how much each LocalQueue used lately
-    audit         whether this memory equals one built anew
-    admission     what a decision looks like in a Workload's status
+world                what other packages use: objects in, decisions and queries out
+intake               watched API objects into the parts
+cycle_driver         heads out of the queues, a cycle, its decisions into the parts
+parts                the parts of a World
+specs                ClusterQueues, Cohorts, LocalQueues and flavors, read into the scheduler's values
+workload_info        Workloads, read into the scheduler's values
+pod_set_requests     what Workloads request, under the rules of their namespace and queue
+structure            ClusterQueues, cohorts, flavors, and the cohort trees built from them
+namespaces           which namespaces a ClusterQueue selects
+pending_index        pending Workloads by LocalQueue and ClusterQueue
+pending_queue        the pending Workloads of one ClusterQueue: active, inadmissible, in flight
+equivalence_buckets  their heaps, by equivalence class
+requeue_policy       where a head that was not admitted goes
+reservations         Workloads that hold quota, and preemption targets that leave later
+second_pass          Workloads that hold quota and need a second scheduling pass
+non_tas_usage        pods that use nodes without a topology assignment
+scheduling_scope     which queues are decided together, and when
+assumed              reservations whose write is not confirmed
+usage_history        decayed usage of LocalQueues
+preemption_loops     Workloads that preempt each other in turns
+audit                comparison with a state that is rebuilt from the objects
+admission            a decision as `status.admission`
 """

@@ -1,4 +1,4 @@
-"""What a decision gives a Workload, as `status.admission` has it."""
+"""A decision as `status.admission` of a Workload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pykueue.core.workload import AssignedPodSet, WorkloadShape
 
 
 def tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet], *, by_hostname_prefix: bool = True) -> dict[str, Any]:
-    """`status.admission` as JSON has it. `by_hostname_prefix`: see `topology_encoding.encode`."""
+    """Return `status.admission` as JSON. `by_hostname_prefix`: see `topology_encoding.encode`."""
     assigned = [_assignment(pod_set, by_hostname_prefix) for pod_set in pod_sets]
     return {"clusterQueue": cluster_queue, "podSetAssignments": assigned}
 
@@ -22,12 +22,12 @@ def tree(cluster_queue: str, pod_sets: Iterable[AssignedPodSet], *, by_hostname_
 def typed(
     cluster_queue: str, pod_sets: Iterable[AssignedPodSet], *, by_hostname_prefix: bool = True
 ) -> kueue.Admission:
-    """`status.admission` as a value."""
+    """Return `status.admission` as a value."""
     return msgspec.convert(tree(cluster_queue, pod_sets, by_hostname_prefix=by_hostname_prefix), kueue.Admission)
 
 
 def requests(shape: WorkloadShape) -> tuple[kueue.PodSetRequest, ...]:
-    """`status.resourceRequests`: what each pod set asks for altogether, as quota would count it."""
+    """Return `status.resourceRequests`: the total of each pod set, as quota counts it."""
     return tuple(
         kueue.PodSetRequest(name=pod_set.name, resources=shown(pod_set.requests)) for pod_set in shape.pod_sets
     )

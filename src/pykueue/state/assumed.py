@@ -1,17 +1,17 @@
-"""The ledger of reservations whose writing is under way: free -> assumed -> (unknown) -> booked.
+"""Assumed reservations: decided, and not confirmed by a read of the object yet.
 
-Between the decision and the moment the API shows it, a reservation exists only here. Quota is freed too early if an old
-read, or a lost answer, is taken for "it was not written"; that is how quota gets given twice. So:
+Between the decision and the moment the API shows it, a reservation exists only here. Quota would be given twice if an
+old read, or a lost answer, were taken for "it was not written". So:
 
-    state      what is known                        what ends it
-    assumed    the write is on its way              its answer: written, refused, or lost
+    stage      what is known                        what ends it
+    assumed    the write is being sent              its answer: written, refused, or lost
     written    it is stored at this revision        a read at or above that revision, whatever it shows
     unknown    the answer was lost                  a read that shows the reservation: it was written;
-                                                    a read of another revision without it: the write, which names the
-                                                    revision it is for, can never be applied any more
-    booked     (not in the ledger)                  the object itself speaks
+                                                    a read of another revision without it: the write, which is
+                                                    conditional on its revision, can never be applied any more
+    confirmed  (not kept here)                      the object shows the reservation
 
-A read of the very revision the write was made for settles nothing: the write may still arrive.
+A read of the very revision that the write is conditional on settles nothing: the write may still arrive.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class WriteStage(Enum):
 
 
 class ReadOutcome(Enum):
-    """What a read of the object means for a reservation in the ledger."""
+    """What a read of the object means for an assumed reservation."""
 
-    KEEP = auto()  # it is too old to say anything: the reservation stands
-    CONFIRMED = auto()  # the object shows the reservation: from now on the object speaks
+    KEEP = auto()  # the read is too old: the reservation stands
+    CONFIRMED = auto()  # the object shows the reservation
     FREE = auto()  # there is no such reservation, and there will not be
 
 
 @dataclass(slots=True)
 class AssumedReservation:
-    base: int  # the revision that the write is for
+    base: int  # the revision that the write is conditional on
     stage: WriteStage = WriteStage.ASSUMED
     revision: int = 0  # where it was stored, once that is known
 
 
 class AssumedReservations:
-    """Reservations that the API has not shown yet."""
+    """Reservations that no read of their object has confirmed yet."""
 
     def __init__(self) -> None:
         self._reservations: dict[str, AssumedReservation] = {}
@@ -58,27 +58,27 @@ class AssumedReservations:
         return assumed.stage if assumed is not None else None
 
     def assume(self, key: str, base: str) -> None:
-        """A reservation was decided; it will be written for this revision of the object."""
+        """Add a reservation that was decided; its write is conditional on this revision of the object."""
         self._reservations[key] = AssumedReservation(_number(base))
 
     def written(self, key: str, revision: str) -> None:
-        """The server said yes."""
+        """Record that the server stored the reservation."""
         assumed = self._reservations.get(key)
         if assumed is not None:
             assumed.stage, assumed.revision = WriteStage.WRITTEN, _number(revision)
 
     def lost(self, key: str) -> None:
-        """No answer came. It may have been applied, or may yet be."""
+        """Record that no answer came: the write may have been applied, or may be applied later."""
         assumed = self._reservations.get(key)
         if assumed is not None and assumed.stage is WriteStage.ASSUMED:
             assumed.stage = WriteStage.UNKNOWN
 
     def end(self, key: str) -> None:
-        """The server said no, or the Workload is gone."""
+        """Remove a reservation: it was refused or confirmed, or the Workload was deleted."""
         self._reservations.pop(key, None)
 
     def read(self, key: str, revision: str, *, shows_it: bool) -> ReadOutcome:
-        """What a read of the object at this revision means; it may settle the assumed."""
+        """Return what a read of the object at this revision means; it may settle the reservation."""
         assumed = self._reservations.get(key)
         number = _number(revision)
         if shows_it:
@@ -88,7 +88,7 @@ class AssumedReservations:
             return ReadOutcome.FREE
         match assumed.stage:
             case WriteStage.ASSUMED:
-                return ReadOutcome.KEEP  # the answer will tell
+                return ReadOutcome.KEEP  # the answer to the write decides
             case WriteStage.WRITTEN:
                 settled = number >= assumed.revision
             case WriteStage.UNKNOWN:
@@ -104,5 +104,5 @@ def is_older(revision: str, than: str) -> bool:
 
 
 def _number(revision: str) -> int:
-    """Revisions of one server grow; one that is no number is older than all."""
+    """Return a revision as a number. Revisions of one server grow; one that is no number is older than all."""
     return int(revision) if revision.isdigit() else 0

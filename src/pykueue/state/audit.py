@@ -1,6 +1,6 @@
-"""Whether two memories know the same: one kept up by differences, and one built anew from the objects there are.
+"""Comparison of two states: one that was updated incrementally, and one that was rebuilt from the objects.
 
-The product asks this of itself now and then; every difference is a sentence, and a promise that was broken.
+The manager runs it from time to time; every difference is a sentence, and a bug.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pykueue.state.world import World
 
 
 def differences(kept: World, rebuilt: World) -> list[str]:
-    """What the memory that was kept up knows differently from one that was built anew."""
+    """Return how the incrementally updated state differs from the rebuilt one."""
     return [*_reservations(kept, rebuilt), *_usage(kept, rebuilt), *_pending(kept, rebuilt)]
 
 
@@ -19,8 +19,8 @@ def _reservations(kept: World, rebuilt: World) -> Iterator[str]:
     for key in sorted(kept.reservations.keys() | rebuilt.reservations.keys()):
         ours, theirs = kept.reservations.get(key), rebuilt.reservations.get(key)
         if ours is None or theirs is None:
-            if not kept.is_assumed(key):  # what is still being written cannot be in the objects yet
-                yield f"{key}: holds quota only {'after a rebuild' if ours is None else 'in memory'}"
+            if not kept.is_assumed(key):  # what is still being written is not in the objects yet
+                yield f"{key}: holds quota only {'after a rebuild' if ours is None else 'in the cache'}"
         elif (ours.cluster_queue, sorted(ours.usage)) != (theirs.cluster_queue, sorted(theirs.usage)):
             yield f"{key}: holds {ours.usage} in {ours.cluster_queue}, rebuilt {theirs.usage} in {theirs.cluster_queue}"
 
@@ -28,15 +28,15 @@ def _reservations(kept: World, rebuilt: World) -> Iterator[str]:
 def _usage(kept: World, rebuilt: World) -> Iterator[str]:
     if kept.assumed_count:
         return  # the sums differ by what is being written
-    _tell_promises(kept, rebuilt)
+    _copy_deferred_preemptions(kept, rebuilt)
     ours, theirs = _figures(kept), _figures(rebuilt)
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name, 0) != theirs.get(name, 0):
             yield f"{name}: uses {ours.get(name, 0)}, rebuilt {theirs.get(name, 0)}"
 
 
-def _tell_promises(kept: World, rebuilt: World) -> None:
-    """Who is to go later for whom stands in no object (KEP-993), so the rebuilt memory is told before sums compare."""
+def _copy_deferred_preemptions(kept: World, rebuilt: World) -> None:
+    """Copy which targets leave later for which Workload (KEP-993): no object has it, and the sums depend on it."""
     for key, held in kept.reservations.items():
         theirs = rebuilt.reservations.get(key)
         if held.hidden and theirs is not None:
@@ -49,7 +49,7 @@ def _pending(kept: World, rebuilt: World) -> Iterator[str]:
         ours, theirs = _waiting(kept, name), _waiting(rebuilt, name)
         for key in sorted(ours ^ theirs):
             if not kept.is_assumed(key):
-                yield f"{key}: waits in {name} only {'in memory' if key in ours else 'after a rebuild'}"
+                yield f"{key}: is pending in {name} only {'in the cache' if key in ours else 'after a rebuild'}"
 
 
 def _waiting(world: World, name: str) -> set[str]:
@@ -60,7 +60,7 @@ def _waiting(world: World, name: str) -> set[str]:
 
 
 def _figures(world: World) -> dict[str, int]:
-    """Every usage that is not zero, by node and flavor-resource."""
+    """Return every usage that is not zero, by node and flavor-resource."""
     trees = {id(queue.node.tree): queue.node.tree for queue in world.snapshot().queues.values()}
     return {
         f"{'queue' if node.is_queue else 'cohort'} {node.name}, {pair.resource} of {pair.flavor}": node.usage[number]

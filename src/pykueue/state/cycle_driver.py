@@ -67,7 +67,7 @@ class CycleDriver:
         queues = [
             queue
             for name in scope.queues
-            if (queue := pending.get(name)) is not None and len(queue) and self._structure.is_open(name)
+            if (queue := pending.get(name)) is not None and len(queue) and self._structure.is_active(name)
         ]
         if self._policy.is_fair:
             # One entry per queue takes part, and of a second pass and a head it is the head. A second pass that failed

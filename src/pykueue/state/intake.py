@@ -83,7 +83,7 @@ class Intake:
     def _drop_cluster_queue(self, cluster_queue: kueue.ClusterQueue) -> None:
         name = cluster_queue.metadata.name
         self._loops.cluster_queue_deleted(name)
-        self._scopes.release(self._structure.companions(name))
+        self._scopes.release(self._structure.tree_queues(name))
         self._structure.drop_cluster_queue(name)
         self._pending.close(name)
 
@@ -190,12 +190,12 @@ class Intake:
         if read is None:
             self._drop_node(node)
         elif self._parts.snapshot.fleet.put_node(read):
-            self._release_users(self._structure.on_nodes())
+            self._release_users(self._structure.topology_queues())
 
     def _drop_node(self, node: kube.Node) -> None:
         """Remove a node; Workloads that were to be placed on it may fit elsewhere now."""
         if self._parts.snapshot.fleet.drop_node(node.metadata.name):
-            self._release_users(self._structure.on_nodes())
+            self._release_users(self._structure.topology_queues())
 
     def _put_pod(self, pod: kube.Pod) -> None:
         if self._policy.topology:
@@ -207,10 +207,10 @@ class Intake:
     def _apply_usage_delta(self, delta: UsageDelta) -> None:
         if delta is not UsageDelta.NONE:
             self._loops.changed()
-            for name in self._structure.on_nodes():
+            for name in self._structure.topology_queues():
                 self._scopes.invalidate(name)
         if delta is UsageDelta.RELEASED:
-            self._scopes.release(self._structure.on_nodes())
+            self._scopes.release(self._structure.topology_queues())
 
     # Workloads.
 

@@ -1,4 +1,4 @@
-"""Which Workloads a ClusterQueue takes at all: those of the namespaces it selects (§1.10)."""
+"""Which Workloads a ClusterQueue accepts: those of the namespaces that it selects [AM22]."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pykueue.state.structure import Structure
 
 
 class Namespaces:
-    """The labels of every namespace, held against what ClusterQueues select."""
+    """The labels of every namespace, matched with the selectors of ClusterQueues."""
 
     def __init__(self, structure: Structure) -> None:
         self._structure = structure
         self._labels: dict[str, Mapping[str, str]] = {}
 
     def put(self, namespace: kube.Namespace) -> set[str] | None:
-        """The ClusterQueues that take the namespace from now on; None where nothing in it has changed."""
+        """Put a namespace; return the ClusterQueues that newly select it, None if its labels did not change."""
         name, labels = namespace.metadata.name, namespace.metadata.labels
         before = self._labels.get(name)
         self._labels[name] = labels
@@ -35,14 +35,14 @@ class Namespaces:
     def drop(self, name: str) -> None:
         self._labels.pop(name, None)
 
-    def are_right_for(self, workload: WorkloadInfo) -> bool:
-        """Whether the Workload's queue is there and takes its namespace."""
+    def accepts(self, workload: WorkloadInfo) -> bool:
+        """Whether the Workload's ClusterQueue exists and selects its namespace."""
         labels = self._labels.get(workload.namespace)
         selector = self._structure.selectors.get(workload.cluster_queue)
         return labels is not None and selector is not None and selector.matches(labels)
 
     def refusal(self, workload: WorkloadInfo) -> NominationRefusal | None:
-        """Namespace, selector, and then the problem of its own that the Workload may have."""
+        """Return why a Workload cannot be nominated: its namespace, the selector, or a problem of its own shape."""
         labels = self._labels.get(workload.namespace)
         if labels is None:
             return NominationRefusal(

@@ -1,4 +1,4 @@
-"""Pods that no placement accounts for: they take room on their nodes all the same."""
+"""Usage of nodes by pods without a topology assignment."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pykueue.core.topology import Fleet
 
 
 class UsageDelta(Enum):
-    """What became of the room on a node."""
+    """How the usage of a node changed."""
 
     NONE = auto()
     ADDED = auto()
-    RELEASED = auto()  # even if some of it was taken again
+    RELEASED = auto()  # even if some of it was added again
 
 
 class NonTASUsage:
-    """What such pods take, told to the fleet as one figure for each node."""
+    """The usage of such pods, given to the fleet as one sum per node."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._uses: dict[str, dict[str, Mapping[str, int]]] = {}  # node -> pod -> what it uses
+        self._uses: dict[str, dict[str, Mapping[str, int]]] = {}  # node -> pod -> its usage
         self._node_of: dict[str, str] = {}
 
     def put(self, pod: kube.Pod) -> UsageDelta:
@@ -36,7 +36,7 @@ class NonTASUsage:
             return delta
         self._node_of[key] = node
         self._uses.setdefault(node, {})[key] = uses
-        self._tell(node)
+        self._update(node)
         return UsageDelta.ADDED if delta is UsageDelta.NONE else delta
 
     def drop(self, pod: kube.Pod) -> UsageDelta:
@@ -45,10 +45,10 @@ class NonTASUsage:
         if node is None:
             return UsageDelta.NONE
         del self._uses[node][key]
-        self._tell(node)
+        self._update(node)
         return UsageDelta.RELEASED
 
-    def _tell(self, node: str) -> None:
+    def _update(self, node: str) -> None:
         total: dict[str, int] = {}
         for used in self._uses[node].values():
             for resource, amount in used.items():
@@ -61,5 +61,5 @@ def _key(pod: kube.Pod) -> str:
 
 
 def _usage(pod: kube.Pod) -> dict[str, int]:
-    """[TS3] What a running pod takes on its node, itself included."""
+    """Return what a running pod uses on its node, its pod slot included [TS3]."""
     return {**requests.in_amounts(requests.read(pod.spec).figure), amounts.PODS: 1}

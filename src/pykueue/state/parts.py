@@ -79,9 +79,9 @@ class WorldParts:
         released = self.scopes.take_released()
 
         def may_return(workload: WorkloadInfo) -> bool:
-            return workload.may_compete(now) and self.namespaces.are_right_for(workload)
+            return workload.may_compete(now) and self.namespaces.accepts(workload)
 
-        for name in sorted({companion for one in released for companion in self.structure.companions(one)}):
+        for name in sorted({companion for one in released for companion in self.structure.tree_queues(one)}):
             if name in self.pending.queues:
                 self.pending.queues[name].release(may_return)
                 self.scopes.invalidate(name)

@@ -1,7 +1,7 @@
-"""Who waits through which LocalQueue, and in whose line.
+"""Pending Workloads by LocalQueue, and in the queue of the ClusterQueue that it points to.
 
-A Workload that waits belongs to its LocalQueue, whether or not that exists, leads anywhere or is stopped. It stands in
-the line of a ClusterQueue as long as its LocalQueue leads there.
+A pending Workload belongs to its LocalQueue, whether or not that exists, points to a ClusterQueue or is stopped. It is
+in the queue of a ClusterQueue as long as its LocalQueue points there and is not stopped.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from pykueue.state.scheduling_scope import SchedulingScopes
 
 @dataclass(frozen=True, slots=True)
 class QueueTarget:
-    """Where a LocalQueue leads."""
+    """The ClusterQueue that a LocalQueue points to."""
 
     cluster_queue: str
     is_stopped: bool
 
 
 class PendingIndex:
-    """Everybody who waits."""
+    """All pending Workloads."""
 
     def __init__(self, scopes: SchedulingScopes) -> None:
         self.queues: dict[str, PendingQueue] = {}  # by ClusterQueue
         self._scopes = scopes
         self._local_queues: dict[str, QueueTarget] = {}
-        self._waiting: dict[str, dict[str, WorkloadInfo]] = {}  # LocalQueue -> pending Workloads, in a line or not
+        self._waiting: dict[str, dict[str, WorkloadInfo]] = {}  # LocalQueue -> pending Workloads, in a queue or not
         self._local_queue_of: dict[str, str] = {}
 
     # Queues.
 
     def open(self, cluster_queue: str, now: Nanoseconds) -> None:
-        """A ClusterQueue is there: whoever waits for it gets in line."""
+        """Create the queue of a ClusterQueue, with the pending Workloads of its LocalQueues."""
         if cluster_queue not in self.queues:
             self.queues[cluster_queue] = PendingQueue(cluster_queue)
-            for local_queue in self._leading_to(cluster_queue):
+            for local_queue in self._pointing_to(cluster_queue):
                 self._enqueue_all(local_queue, now)
 
     def close(self, cluster_queue: str) -> None:
         self.queues.pop(cluster_queue, None)
 
     def put_local_queue(self, key: str, leads: QueueTarget, now: Nanoseconds) -> bool:
-        """Take in a LocalQueue; whether that changed where it leads."""
+        """Put a LocalQueue; whether its target changed."""
         before = self._local_queues.get(key)
         self._local_queues[key] = leads
         if before == leads:
@@ -64,20 +64,20 @@ class PendingIndex:
             self._withdraw_all(key, before)
 
     def target(self, local_queue: str) -> str:
-        """The ClusterQueue that a LocalQueue leads to, stopped or not; empty where there is none."""
+        """Return the ClusterQueue that a LocalQueue points to, stopped or not; empty if there is none."""
         leads = self._local_queues.get(local_queue)
         return leads.cluster_queue if leads is not None else ""
 
-    def _leading_to(self, cluster_queue: str) -> Iterator[str]:
+    def _pointing_to(self, cluster_queue: str) -> Iterator[str]:
         return (key for key, leads in self._local_queues.items() if leads.cluster_queue == cluster_queue)
 
-    def _line_of(self, local_queue: str) -> PendingQueue | None:
-        """[QU2] The line that the LocalQueue leads to, unless it is stopped or leads nowhere."""
+    def _queue_of(self, local_queue: str) -> PendingQueue | None:
+        """Return the queue that a LocalQueue points to, unless it is stopped or points nowhere [QU2]."""
         leads = self._local_queues.get(local_queue)
         return None if leads is None or leads.is_stopped else self.queues.get(leads.cluster_queue)
 
     def _enqueue_all(self, local_queue: str, now: Nanoseconds) -> None:
-        line = self._line_of(local_queue)
+        line = self._queue_of(local_queue)
         if line is not None:
             for workload in self._waiting.get(local_queue, {}).values():
                 workload.cluster_queue = line.name
@@ -94,44 +94,44 @@ class PendingIndex:
     # Workloads.
 
     def put(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
-        """A Workload waits. One of which nothing has changed that could let it in keeps its place."""
+        """Put a pending Workload. One without a change that could let it in stays where it is."""
         key, local_queue = workload.key, f"{workload.namespace}/{workload.local_queue}"
         if self._local_queue_of.get(key, local_queue) != local_queue:
             self.forget(key)
         waiting = self._waiting.setdefault(local_queue, {})
         before = waiting.get(key)
         if before is not None:
-            if not _may_matter(before, workload) and self._is_in_line(before):
+            if not _may_matter(before, workload) and self._is_queued(before):
                 before.generation = workload.generation
                 return
             workload.scan_position = before.scan_position
             workload.evaluated_generation = before.evaluated_generation
         waiting[key] = workload
         self._local_queue_of[key] = local_queue
-        line = self._line_of(local_queue)
+        line = self._queue_of(local_queue)
         if line is not None:
             line.put(workload, now)
             self._scopes.mark_ready(line.name)
 
     def count(self, key: str) -> None:
-        """Something was written about a Workload that waits already."""
-        line = self._line_of(self._local_queue_of[key])
+        """Count a pending Workload in its first backoff from now on: its object was written."""
+        line = self._queue_of(self._local_queue_of[key])
         if line is not None:
             line.count(key)
 
     def forget(self, key: str) -> None:
-        """The Workload does not wait any more, or was never here."""
+        """Remove a Workload that is not pending any more, if it was."""
         local_queue = self._local_queue_of.pop(key, None)
         if local_queue is None:
             return
         self._waiting[local_queue].pop(key, None)
-        line = self._line_of(local_queue)
+        line = self._queue_of(local_queue)
         if line is not None:
             line.drop(key)
             self._scopes.mark_ready(line.name)
 
     def set_aside(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
-        """Leave a Workload out until it changes."""
+        """Exclude a Workload from scheduling until it changes."""
         workload.set_aside = True
         line = self.queues.get(workload.cluster_queue)
         if line is not None and workload.key in line:
@@ -139,7 +139,7 @@ class PendingIndex:
             self._scopes.mark_ready(line.name)
 
     def put_back(self, now: Nanoseconds) -> None:
-        """A cycle broke off: whoever was being decided waits for the next one."""
+        """Return the Workloads in flight to their queues: the cycle raised an exception."""
         for line in self.queues.values():
             for key, workload in sorted(line.in_flight.items()):
                 line.drop(key)
@@ -147,45 +147,45 @@ class PendingIndex:
                 self._scopes.invalidate(line.name)
 
     def wake(self, now: Nanoseconds) -> None:
-        """Whoever waited only for a time that has come is in line again."""
+        """Activate the Workloads whose backoff has ended."""
         for line in self.queues.values():
             if line.wake(now):
                 self._scopes.mark_ready(line.name)
 
-    def _is_in_line(self, workload: WorkloadInfo) -> bool:
+    def _is_queued(self, workload: WorkloadInfo) -> bool:
         line = self.queues.get(workload.cluster_queue)
         return line is not None and workload.key in line
 
-    # Questions.
+    # Queries.
 
     def pending(self, key: str) -> WorkloadInfo | None:
-        """A Workload that waits, in a line or for one."""
+        """Return a pending Workload, in a queue or not."""
         local_queue = self._local_queue_of.get(key)
         return self._waiting[local_queue].get(key) if local_queue is not None else None
 
     def pending_in(self, local_queue: str) -> int:
-        """How many Workloads wait through a LocalQueue, though it lead nowhere; without those that rest."""
-        line = self._line_of(local_queue)
+        """Return how many Workloads of a LocalQueue are pending, without those in their first backoff."""
+        line = self._queue_of(local_queue)
         resting = line.resting if line is not None else set()
         waiting = self._waiting.get(local_queue, {})
         return len(waiting) - sum(key in waiting for key in resting)
 
     def waiting_for(self, cluster_queue: str) -> Iterator[str]:
-        """Those whose LocalQueues lead to a ClusterQueue, in its line or not."""
-        for local_queue in self._leading_to(cluster_queue):
+        """Return the pending Workloads whose LocalQueues point to a ClusterQueue, in its queue or not."""
+        for local_queue in self._pointing_to(cluster_queue):
             yield from self._waiting.get(local_queue, {})
 
     def waiting(self, namespace: str | None = None) -> Iterable[str]:
-        """Everybody who waits, in one namespace or in all."""
+        """Return the pending Workloads of one namespace or of all."""
         return (key for key in self._local_queue_of if namespace is None or key.startswith(f"{namespace}/"))
 
     def targets(self, namespace: str) -> Iterator[str]:
-        """The ClusterQueues for which Workloads of a namespace wait, or have waited."""
+        """Return the ClusterQueues that LocalQueues of a namespace with pending Workloads, now or before, point to."""
         return (self.target(key) for key in self._waiting if key.startswith(f"{namespace}/"))
 
 
 def _may_matter(before: WorkloadInfo, after: WorkloadInfo) -> bool:
-    """§2.7(a) Whether a waiting Workload changed in a way that could let it in."""
+    """Whether a pending Workload changed in a way that could let it in [QU23]."""
     return (
         before.uid != after.uid
         or (before.evaluated_generation != 0 and after.generation != before.evaluated_generation)

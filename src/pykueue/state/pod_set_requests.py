@@ -1,7 +1,7 @@
-"""What Workloads ask for, read under the rules that hold where they are: LimitRanges, RuntimeClasses, exclusions.
+"""What Workloads request, read under the rules of their namespace and queue: LimitRanges, RuntimeClasses, exclusions.
 
-Thousands of Workloads have few shapes, so a shape is one value, however many have it. What keeps a Workload from ever
-being admitted becomes its shape's `problem`.
+Thousands of Workloads have few shapes, so a shape is one value, however many Workloads have it. What makes a Workload
+inadmissible whatever quota is free becomes its shape's `problem`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from pykueue.core.workload import PodSetResources, WorkloadShape
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """What decides, beside the pods themselves, how much a Workload asks for; compared by identity."""
+    """What the requests of a Workload depend on besides its pods; compared by identity."""
 
     accounting: Accounting = PLAIN
     limits: LimitRangeSummary = requests.NO_LIMITS
     runtime_classes: Mapping[str, kube.RuntimeClass] = field(default_factory=dict)
 
     def needs(self, pod_set: kueue.PodSet) -> PodRequirements:
-        """What one pod of the set needs."""
+        """Return the requirements of one pod of the set."""
         return requests.read(pod_set.template.spec, runtime_classes=self.runtime_classes, limits=self.limits)
 
 
 class WorkloadShapes:
-    """Knows the rules of every namespace and queue, and reads Workloads under them."""
+    """Reads the shapes of Workloads under the rules of their namespace and queue."""
 
     def __init__(self, policy: SchedulingPolicy, accounting: Accounting) -> None:
         self.policy = policy
-        # OnlyDeclared looks at no list of exclusions, neither the global one nor a queue's own (KEP-7513).
+        # OnlyDeclared ignores all lists of exclusions, neither the global one nor a queue's own (KEP-7513).
         self.by_queue = policy.queue_exclusions and not policy.ignore_undeclared
         self._accounting = replace(accounting, prefixes=()) if policy.ignore_undeclared else accounting
         self._limit_ranges: dict[str, dict[str, kube.LimitRange]] = {}
@@ -66,11 +66,11 @@ class WorkloadShapes:
         self._forget()
 
     def shape(self, workload: kueue.Workload, excluded: tuple[str, ...] = ()) -> WorkloadShape:
-        """What a Workload asks for, without what its queue excludes."""
+        """Return what a Workload requests, without what its queue excludes."""
         return self._shapes.read(workload, self._rules_of(workload.metadata.namespace, excluded), self.policy)
 
     def exclusions(self, workload: kueue.Workload, excluded: tuple[str, ...] = ()) -> tuple[Exclusion, ...]:
-        """What a Workload asks for and is not charged, and which list leaves it out (KEP-5800)."""
+        """Return what a Workload requests without being charged, and which list excludes it (KEP-5800)."""
         rules = self._rules_of(workload.metadata.namespace, excluded)
         if not rules.accounting.excluded:
             return ()
@@ -78,7 +78,7 @@ class WorkloadShapes:
         return rules.accounting.exclusions({resource for pod in needs for resource in pod.figure})
 
     def accounting(self, excluded: tuple[str, ...]) -> Accounting:
-        """The global list and a queue's own, compiled once for each list of a queue (KEP-5800)."""
+        """Return the global list and a queue's own, compiled once for each list of a queue (KEP-5800)."""
         found = self._compiled.get(excluded)
         if found is None:
             found = self._compiled[excluded] = self._accounting.for_queue(excluded)
@@ -95,7 +95,7 @@ class WorkloadShapes:
         return rules
 
     def _forget(self) -> None:
-        """The rules changed: nothing read before is certain."""
+        """Drop everything that was read: the rules changed."""
         self._rules.clear()
         self._shapes.forget()
 
@@ -109,7 +109,7 @@ class _Shapes:
         self._remembered = remembered
 
     def read(self, workload: kueue.Workload, rules: RequestRules, policy: SchedulingPolicy) -> WorkloadShape:
-        """The shape of a Workload. Pod sets that were read before, under the same rules, are not read again."""
+        """Return the shape of a Workload. Pod sets that were read under the same rules are not read again."""
         reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
         source = (msgspec.json.encode((workload.spec.pod_sets, reclaimable)), id(rules))
         shape = self._recent.get(source)
@@ -164,7 +164,7 @@ class _Shapes:
 
 
 def asks_for_topology(request: kueue.PodSetTopologyRequest | None) -> bool:
-    """§4.3"""
+    """Whether a pod set asks for topology aware scheduling [FL33]."""
     return request is not None and (
         request.required is not None
         or request.preferred is not None
@@ -176,7 +176,7 @@ def asks_for_topology(request: kueue.PodSetTopologyRequest | None) -> bool:
 
 
 def _marks(spec: kube.PodSpec, needs: PodRequirements) -> Any:
-    """[QU12] What of a pod makes its Workload a kind of its own: what it asks for and where it may run."""
+    """Return what of a pod its Workload's equivalence class depends on: requests, and where it may run [QU12]."""
 
     def written(asked: Quantities) -> dict[str, str]:
         return {resource: amount.canonical for resource, amount in asked.items()}

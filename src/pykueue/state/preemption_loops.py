@@ -1,11 +1,11 @@
-"""Preemption loops: the same Workloads evict each other in turns although nothing from outside changes.
+"""Preemption loops: the same Workloads preempt each other in turns although nothing else changes.
 
 A decision is a function of the facts. When the same Workload preempts the same targets over the same reservations for
-the third time, and only the manager's own decisions have changed a fact in between, it will go on for ever [LG2]. Two
-numbers per ClusterQueue tell whether that is so, each kept up in constant time per change:
+the third time, and only the scheduler's own decisions changed a fact in between, it will go on for ever [LG2]. Two
+numbers per ClusterQueue show whether that is so, each updated in constant time per change:
 
 - the *fingerprint* of its reservations, the XOR of one hash for each of them [LG1];
-- the *outside changes*: arrivals, ends, edits, answers of admission checks, everything that a decision depends on and
+- the *outside changes*: arrivals, ends, edits, states of admission checks, everything that a decision depends on and
   that is no consequence of a preemption. Changes of quota, cohorts, flavors, nodes and namespaces count for all queues.
 
 Detection changes no decision. A collision of two hashes can only report a loop that is none.
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from kubemachinery.meta import Nanoseconds
 from pykueue.core.workload import Reservation
 
-# How often the same preemption has to be decided. Twice can be chance: an eviction that was under way.
+# How often the same preemption has to be decided. Twice can be a coincidence: an eviction that was being written.
 ROUNDS: Final = 3
 # Bounds of what is kept: preemptions to compare with, and the order of the latest ones.
 _COMPARED_MAX: Final = 4096
@@ -48,12 +48,12 @@ class PreemptionLoop:
         return tuple(sorted({key for preemption in self.preemptions for key in preemption}))
 
     def sentence(self) -> str:
-        """One round: who preempts whom."""
+        """Return one round as text: which Workload preempts which."""
         return ", ".join(dict.fromkeys(f"{each.preemptor} preempts {each.target}" for each in self.preemptions))
 
 
 class _Decided(NamedTuple):
-    """What makes two preemptions the same one."""
+    """What two equal preemptions have in common."""
 
     queues: tuple[str, ...]
     outside_changes: int
@@ -96,7 +96,7 @@ class LoopDetector:
     released = reserved
 
     def changed(self, cluster_queue: str | None = None) -> None:
-        """Note a change from outside: in one ClusterQueue, or one that may concern all."""
+        """Count an outside change: in one ClusterQueue, or one that may concern all."""
         if cluster_queue is None:
             self._outside_everywhere += 1
         else:
@@ -107,7 +107,7 @@ class LoopDetector:
         self._outside_everywhere += self._outside.pop(name, 0) + 1
 
     def _outside_changes(self, queues: tuple[str, ...]) -> int:
-        # Each of them only grows, so the sum is the same only where all are.
+        # Every counter only grows, so the sum is the same only if all counters are.
         return self._outside_everywhere + sum(self._outside.get(name, 0) for name in queues)
 
     def _fingerprint(self, queues: tuple[str, ...]) -> int:
@@ -150,12 +150,12 @@ class LoopDetector:
             self._loops[member] = decided, loop
 
     def take_new(self) -> list[PreemptionLoop]:
-        """The loops that were found since the last call, each once."""
+        """Return and clear the loops that were found since the last call, each once."""
         found, self._new = self._new, []
         return found
 
     def loop_of(self, key: str) -> PreemptionLoop | None:
-        """The loop that a Workload is in; None once something from outside has changed."""
+        """Return the loop that a Workload is in; None after an outside change."""
         decided, loop = self._loops.get(key, (None, None))
         if decided is None:
             return None

@@ -1,7 +1,7 @@
-"""Who holds quota, and who of them is to go later for whom.
+"""Workloads that hold quota, and preemption targets that leave later.
 
-A preemption that is put off (KEP-993) leaves the victims where they are, beside the successor that already has their
-room. They count together, as the larger of the two: what of a victim counts as its successor's is *hidden*.
+A deferred preemption (KEP-993) leaves its targets where they are, beside the preemptor that already has their quota.
+They count together, as the larger of the two: what of a target counts as its preemptor's is *hidden*.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pykueue.state.structure import Structure
 
 
 class Reservations:
-    """Everybody who holds quota."""
+    """All reservations."""
 
     def __init__(self, structure: Structure, scopes: SchedulingScopes, loops: LoopDetector) -> None:
         self.held: dict[str, Reservation] = {}
@@ -32,7 +32,7 @@ class Reservations:
         self._unblocked: set[str] = set()
 
     def put(self, reservation: Reservation) -> Reservation:
-        """A reservation as its object shows it. One that is known and says nothing new stays the value it was."""
+        """Put a reservation as its object shows it. One that equals the known value keeps that value."""
         before = self.held.get(reservation.key)
         if before is not None:
             if before.is_like(reservation):
@@ -48,7 +48,7 @@ class Reservations:
         return reservation
 
     def assume(self, workload: WorkloadInfo, decision: Admit, now: Nanoseconds) -> None:
-        """What was decided counts from now on; after a second pass, in the place of what was held before."""
+        """Count a decided reservation from now on; after a second pass it replaces the one before."""
         before = self.held.get(workload.key)
         if before is not None:
             self._release(before)
@@ -60,7 +60,7 @@ class Reservations:
             pod_sets=decision.pod_sets,
             priority=workload.priority,
             queue_time=workload.queue_time,
-            # As its status will say it.
+            # As its status will have it.
             reserved_at=before.reserved_at if before is not None else now - now % SECOND,
             evicted=before is not None and before.evicted,
             admitted=decision.is_admitted,
@@ -74,16 +74,16 @@ class Reservations:
         self._invalidate(self._hide_victims(reservation))
 
     def end(self, key: str) -> None:
-        """A reservation is over: whoever waits in its tree may fit now, and where it was on nodes, in any other."""
+        """Remove a reservation. Workloads of its cohort tree may fit now; if it was placed on nodes, of all trees."""
         reservation = self.held.pop(key)
         self._invalidate(self._show_victims(reservation))
         self._release(reservation)
         for successor in reservation.hidden:
             self._unblocked.add(successor)
             held = self.held.get(successor)
-            if held is not None:  # the victims that are left may hide more behind it now
+            if held is not None:  # the remaining targets may hide more behind it now
                 self._invalidate(self._show_victims(held))
-                # Should this one come back, then into room that nobody waits for.
+                # If this one reserves quota again, no preemptor waits for it.
                 held.assumed_targets = {who: why for who, why in held.assumed_targets.items() if who != key}
                 self._invalidate(self._hide_victims(held))
         self._give_back(reservation)
@@ -93,7 +93,7 @@ class Reservations:
         self._scopes.invalidate(self.held[key].cluster_queue)
 
     def recheck(self, key: str, policy: SchedulingPolicy, now: Nanoseconds) -> Holds | HoldsAfter | Lost:
-        """Whether a reservation still holds, and which targets it needs gone.
+        """Evaluate whether a reservation still holds, and which targets it needs gone.
 
         The targets assumed so far count for themselves while the question is answered, and those of the answer are
         assumed from then on: one that is no legal target any more, or not needed, is released from the assumption.
@@ -110,20 +110,20 @@ class Reservations:
         before = self._hidden_behind(held)
         self._show_victims(held)
         queue = self._structure.queue(held.cluster_queue)
-        verdict = recheck(self._structure.snapshot, queue, held, policy, now, leaving)
-        if not isinstance(verdict, Lost):
-            victims = verdict.targets if isinstance(verdict, HoldsAfter) else ()
+        result = recheck(self._structure.snapshot, queue, held, policy, now, leaving)
+        if not isinstance(result, Lost):
+            victims = result.targets if isinstance(result, HoldsAfter) else ()
             held.assumed_targets = {each.key: each.reason for each in victims}
         self._hide_victims(held)
         after = self._hidden_behind(held)
-        # An answer that changes no figure wakes no one: it is asked for every few seconds while targets stop.
+        # A result that changes no usage invalidates nothing: this runs every few seconds while targets stop.
         for who in sorted(before.keys() | after.keys()):
             if before.get(who) != after.get(who):
                 self._scopes.invalidate(self.held[who].cluster_queue)
-        return verdict
+        return result
 
     def take_unblocked(self) -> set[str]:
-        """Those one of whose assumed victims has gone since the last time; whoever waited with them looks again."""
+        """Return and clear the reservations that lost one of their assumed targets since the last call."""
         unblocked, self._unblocked = self._unblocked, set()
         return unblocked
 
@@ -138,10 +138,10 @@ class Reservations:
         self._loops.released(reservation)
 
     def _give_back(self, reservation: Reservation) -> None:
-        """Those who wait in its tree look again; nodes are shared by all trees."""
+        """Retry inadmissible Workloads of its cohort tree; nodes are shared by all trees."""
         self._scopes.release((reservation.cluster_queue,))
         if reservation.placed:
-            self._scopes.release(self._structure.on_nodes())
+            self._scopes.release(self._structure.topology_queues())
 
     def _hide_victims(self, reservation: Reservation) -> list[Reservation]:
         """Victims that are to go later count together with their successor, as the larger of the two. Those that count

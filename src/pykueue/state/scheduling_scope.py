@@ -1,14 +1,14 @@
-"""Who is tried again, and when: only where something has changed that the last verdicts rest on.
+"""Scheduling scopes: which queues are decided together, and when they are tried again.
 
-Queues that could ever compete for the same room form a *district*: the queues of one tree, and all trees whose pods are
-placed on nodes. Districts cannot touch each other, so each has its cycles for itself.
+Queues that could ever compete for the same capacity form a *scope*: the queues of one cohort tree, and all trees whose
+pods are placed on nodes. Scopes cannot affect each other, so each has cycles of its own.
 
-A cycle is a function of the district's facts and of the heads in its lines. Facts are all that `Waking.stir` is called
-for: quota, reservations and who of them is being evicted, flavors, checks, namespaces, nodes. As long as none of them
-changes, heads that were tried already would only hear again what they heard: they wait without costing anything.
+A cycle is a function of the scope's facts and of its heads. Facts are all that `SchedulingScopes.invalidate` is called
+for: quota, reservations and which of them are being evicted, flavors, checks, namespaces, nodes. While none of them
+changes, heads that were tried would get the same answer again, and no cycle runs for them.
 
-Three words for three causes: `look_at` (another head may stand in a line), `stir` (a fact has changed), `release`
-(there may be room, so that those who are parked look again, too).
+Three methods for three causes: `mark_ready` (a queue may have another head), `invalidate` (a fact changed) and
+`release` (capacity may be free, so that inadmissible Workloads are retried too).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import TypeAlias
 from pykueue.core.workload import WorkloadInfo
 
 HeadSet: TypeAlias = tuple[tuple[WorkloadInfo, bool, tuple[object, ...]], ...]
-"""The heads of a district: each with whether it is the preemptor, and where its search for flavors goes on."""
+"""The heads of a scope: each with whether it is the preemptor, and where its scan of flavors continues."""
 
 
 class SchedulingScope:
-    """Queues that are decided together, by name; and the heads that were tried on the facts as they are."""
+    """Queues that are decided together, by name, and the sets of heads that were tried on the current facts."""
 
     __slots__ = ("queues", "tried")
 
@@ -33,7 +33,7 @@ class SchedulingScope:
 
 
 class SchedulingScopes:
-    """Which districts are to be looked at, in the order in which something changed in them."""
+    """The scopes, and which of them need a cycle, in the order in which something changed in them."""
 
     def __init__(self) -> None:
         self._scope_of: dict[str, SchedulingScope] = {}
@@ -41,9 +41,9 @@ class SchedulingScopes:
         self._released: set[str] = set()
 
     def regroup(self, scopes: Iterable[Iterable[str]]) -> None:
-        """The trees have changed. A queue that is in none of the districts is one for itself.
+        """Replace the scopes after cohort trees changed. A queue that is in none of them is a scope of its own.
 
-        Whoever was awake stays so; what was tried is forgotten, which costs a second look where nothing has changed.
+        Scopes that need a cycle still do; the sets of heads that were tried are dropped, which costs one more cycle.
         """
         awake = [name for scope in self._ready for name in scope.queues]
         self._scope_of = {name: scope for scope in map(SchedulingScope, scopes) for name in scope.queues}
@@ -52,27 +52,27 @@ class SchedulingScopes:
             self.mark_ready(name)
 
     def invalidate(self, queue: str) -> None:
-        """A fact has changed that verdicts in the queue's district rest on."""
+        """Record that a fact changed that decisions in the queue's scope depend on."""
         scope = self._of(queue)
         scope.tried.clear()
         self._ready[scope] = None
 
     def mark_ready(self, queue: str) -> None:
-        """Another head may stand in the queue's line."""
+        """Record that the queue may have another head."""
         self._ready[self._of(queue)] = None
 
     def release(self, queues: Iterable[str]) -> None:
-        """There may be room in the trees of these queues for whoever is parked there."""
+        """Record that inadmissible Workloads in the cohort trees of these queues may fit now."""
         self._released.update(queues)
 
     def take_released(self) -> set[str]:
-        """The queues that were named since the last time."""
+        """Return and clear the queues that were released."""
         released, self._released = self._released, set()
         return released
 
     def due(self, more: Callable[[], bool]) -> Iterator[SchedulingScope]:
-        """Every district that is awake, once, as long as more are asked for. It sleeps from then on unless it is woken
-        anew; then it stands behind the others."""
+        """Return every scope that needs a cycle, once, while `more` is true. A scope that is marked again meanwhile
+        comes after the others, in the next call."""
         for scope in list(self._ready):
             if not more():
                 return

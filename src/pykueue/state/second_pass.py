@@ -1,5 +1,6 @@
-"""Workloads that hold quota and have to be looked at once more: for a placement that was put off until checks had
-passed, or for a node that is lost ([TS25])."""
+"""Workloads that hold quota and need a second scheduling pass: for a placement that was deferred until the checks
+passed, or for a node that failed ([TS25]).
+"""
 
 from __future__ import annotations
 
@@ -13,26 +14,26 @@ _LONGEST_PAUSE_SECONDS: Final = 30
 
 
 class SecondPasses:
-    """Those who are to be looked at, each as a head of its queue."""
+    """The Workloads that need a second pass, each as a head of its queue."""
 
     def __init__(self) -> None:
         self.heads: dict[str, WorkloadInfo] = {}
-        self._tries: dict[str, int] = {}  # those that did not work
+        self._tries: dict[str, int] = {}  # failed second passes
 
     def put(self, head: WorkloadInfo, reservation: Reservation) -> None:
         head.reservation = reservation
-        head.held_back, head.back_off_until = False, None  # what holds back a pending one means nothing here
+        head.held_back, head.back_off_until = False, None  # these apply to pending Workloads only
         self.heads[head.key] = head
 
     def drop(self, key: str) -> None:
         self.heads.pop(key, None)
 
     def pop(self, key: str) -> WorkloadInfo:
-        """It worked."""
+        """Remove a Workload whose second pass succeeded."""
         return self.heads.pop(key)
 
     def end(self, key: str) -> None:
-        """None is needed any more, and earlier ones do not count against the next."""
+        """Remove a Workload that needs no second pass any more, with its count of failures."""
         self.heads.pop(key, None)
         self._tries.pop(key, None)
 
@@ -43,7 +44,7 @@ class SecondPasses:
                 yield head
 
     def try_later(self, key: str, now: Nanoseconds, scan: ScanPosition | None = None) -> None:
-        """[TS26] A failed second pass is tried again, at ever longer intervals. Its next scan continues at `scan`."""
+        """Retry a failed second pass after a growing backoff [TS26]. Its next scan continues at `scan`."""
         tries = self._tries[key] = self._tries.get(key, 0) + 1
         self.heads[key].scan_position = scan
         self.heads[key].back_off_until = now + min(2 ** (tries - 1), _LONGEST_PAUSE_SECONDS) * SECOND
@@ -51,6 +52,6 @@ class SecondPasses:
     def has_failed(self, key: str) -> bool:
         return key in self._tries
 
-    def pauses(self) -> Iterator[Nanoseconds]:
-        """When those that are not due will be."""
+    def backoff_ends(self) -> Iterator[Nanoseconds]:
+        """Return when the backoffs end."""
         return (head.back_off_until for head in self.heads.values() if head.back_off_until is not None)

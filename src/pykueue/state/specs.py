@@ -1,4 +1,4 @@
-"""ClusterQueues, Cohorts, LocalQueues and flavors, from API objects to the specs that the brain works on.
+"""ClusterQueues, Cohorts, LocalQueues and flavors, read from API objects into the values the scheduler works on.
 
 Nothing here fails: what the API would have refused is read as if it were absent.
 """
@@ -63,15 +63,15 @@ class QueueContext:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedQueue:
-    """A ClusterQueue read: its spec, and whether something keeps it from admitting."""
+    """A ClusterQueue as the scheduler reads it, and whether it is inactive."""
 
     spec: QueueSpec
     is_blocked: bool = False
 
 
-def queue_spec(cluster_queue: kueue.ClusterQueue, around: QueueContext) -> ResolvedQueue:
-    """The spec, and [QU7] whether the queue is inactive; why it is, its status says."""
-    spec, references = cluster_queue.spec, around.references
+def queue_spec(cluster_queue: kueue.ClusterQueue, context: QueueContext) -> ResolvedQueue:
+    """Return the spec, and whether the queue is inactive [QU7]; its status has the reason."""
+    spec, references = cluster_queue.spec, context.references
     groups = tuple(
         ResourceGroupInfo(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
         for group in spec.resource_groups
@@ -97,13 +97,13 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, around: QueueContext) -> Resol
             fungibility=_fungibility(spec.flavor_fungibility),
             weight=weight(spec.fair_sharing),
             checks=checks,
-            deferring_checks=frozenset(name for name in known if around.checks[name].spec.preemption_policy == later),
+            deferring_checks=frozenset(name for name in known if context.checks[name].spec.preemption_policy == later),
             provisioned_flavors=frozenset(flavor for name in provisioning for flavor in checks[name]),
             is_multikueue=any(check.controller == labels.MULTIKUEUE_CONTROLLER for check in known.values()),
-            is_usage_based=around.policy.usage_history is not None
+            is_usage_based=context.policy.usage_history is not None
             and scope is not None
             and scope.admission_mode == kueue.AdmissionMode.USAGE_BASED,
-            is_topology_only=around.policy.topology and flavors <= topologies.keys(),
+            is_topology_only=context.policy.topology and flavors <= topologies.keys(),
             has_variants=concurrent is not None,
             last_acceptable_flavor=constraints.last_acceptable_flavor_name if constraints is not None else None,
             listed=not is_blocked and references.topologies.issuperset(topologies.values()),
@@ -131,7 +131,7 @@ def _quota(resource: str, text: quantity.QuantityText | None, absent: int) -> in
 
 
 def _quantity(text: quantity.QuantityText | None) -> quantity.Quantity | None:
-    """A quantity that is none counts as absent: one object that no server should have let in stops nobody else."""
+    """Return a quantity; None if it is invalid, so that one invalid object does not stop the others."""
     try:
         return None if text is None else quantity.parse(text)
     except quantity.QuantityError:
@@ -144,7 +144,7 @@ def weight(fair_sharing: kueue.FairSharing | None) -> float:
 
 
 class PastUsage(NamedTuple):
-    """What the status of a LocalQueue remembers of its use."""
+    """The usage that the status of a LocalQueue records."""
 
     consumed: Mapping[str, quantity.Quantity]
     at: Nanoseconds

@@ -1,7 +1,7 @@
-"""Queues, cohorts, flavors, topologies and checks: what shapes the trees, and the trees built from it.
+"""ClusterQueues, cohorts, flavors, topologies and checks, and the cohort trees built from them.
 
-Changes are only noted; `settle` reads what changed and grows anew exactly the trees that something in them changed for.
-Usage is carried over, so a tree that was grown anew holds what it would hold had it stood from the start.
+Changes are only noted; `settle` reads what changed and rebuilds exactly the trees that changed. Usage is carried over,
+so a rebuilt tree holds what it would hold had it existed from the start.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pykueue.state import specs
 from pykueue.state.specs import QueueContext, ResolvedQueue
 
 
-class _Grown(NamedTuple):
+class _BuiltTree(NamedTuple):
     plan: TreePlan
-    ingredients: frozenset[int]
+    spec_ids: frozenset[int]
     tree: CohortTree
 
 
 class Structure:
-    """The objects that shape trees, the trees, and the reservations seated in them."""
+    """The objects that shape cohort trees, the trees, and the reservations in them."""
 
     def __init__(self, policy: SchedulingPolicy, snapshot: Snapshot) -> None:
         self.policy = policy
@@ -43,16 +43,16 @@ class Structure:
         self.selectors: dict[str, selectors.Selector] = {}
         self.in_cohort_cycle: frozenset[str] = frozenset()
         self._held: dict[str, dict[str, Reservation]] = {}  # ClusterQueue -> its reservations
-        self._seats: dict[str, Queue] = {}  # every queue that is in a tree, active or not
-        self._trees: dict[tuple[bool, str], _Grown] = {}
+        self._queues_by_name: dict[str, Queue] = {}  # every ClusterQueue that is in a tree, active or not
+        self._trees: dict[tuple[bool, str], _BuiltTree] = {}
         self._to_read: set[str] = set()
         self._is_reshaped = False
-        self._on_nodes: tuple[str, ...] | None = None  # None: something has changed that it rests on
+        self._topology_queues: tuple[str, ...] | None = None  # None: to be computed again
 
     # Objects.
 
     def put_cluster_queue(self, cluster_queue: kueue.ClusterQueue) -> bool:
-        """Whether anything that matters changed; a new status does not."""
+        """Put a ClusterQueue; whether anything but its status changed."""
         name = cluster_queue.metadata.name
         before = self.cluster_queues.get(name)
         self.cluster_queues[name] = cluster_queue
@@ -68,7 +68,7 @@ class Structure:
     def drop_cluster_queue(self, name: str) -> None:
         self.cluster_queues.pop(name, None)
         self.read.pop(name, None)
-        self._on_nodes = None
+        self._topology_queues = None
         self.selectors.pop(name, None)
         self._to_read.discard(name)
         self._is_reshaped = True
@@ -85,7 +85,7 @@ class Structure:
         self._is_reshaped = True
 
     def put_flavor(self, flavor: kueue.ResourceFlavor) -> set[str]:
-        """The queues that use the flavor, if anything in it changed."""
+        """Put a flavor; return the ClusterQueues that use it if it changed."""
         name = flavor.metadata.name
         before = self.flavors.get(name)
         self.flavors[name] = flavor
@@ -103,7 +103,7 @@ class Structure:
         self.snapshot.eligibility_cache.clear()
         self.snapshot.flavors.pop(name, None)
         self.snapshot.fleet.drop_flavor(name)
-        self._on_nodes = None
+        self._topology_queues = None
         self._to_read |= self._users_of_flavor(name)
         return self._users_of_flavor(name)
 
@@ -154,7 +154,7 @@ class Structure:
     def _place_flavor(self, name: str) -> None:
         if not self.policy.topology:
             return
-        self._on_nodes = None
+        self._topology_queues = None
         flavor = self.flavors[name]
         found = self.topologies.get(flavor.spec.topology_name or "")
         if found is not None:
@@ -165,7 +165,7 @@ class Structure:
     # Trees.
 
     def settle(self) -> set[str]:
-        """Build what changed; the names of the queues that were read anew or stand in a new tree."""
+        """Rebuild what changed; return the ClusterQueues that were read again or are in a new tree."""
         if not self._to_read and not self._is_reshaped:
             return set()
         self.snapshot.eligibility_cache.clear()
@@ -177,123 +177,124 @@ class Structure:
         )
         around = QueueContext(self.policy, references, self.checks)
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
-        self._on_nodes = None
+        self._topology_queues = None
         for name in sorted(changed):
             self.read[name] = specs.queue_spec(self.cluster_queues[name], around)
-        return changed | self._regrow()
+        return changed | self._rebuild()
 
-    def _regrow(self) -> set[str]:
+    def _rebuild(self) -> set[str]:
         forest = cohort.plan_trees((read.spec for read in self.read.values()), self.cohorts)
-        trees: dict[tuple[bool, str], _Grown] = {}
+        trees: dict[tuple[bool, str], _BuiltTree] = {}
         moved: set[str] = set()
-        seats: dict[str, Queue] = {}
+        queues: dict[str, Queue] = {}
         for plan in forest.trees:
             name = (plan.single is not None, plan.root)
-            ingredients = plan.spec_ids()
-            grown = self._trees.get(name)
-            if grown is not None and grown.ingredients == ingredients:
-                trees[name] = grown
-                seats.update((spec.name, self._seats[spec.name]) for spec in plan.members())
+            spec_ids = plan.spec_ids()
+            built = self._trees.get(name)
+            if built is not None and built.spec_ids == spec_ids:
+                trees[name] = built
+                queues.update((spec.name, self._queues_by_name[spec.name]) for spec in plan.members())
                 continue
             tree = CohortTree.build(plan)
-            trees[name] = _Grown(plan, ingredients, tree)
+            trees[name] = _BuiltTree(plan, spec_ids, tree)
             for spec in plan.members():
-                before = self._seats.get(spec.name)
+                before = self._queues_by_name.get(spec.name)
                 queue = Queue(spec, tree.queues[spec.name], before.generation + 1 if before is not None else 1)
-                seats[spec.name] = queue
+                queues[spec.name] = queue
                 moved.add(spec.name)
                 for reservation in self._held.get(spec.name, {}).values():
-                    self._seat(queue, reservation)
-        self._trees, self._seats, self.in_cohort_cycle = trees, seats, forest.in_cohort_cycle
-        self.snapshot.queues = {name: queue for name, queue in seats.items() if queue.spec.listed}
+                    self._add_reservation(queue, reservation)
+        self._trees, self._queues_by_name, self.in_cohort_cycle = trees, queues, forest.in_cohort_cycle
+        self.snapshot.queues = {name: queue for name, queue in queues.items() if queue.spec.listed}
         self.snapshot.inactive = {name for name in self.read if name not in self.snapshot.queues}
         self.snapshot.settle()
         return moved
 
     def scopes(self) -> Iterator[Iterable[str]]:
-        """Which queues could ever compete for the same room: those of one tree, and of all trees on nodes."""
-        on_nodes: list[str] = []
-        for grown in self._trees.values():
-            if any(map(self.places_pods, grown.tree.queues)):
-                on_nodes += grown.tree.queues
+        """Return which ClusterQueues could ever compete for the same capacity: those of one tree, and of all trees that
+        place pods on nodes."""
+        topology_queues: list[str] = []
+        for built in self._trees.values():
+            if any(map(self.uses_topology, built.tree.queues)):
+                topology_queues += built.tree.queues
             else:
-                yield grown.tree.queues
-        if on_nodes:
-            yield on_nodes
+                yield built.tree.queues
+        if topology_queues:
+            yield topology_queues
 
-    def places_pods(self, name: str) -> bool:
-        """Whether the queue has a flavor whose pods are given a place on nodes."""
+    def uses_topology(self, name: str) -> bool:
+        """Whether the ClusterQueue has a flavor with topology aware scheduling."""
         groups = self.read[name].spec.groups
         return any(self.snapshot.fleet.has_flavor(flavor) for group in groups for flavor in group.flavors)
 
-    def on_nodes(self) -> tuple[str, ...]:
-        """The queues that do, of whatever tree. Asked whenever room on nodes comes back, so it is kept."""
-        if self._on_nodes is None:
-            self._on_nodes = tuple(filter(self.places_pods, self.read))
-        return self._on_nodes
+    def topology_queues(self) -> tuple[str, ...]:
+        """Return the ClusterQueues that do, of all trees. Needed when node capacity is free again, so it is cached."""
+        if self._topology_queues is None:
+            self._topology_queues = tuple(filter(self.uses_topology, self.read))
+        return self._topology_queues
 
-    def companions(self, name: str) -> Iterator[str]:
-        """The queues of the same tree, itself included; none where its cohorts run in a circle."""
-        seat = self._seats.get(name)
-        if seat is not None:
-            yield from seat.node.tree.queues
+    def tree_queues(self, name: str) -> Iterator[str]:
+        """Return the ClusterQueues of the same tree, itself included; none in a cohort cycle."""
+        queue = self._queues_by_name.get(name)
+        if queue is not None:
+            yield from queue.node.tree.queues
 
     def queues_under(self, cohort_name: str) -> Iterator[str]:
-        """The queues of the tree that a cohort is in."""
-        for grown in self._trees.values():
-            if grown.plan.single is None and any(node.name == cohort_name for node in grown.tree.nodes):
-                yield from grown.tree.queues
+        """Return the ClusterQueues of the tree that a cohort is in."""
+        for built in self._trees.values():
+            if built.plan.single is None and any(node.name == cohort_name for node in built.tree.nodes):
+                yield from built.tree.queues
 
-    def is_open(self, name: str) -> bool:
-        """Whether heads are taken from the queue. One that leaves the placement to another cluster without its topology
-        being known here has its head taken and refused; so, in a plan, has one whose cohorts run in a circle. A manager
-        calls that queue inactive."""
+    def is_active(self, name: str) -> bool:
+        """Whether heads are taken from the ClusterQueue. One that leaves the placement to another cluster, and whose
+        topology does not exist here, has its head taken and refused; so, in a plan, has one in a cohort cycle, which a
+        manager calls inactive."""
         read = self.read.get(name)
         return (
             read is not None and not read.is_blocked and not (self.policy.departures and name in self.in_cohort_cycle)
         )
 
-    # Questions.
+    # Queries.
 
     def held(self, cluster_queue: str) -> Iterable[Reservation]:
-        """The reservations in a queue, whether or not that queue exists."""
+        """Return the reservations in a ClusterQueue, whether or not it exists."""
         return self._held.get(cluster_queue, {}).values()
 
     def queue(self, cluster_queue: str) -> Queue | None:
-        """The queue in its tree, active or not."""
-        return self._seats.get(cluster_queue)
+        """Return the ClusterQueue in its tree, active or not."""
+        return self._queues_by_name.get(cluster_queue)
 
     def node(self, cluster_queue: str) -> QuotaNode | None:
-        """The queue's place in its tree, active or not."""
-        seat = self._seats.get(cluster_queue)
-        return seat.node if seat is not None else None
+        """Return the ClusterQueue's node in its tree, active or not."""
+        queue = self._queues_by_name.get(cluster_queue)
+        return queue.node if queue is not None else None
 
     def cohort_node(self, cohort_name: str) -> QuotaNode | None:
-        """A cohort's place in its tree, declared or not."""
+        """Return a cohort's node in its tree, with or without a Cohort object."""
         return next((node for node in self.cohort_nodes() if node.name == cohort_name), None)
 
     def cohort_nodes(self) -> Iterator[QuotaNode]:
-        """Every cohort in its tree: those with a Cohort object, and those that only a parentName or cohortName names.
+        """Return every cohort's node: with a Cohort object, or named only by a parentName or cohortName.
         Cohorts of a cycle are in no tree."""
-        for grown in self._trees.values():
-            if grown.plan.single is None:
-                yield from (node for node in grown.tree.nodes if not node.is_queue)
+        for built in self._trees.values():
+            if built.plan.single is None:
+                yield from (node for node in built.tree.nodes if not node.is_queue)
 
     # Reservations.
 
     def reserve(self, reservation: Reservation) -> None:
-        """Count a reservation in its queue, whether or not that queue exists yet."""
+        """Count a reservation in its ClusterQueue, whether or not that exists yet."""
         self._held.setdefault(reservation.cluster_queue, {})[reservation.key] = reservation
-        queue = self._seats.get(reservation.cluster_queue)
+        queue = self._queues_by_name.get(reservation.cluster_queue)
         if queue is not None:
-            self._seat(queue, reservation)
+            self._add_reservation(queue, reservation)
             self.snapshot.settle()
         if reservation.placed:
             self.snapshot.fleet.book(reservation.placed)
 
     def release(self, reservation: Reservation) -> None:
         self._held[reservation.cluster_queue].pop(reservation.key)
-        queue = self._seats.get(reservation.cluster_queue)
+        queue = self._queues_by_name.get(reservation.cluster_queue)
         if queue is not None:
             queue.remove_reservation(reservation)
             self.snapshot.end(queue, reservation)
@@ -302,20 +303,20 @@ class Structure:
         self.note_update(reservation.cluster_queue)
 
     def note_update(self, cluster_queue: str) -> None:
-        """[FL24] Something was said anew about a reservation in the queue, or it is over."""
-        queue = self._seats.get(cluster_queue)
+        """Increase the generation of a ClusterQueue: a reservation in it was read again, or ended [FL24]."""
+        queue = self._queues_by_name.get(cluster_queue)
         if queue is not None:
             queue.generation += 1
 
     def recount(self, reservation: Reservation) -> None:
-        """What of the reservation's usage is hidden has changed."""
-        queue = self._seats.get(reservation.cluster_queue)
+        """Count a reservation again: the hidden part of its usage changed."""
+        queue = self._queues_by_name.get(reservation.cluster_queue)
         if queue is not None:
             queue.remove_reservation(reservation)
             self.snapshot.end(queue, reservation)
-            self._seat(queue, reservation)
+            self._add_reservation(queue, reservation)
             self.snapshot.settle()
 
-    def _seat(self, queue: Queue, reservation: Reservation) -> None:
+    def _add_reservation(self, queue: Queue, reservation: Reservation) -> None:
         queue.add_reservation(reservation)
         self.snapshot.assume(queue, reservation.usage_by_number)

@@ -1,6 +1,6 @@
-"""How much each LocalQueue has used lately: the history behind usage-based order (admission fair sharing, §8).
+"""The decayed usage of each LocalQueue, by which usage-based ClusterQueues order them (admission fair sharing, [AF1]).
 
-Quantities are integers of a billionth of the resource's base unit, which is what the API's nine decimals can say; every
+Quantities are integers of a billionth of the resource's base unit, the resolution of the API's nine decimals; every
 product is rounded down to that, so that repeated decay ends at zero.
 """
 
@@ -26,18 +26,18 @@ def billionths(quantity: Quantity) -> Billionths:
 
 
 def of_amount(resource: str, amount: int) -> Billionths:
-    """From the integers that quota is counted in."""
+    """Convert from the integers that quota is counted in."""
     return amount * (_PER_UNIT // 1000 if resource == "cpu" else _PER_UNIT)
 
 
 @dataclass(slots=True)
 class Account:
-    """One LocalQueue: decayed use, and what admissions since the last sample are charged in advance."""
+    """The decayed usage of one LocalQueue, and the entry penalties of admissions since the last sample."""
 
     consumed: dict[str, Billionths] = field(default_factory=dict)
     penalties: dict[str, dict[str, Billionths]] = field(default_factory=dict)  # by Workload
     since: Nanoseconds = 0
-    is_seeded: bool = False  # whether what the LocalQueue's status says has been counted
+    is_seeded: bool = False  # whether the usage in the LocalQueue's status was counted
 
 
 class ConsumedResources:
@@ -47,7 +47,7 @@ class ConsumedResources:
         self._accounts: dict[str, Account] = {}
 
     def usage(self, local_queue: str) -> float:
-        """[AF2] Weighted use. A LocalQueue of weight zero always comes last."""
+        """Return the weighted usage. A LocalQueue of weight zero always comes last [AF2]."""
         weight = self.weights.get(local_queue, 1.0)
         if weight <= 0:
             return math.inf
@@ -62,40 +62,40 @@ class ConsumedResources:
         return used / weight
 
     def seed(self, local_queue: str, consumed: Mapping[str, Quantity], since: Nanoseconds) -> None:
-        """[AF9] After a restart: what the LocalQueue's status remembers, counted once."""
+        """Count the usage in the LocalQueue's status, once after a restart [AF9]."""
         account = self._account(local_queue, since)
         if not account.is_seeded:
             account.is_seeded = True
             _add(account.consumed, {name: billionths(amount) for name, amount in consumed.items()})
 
     def charge(self, local_queue: str, workload: str, requests: Iterable[tuple[str, int]], now: Nanoseconds) -> None:
-        """[AF5] A Workload got its reservation: what it will have used by the next sample is charged at once."""
-        share = self._forgotten(self.history.sampling_interval_seconds)
+        """Charge the entry penalty of a reservation: what it will have used by the next sample [AF5]."""
+        share = self._decayed(self.history.sampling_interval_seconds)
         requested: dict[str, Billionths] = {}
         for resource, amount in requests:
             requested[resource] = requested.get(resource, 0) + of_amount(resource, amount)
         self._account(local_queue, now).penalties[workload] = _times(requested, share)
 
     def forgive(self, local_queue: str, workload: str) -> None:
-        """[AF7] The reservation came to nothing."""
+        """Remove the entry penalty of a reservation that was released [AF7]."""
         account = self._accounts.get(local_queue)
         if account is not None:
             account.penalties.pop(workload, None)
 
     def sample(self, local_queue: str, in_use: Mapping[str, Billionths], now: Nanoseconds) -> None:
-        """[AF3], [AF4] Let the past decay, and count what admitted Workloads use now."""
+        """Let past usage decay, and count what admitted Workloads use now [AF3], [AF4]."""
         account = self._account(local_queue, now)
         if self.history.half_life_seconds == 0:
             account.consumed = {}
         else:
-            share = self._forgotten(max(0, now - account.since) / SECOND)
+            share = self._decayed(max(0, now - account.since) / SECOND)
             kept = _times(account.consumed, 1.0 - share)
             _add(kept, _times(in_use, share))
             account.consumed = kept
         account.since = max(account.since, now)
 
     def settle(self, local_queue: str, workload: str, in_use: Mapping[str, Billionths], now: Nanoseconds) -> None:
-        """[AF6] The Workload is admitted: its charge becomes past use."""
+        """Turn the entry penalty of an admitted Workload into past usage [AF6]."""
         self.sample(local_queue, in_use, now)
         account = self._account(local_queue, now)
         _add(account.consumed, account.penalties.pop(workload, {}))
@@ -114,8 +114,8 @@ class ConsumedResources:
             account = self._accounts[local_queue] = Account(since=now)
         return account
 
-    def _forgotten(self, seconds: float) -> float:
-        """The part of the past that no longer counts after so many seconds."""
+    def _decayed(self, seconds: float) -> float:
+        """Return the fraction of past usage that no longer counts after so many seconds."""
         half_life = self.history.half_life_seconds
         return 0.0 if half_life == 0 else 1.0 - math.pow(0.5, seconds / half_life)
 

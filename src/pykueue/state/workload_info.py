@@ -1,4 +1,4 @@
-"""Workloads, from API objects to the values the brain works on. Read once, when an object arrives.
+"""Workloads, read from API objects into the values the scheduler works on; once, when an object arrives.
 
 Nothing here fails: what the API would have refused is read as if it were absent.
 """
@@ -27,7 +27,7 @@ from pykueue.core.workload import (
 )
 from pykueue.lifecycle import states, variants
 
-# Looked up once, as in `lifecycle.states`: every event asks.
+# Looked up once, as in `lifecycle.states`: they are used for every event.
 _EVICTED: Final = WorkloadCondition.EVICTED
 _PREEMPTED: Final = WorkloadCondition.PREEMPTED
 _REQUEUED: Final = WorkloadCondition.REQUEUED
@@ -37,7 +37,7 @@ _REPLACING: Final = WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS
 
 
 def time_of(text: str | None) -> Nanoseconds:
-    """Nanoseconds since 1970; a time that is missing or is none counts as the beginning."""
+    """Return nanoseconds since 1970; 0 for a time that is missing or invalid."""
     if not text:
         return 0
     try:
@@ -56,7 +56,7 @@ def holds_quota(workload: kueue.Workload) -> bool:
 
 
 def may_queue(workload: kueue.Workload, policy: SchedulingPolicy) -> bool:
-    """[QU1]"""
+    """Whether a Workload may be in a queue: active, not finished, without quota, and not held back or gated [QU1]."""
     return (
         states.is_active(workload)
         and not states.is_finished(workload)
@@ -78,12 +78,12 @@ def was_preempted(workload: kueue.Workload, held: Reservation) -> bool:
 
 
 def has_variants(workload: kueue.Workload, policy: SchedulingPolicy) -> bool:
-    """Whether others compete in the Workload's place, each for a flavor of its own."""
+    """Whether variants compete in place of the Workload, each for one flavor."""
     return policy.concurrent_admission and variants.is_parent(workload)
 
 
 def priority(workload: kueue.Workload, policy: SchedulingPolicy) -> int:
-    """[AM20] A boost that is no 32-bit integer counts as none."""
+    """Return the effective priority; a boost that is no 32-bit integer counts as none [AM20]."""
     base = workload.spec.priority or 0
     if policy.priority_boost:
         try:
@@ -96,7 +96,7 @@ def priority(workload: kueue.Workload, policy: SchedulingPolicy) -> int:
 
 
 def queue_time(workload: kueue.Workload, policy: SchedulingPolicy) -> Nanoseconds:
-    """§2.2 The time that counts for a place in line."""
+    """Return the time that orders the Workload in its queue [QU20]."""
     found = workload.status.conditions
     evicted = conditions.find(found, _EVICTED)
     if evicted is not None and evicted.status == ConditionStatus.TRUE:
@@ -115,13 +115,13 @@ def queue_time(workload: kueue.Workload, policy: SchedulingPolicy) -> Nanosecond
     return time_of(workload.metadata.creation_timestamp)
 
 
-# --- Waiting ----------------------------------------------------------------------------------------------------------
+# --- Pending ----------------------------------------------------------------------------------------------------------
 
 
 def pending(
     workload: kueue.Workload, shape: WorkloadShape, cluster_queue: str, policy: SchedulingPolicy
 ) -> WorkloadInfo:
-    """A Workload that waits, or, with a reservation, one that needs a second pass."""
+    """Return a pending Workload, or, with a reservation, one that needs a second pass."""
     status = workload.status
     requeue_at = status.requeue_state.requeue_at if status.requeue_state is not None else None
     return WorkloadInfo(
@@ -173,7 +173,7 @@ def _listed(text: str) -> frozenset[str]:
 
 
 def _has_closed_gate(workload: kueue.Workload) -> bool:
-    """A gate that is only in the spec is closed, so that a Workload can be created gated."""
+    """Whether a preemption gate is closed. One that is only in the spec is, so that a Workload can be created gated."""
     closed = kueue.PreemptionGatePosition.CLOSED
     positions = {gate.name: gate.position for gate in workload.status.preemption_gates}
     return any(positions.get(gate.name, closed) == closed for gate in workload.spec.preemption_gates)
@@ -183,7 +183,7 @@ def _has_closed_gate(workload: kueue.Workload) -> bool:
 
 
 def reservation(workload: kueue.Workload, shape: WorkloadShape, policy: SchedulingPolicy) -> Reservation:
-    """A Workload that holds quota, as its status records it."""
+    """Return the reservation of a Workload, as its status records it."""
     admission = workload.status.admission
     assert admission is not None, "a reservation is read from a Workload that has one"
     reserved = WorkloadCondition.QUOTA_RESERVED
@@ -232,7 +232,7 @@ def placement_of(assignment: kueue.TopologyAssignment | None) -> TopologyPlaceme
 
 
 def placed_pods(pod_sets: Iterable[AssignedPodSet], shape: WorkloadShape) -> tuple[PlacedPods, ...]:
-    """[TS4] What placements take on the nodes: each pod its own figure, on every flavor of its pod set."""
+    """Return what placements use on nodes: each pod its own requests, on every flavor of its pod set [TS4]."""
     figures = {pod_set.name: pod_set.pod for pod_set in shape.pod_sets}
     return tuple(
         PlacedPods(flavor, figures.get(pod_set.name, ()), pod_set.placement)
@@ -243,7 +243,7 @@ def placed_pods(pod_sets: Iterable[AssignedPodSet], shape: WorkloadShape) -> tup
 
 
 def needs_second_pass(workload: kueue.Workload) -> bool:
-    """[TS25] A placement that was put off until all checks are ready, or one on a node that is lost."""
+    """Whether a placement was deferred until all checks are ready, or uses a node that failed [TS25]."""
     status = workload.status
     if not holds_quota(workload) or states.is_evicted(workload) or status.admission is None:
         return False

@@ -100,7 +100,7 @@ class World:
     def next_wake(self) -> Nanoseconds | None:
         """Return when something is due without an event: the earliest end of a backoff."""
         times = [queue.next_wake for queue in self._parts.pending.queues.values()]
-        pauses = self._parts.second_passes.pauses()
+        pauses = self._parts.second_passes.backoff_ends()
         return min((time for time in (*times, *pauses) if time is not None), default=None)
 
     def take_new_loops(self) -> list[PreemptionLoop]:
@@ -263,7 +263,7 @@ class World:
 
     def is_active(self, cluster_queue: str) -> bool:
         """Whether the scheduler takes heads from the ClusterQueue."""
-        return self._parts.structure.is_open(cluster_queue)
+        return self._parts.structure.is_active(cluster_queue)
 
     def reservations_in(self, cluster_queue: str) -> Iterable[Reservation]:
         """Return the reservations in a ClusterQueue, whether or not it exists."""
@@ -283,7 +283,7 @@ class World:
 
     def tree_queues(self, cluster_queue: str) -> Iterator[str]:
         """Return the ClusterQueues of the same cohort tree, itself included; none in a cohort cycle."""
-        return self._parts.structure.companions(cluster_queue)
+        return self._parts.structure.tree_queues(cluster_queue)
 
     def cohort_path(self, cluster_queue: str) -> str:
         """Return the ClusterQueue below its cohorts, from the root: `/root/team/queue`. Empty if it does not exist."""
