@@ -34,7 +34,7 @@ from kubeserver.write.rest import Rest
 
 
 class ApiServer:
-    """Every path, over one set of objects."""
+    """The handler of all requests, over one store."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ApiServer:
         self._guests: ScopedRows[Handler] = ScopedRows()
 
     def hosting(self, guests: Mapping[str, Handler]) -> AbstractContextManager[None]:
-        """Hand whole folders of paths, such as `/site/`, to others while inside; they ask themselves who may look."""
+        """Pass paths below a prefix, such as `/site/`, to other handlers while inside; they authenticate clients."""
         return self._guests.with_more(guests)
 
     def showing(self, pages: Mapping[str, Handler]) -> AbstractContextManager[None]:
@@ -124,7 +124,7 @@ class ApiServer:
         return self._counted(LOG_STREAMS, user, response)
 
     def _counted(self, sort: str, user: RequestUser, response: Response) -> Response:
-        """The same answer; where it is a stream, it counts for its user while it lasts."""
+        """Return the response; a stream counts towards the limits of its user while it is open."""
         if (stream := response.stream) is None:
             return response
         self._shedder.check_stream(sort, user)
@@ -137,7 +137,7 @@ class ApiServer:
         return response
 
     async def _bounded(self, request: Request, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """`?timeout=30s` is how long the client will wait."""
+        """Bound a request by its `?timeout=30s`."""
         text = request.first("timeout")
         if not text:
             return await answer()
@@ -171,7 +171,7 @@ class ApiServer:
         return await self._verbs.answer(RequestInfo(user, request, address, resource, warnings))
 
     async def _backup(self, user: RequestUser, request: Request) -> Response:
-        """A copy of the state, made while everything goes on. Where it goes is not the client's choice."""
+        """Write a backup while the server runs, into its own backup directory: the client cannot choose the path."""
         if request.method != "POST":
             raise status.method_not_allowed(request.method, "a backup")
         if user.is_viewer:

@@ -1,4 +1,4 @@
-"""A question about a resource, answered: the verb is chosen, permitted and carried out, and its outcome shown."""
+"""Requests for resources: the verb is determined, authorized and executed, and its result encoded."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Verbs:
         return patch
 
     async def _read(self, context: WriteContext, body: bytes, read: Callable[[WriteContext, bytes], T]) -> T:
-        """What a body holds. A long one is read in a thread, and the write that follows is long, too."""
+        """Decode a body. A long one is decoded in a thread, and the write that follows counts as long too."""
         context.is_long = len(body) > cooperative.LONG_BYTES
         return await self._workers.run(context.user.name, lambda: read(context, body), is_long=context.is_long)
 
@@ -187,7 +187,7 @@ class Verbs:
         return Response(status=201, body=bodies.encode(status.success()))
 
     async def _scale(self, info: RequestInfo, verb: str, form: Representation) -> Response:
-        """The object behind is read and written; what is answered is its Scale."""
+        """Read or write the Scale of an object."""
         resource, where = info.resource, info.resource.scaling
         assert where is not None, "the subresource is served where there is something to scale"
         presenter = Presenter(self._registry, self._clock, scale.KIND, form, info.include)
@@ -198,7 +198,7 @@ class Verbs:
         tree = outcome.tree if outcome.entry is None else self._rest.tree(resource, outcome.entry)
         assert tree is not None, "a write comes to an object"
         if verb == "get":
-            scale.refuse_unsaid(where, tree)
+            scale.refuse_missing_replicas(where, tree)
         return await responses.formed(presenter.of_tree(scale.shown(where, tree)), form, outcome.code)
 
     async def _rescale(self, info: RequestInfo, verb: str, where: ScalePaths) -> WriteResult:

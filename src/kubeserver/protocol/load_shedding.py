@@ -1,4 +1,4 @@
-"""Load shedding: what is too much is refused at once, so that what is not goes on.
+"""Load shedding: excess requests are refused at once, so that the others are served.
 
 A cap on requests in flight, a bucket of tokens for each user, caps on watches and on log streams: for all users, for
 each user, and for all users of the role view together, so that neither one user nor all viewers can take every slot.
@@ -35,7 +35,7 @@ class RequestLimits:
 
 
 class LoadShedder:
-    """Counts requests, and refuses the one too many with 429."""
+    """Counts requests, and refuses those over a limit with 429."""
 
     def __init__(self, clock: Clock, caps: RequestLimits | None = None) -> None:
         self._clock = clock
@@ -78,7 +78,7 @@ class LoadShedder:
         self._buckets[user] = (tokens - 1.0, now)
 
     def check_stream(self, sort: str, user: RequestUser) -> None:
-        """Refuse one more stream of this sort where there are enough."""
+        """Refuse another stream of this type at its limit."""
         together, for_one, for_viewers = self._stream_caps[sort]
         counts = self._streams[sort]
         if counts.total() >= together:

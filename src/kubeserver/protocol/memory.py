@@ -1,4 +1,4 @@
-"""Memory that was freed, given back to the operating system where the C library allows it."""
+"""Return of freed memory to the operating system, where the C library supports it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _trim() -> Any:
 
 
 def give_back() -> None:
-    """Return freed pages to the system. glibc keeps what lies between pieces in use, until it is asked.
+    """Return freed pages to the system. glibc keeps free pages between used ones until it is asked.
 
     Takes some ten milliseconds for a heap of some hundred MiB; Python's lock is free meanwhile.
     """

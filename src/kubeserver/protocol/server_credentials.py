@@ -28,7 +28,7 @@ _KEY: Final = b"-----BEGIN PRIVATE KEY"
 
 @dataclass(frozen=True, slots=True)
 class ServerCredentials:
-    """What a server needs to be reached, and what its clients need to reach it."""
+    """The certificates and tokens of a server and of its two clients."""
 
     ca: bytes
     server: Path
@@ -39,7 +39,7 @@ class ServerCredentials:
 
 
 def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> ServerCredentials:
-    """The credentials in a directory; what is missing, old or for other names is made."""
+    """Return the credentials in a directory; create what is missing, expired or for other host names."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = _authority(directory / "ca.pem", now)
     server = directory / "server.pem"
@@ -58,7 +58,7 @@ def prepare(directory: Path, hosts: Sequence[str], now: datetime.datetime) -> Se
 def server_context(
     server: Path, key: Path | None, client_ca: bytes, *more_client_ca: Path, profile: tls.TlsProfile = tls.DEFAULT
 ) -> ssl.SSLContext:
-    """TLS that asks clients for a certificate and takes those of the given authorities, or none.
+    """Return a TLS context that accepts client certificates of the given authorities, and clients without one.
 
     `key` is None where the file of the certificate holds it, too.
     """

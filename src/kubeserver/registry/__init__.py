@@ -1,1 +1,1 @@
-"""The resources that are served, built-in and custom, and how objects of each are read, checked and shown."""
+"""The resources that are served, built-in and custom, and how objects of each are decoded, validated and encoded."""

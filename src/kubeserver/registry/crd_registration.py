@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: checked, accepted, and served from the moment they are stored.
+"""CustomResourceDefinitions: validated, accepted, and served from the moment they are stored.
 
 The CRD kind is one of the built-in resources; this module gives it its rules. A CRD gets its status in the write that
 stores it, and the registry is updated in the same turn as watches: a client that reads `Established` finds the
@@ -50,7 +50,7 @@ class CustomResources:
         self._trusts = False
 
     def kind(self, base: Resource) -> Resource:
-        """The CRD kind itself, with the rules of this module behind those that it has."""
+        """Return the CRD kind itself, with the rules of this module after its own."""
         rules = replace(
             base.rules,
             on_create=_both(base.rules.on_create, self._on_create),
@@ -60,7 +60,7 @@ class CustomResources:
         return replace(base, rules=rules)
 
     def start(self, registry: Registry) -> None:
-        """Serve what is stored, and follow what changes."""
+        """Serve the stored CRDs, and follow their changes."""
         self._registry = registry
         collection = self._objects.collection(RESOURCE)
         for entry in collection:
@@ -73,7 +73,7 @@ class CustomResources:
 
     @contextmanager
     def trusting(self) -> Iterator[None]:
-        """Take schemas unread: those that the program brings itself are read by its tests, not at every first start."""
+        """Skip the validation of schemas while inside: tests validate those of the program, not every first start."""
         self._trusts = True
         try:
             yield
@@ -122,7 +122,7 @@ class CustomResources:
         }
 
     def _clash(self, own: str, spec: Tree) -> str:
-        """Which other CRD of the group already has one of the names; "" where none has."""
+        """Return the other CRD of the group that already has one of the names; "" where none has."""
         names = spec.get("names") or {}
         wanted = _all_names(names)
         # All at once: this may run in a thread while others are stored.
@@ -197,7 +197,7 @@ _NOT_ACCEPTED: Final = ("NotAccepted", "not all names are accepted")
 
 
 def _certain(convert: Convert) -> Convert:
-    """A conversion that knows only some kinds of its group leaves the others as they are, but for their version."""
+    """Return a conversion that changes only apiVersion for kinds which the given one does not support."""
 
     def certain(tree: Tree, api_version: str) -> Tree:
         converted = convert(tree, api_version)
@@ -229,7 +229,7 @@ def _complete_names(tree: Tree) -> None:
 
 
 def _all_names(names: Tree) -> list[str]:
-    """Every name by which a kind can be meant. Kinds and their lists are apart from the names of resources."""
+    """Yield every name of a kind. Kinds and list kinds are separate from resource names."""
     resources = [names.get("plural"), names.get("singular"), *(names.get("shortNames") or [])]
     kinds = [names.get("kind"), names.get("listKind")]
     return [name for name in (*resources, *kinds) if name]

@@ -61,7 +61,7 @@ def resource(spec: Tree, version: Tree, revision: int, *, leaving: bool, foreign
 
 
 def _is_costly(schema: Tree) -> bool:
-    """Whether a small object can take long: patterns and rules take what they take, and a large schema is compiled."""
+    """Whether validating a small object can take long: patterns, CEL rules, and compiling a large schema."""
     written = msgspec.json.encode(schema)
     return len(written) > LONG_BYTES or b'"pattern"' in written or b'"x-kubernetes-validations"' in written
 
@@ -86,7 +86,7 @@ def _rules(schema: Tree, scaling: ScalePaths | None) -> ResourceRules:
 
 
 def _finalizers_without_domain(new: Tree, old: Tree | None) -> Iterator[str]:
-    """Finalizers that two programs may well choose at the same time."""
+    """Yield warnings for finalizers without a domain, which two controllers may choose."""
     known = {*metadata.KNOWN_FINALIZERS, *((old or {}).get("metadata", {}).get("finalizers") or ())}
     for name in new["metadata"].get("finalizers") or ():
         if name not in known and "/" not in name:
@@ -95,7 +95,7 @@ def _finalizers_without_domain(new: Tree, old: Tree | None) -> Iterator[str]:
 
 @lru_cache(maxsize=32)
 def _compiled(schema: bytes) -> structural.Structural:
-    """Once for all servers of a process: a simulation starts hundreds of them."""
+    """Compile a schema once for all servers of a process: a simulation starts hundreds of them."""
     return structural.compile(msgspec.json.decode(schema))
 
 

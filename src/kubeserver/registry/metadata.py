@@ -1,4 +1,4 @@
-"""The metadata of an object on its way in: read, cleaned, completed by the server, checked."""
+"""The metadata of a written object: decoded, cleaned, completed by the server, validated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ANNOTATIONS_BYTES: Final = 256 * 1024
 
 
 def read(tree: Tree) -> Tree:
-    """The metadata of a tree, put back into it as an object without nulls; 400 for what no metadata can be."""
+    """Return the metadata of a tree, replaced in it by a copy without nulls; raise 400 for invalid metadata."""
     given = tree.get("metadata")
     if given is None:
         given = {}
@@ -61,7 +61,7 @@ def unknown(metadata: Tree) -> list[str]:
 
 
 def prune(metadata: Tree) -> None:
-    """Drop what metadata does not have, and the empty values that mean the same as absent ones."""
+    """Drop unknown fields, and empty values that mean the same as absent ones."""
     for key in [key for key, value in metadata.items() if key not in _KNOWN or value in ("", [], {})]:
         if key != "managedFields":
             del metadata[key]
@@ -78,7 +78,7 @@ def begin(metadata: Tree, uid: str, now: str, *, generation: bool) -> None:
 
 
 def carry_over(new: Tree, old: Tree) -> None:
-    """What an update may not change stays as it was."""
+    """Restore the metadata that an update may not change."""
     for key in _SERVER_OWNED:
         if key in old:
             new[key] = old[key]
@@ -91,7 +91,7 @@ def carry_over(new: Tree, old: Tree) -> None:
 
 
 def generate_name(base: str, rng: random.Random) -> str:
-    """A name from its beginning: five letters more, none of which could spell anything."""
+    """Return a prefix with five random characters, from an alphabet that forms no words."""
     suffix = "".join(rng.choice(_NAME_LETTERS) for _ in range(_SUFFIX_LENGTH))
     return base[: _GENERATED_LENGTH - _SUFFIX_LENGTH] + suffix
 
@@ -100,7 +100,7 @@ def generate_name(base: str, rng: random.Random) -> str:
 
 
 def check(resource: Resource, metadata: Tree, old: Tree | None) -> Sequence[FieldError]:
-    """What is wrong with the metadata; what was wrong before an update and did not change is let pass."""
+    """Yield the errors of the metadata; an error that existed before an update and did not change is ignored."""
     return list(_check(resource, metadata, old))
 
 

@@ -35,7 +35,7 @@ def is_terminating(entry: ObjectEntry) -> bool:
 
 
 def check_open(namespace: ObjectEntry | None, context: WriteContext) -> None:
-    """Refuse what is to be created in a namespace that is not there, or is on its way out."""
+    """Refuse creations in a namespace that does not exist or is under deletion."""
     if namespace is None:
         raise status.not_found("", RESOURCE, context.namespace)
     if is_terminating(namespace):
@@ -55,5 +55,5 @@ def begin_deletion(where: StoreKey, tree: Tree) -> None:
 
 
 def is_held(tree: Tree) -> bool:
-    """Whether a namespace still waits for its content to go."""
+    """Whether a namespace still waits for the deletion of its content."""
     return tree.get("kind") == "Namespace" and bool((tree.get("spec") or {}).get("finalizers"))

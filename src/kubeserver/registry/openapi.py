@@ -1,6 +1,6 @@
 """OpenAPI v3 documents of all kinds, for `kubectl explain`, `kubectl apply` and code generators.
 
-Documents are made when they are first asked for and kept until a CRD changes. Their address carries a hash of their
+Documents are made at the first request and cached until a CRD changes. Their URL carries a hash of their
 content, because kubectl keeps them on disk under that address.
 """
 
@@ -46,7 +46,7 @@ class OpenApi:
         return openapi.index(digests)
 
     def document(self, group: str, version: str) -> tuple[bytes, str] | None:
-        """The document of one version with its hash; None where nothing is served."""
+        """Return the document of one version with its hash; None where nothing is served."""
         if not self._registry.in_version(group, version):
             return None
         return self._made(group, version)

@@ -1,4 +1,4 @@
-"""The patches that a kind understands, applied to an object of it; server-side apply is not one of them (`apply`)."""
+"""JSON patch, merge patch and strategic merge patch; server-side apply is in `apply`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kubeserver.registry.write_context import WriteContext
 
 
 def types(resource: Resource) -> list[str]:
-    """The media types in which a kind can be patched."""
+    """Return the media types of the patches that a kind supports."""
     strategic = [bodies.STRATEGIC_PATCH] if resource.strategic is not None else []
     return [bodies.JSON_PATCH, bodies.MERGE_PATCH, *strategic, bodies.APPLY_YAML]
 
 
 def patched(context: WriteContext, kind: str, old: Tree, patch: Any, *, shown_as: Resource | None = None) -> Any:
-    """What a patch makes of an object, or of the document that the object is shown as."""
+    """Return an object, or its Scale, with a patch applied."""
     try:
         return _patched(shown_as or context.resource, kind, old, patch)
     except patches.PatchError as error:

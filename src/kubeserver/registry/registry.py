@@ -17,7 +17,7 @@ Convert: TypeAlias = Callable[[Tree, str], Tree]
 
 
 def swap_version(tree: Tree, api_version: str) -> Tree:
-    """Conversion where versions differ in nothing but their name."""
+    """Convert between versions that differ in apiVersion alone."""
     return {**tree, "apiVersion": api_version}
 
 
@@ -26,7 +26,7 @@ def _is_stored(resource: Resource) -> bool:
 
 
 class Registry:
-    """The resources by address. Asked on every request; changed when a CRD is."""
+    """The resources by group, version and plural. Read on every request; changed with CRDs."""
 
     def __init__(self, builtin: Iterable[Resource] = ()) -> None:
         self._builtin = tuple(builtin)
@@ -58,7 +58,7 @@ class Registry:
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
-    # --- Questions ----------------------------------------------------------------------------------------------------
+    # --- Queries ------------------------------------------------------------------------------------------------------
 
     def all(self) -> list[Resource]:
         custom = (resource for name in sorted(self._custom) for resource in self._custom[name])
@@ -72,15 +72,15 @@ class Registry:
         return next((r for r in self.all() if r.group == group and r.version == version and r.kind == kind), None)
 
     def stored_as(self, group_resource: str) -> Resource | None:
-        """The resource in the version in which its objects are stored."""
+        """Return the resource in its storage version."""
         return self._stored.get(group_resource)
 
     def stored(self) -> list[Resource]:
-        """Each kind of object once, in the version in which it is stored."""
+        """Return each resource once, in its storage version."""
         return list(self._stored.values())
 
     def groups(self) -> dict[str, list[str]]:
-        """Every group with its versions, the preferred one first; the core group is ""."""
+        """Return every group with its versions, the preferred one first; the core group is ""."""
         versions: dict[str, set[str]] = {}
         for resource in self.all():
             versions.setdefault(resource.group, set()).add(resource.version)
@@ -114,7 +114,7 @@ class Registry:
     # --- CRDs ---------------------------------------------------------------------------------------------------------
 
     def serve(self, crd: str, resources: Sequence[Resource], convert: Convert) -> None:
-        """Serve what a CRD describes, instead of what it described before."""
+        """Serve the resources of a CRD, in place of its earlier ones."""
         for resource in resources:
             self._conversions[resource.group_resource] = convert
         self._custom[crd] = tuple(resources)
@@ -150,7 +150,7 @@ class Registry:
         self._streams.get(group_resource, {}).pop(stream, None)
 
     def stop_watches(self, group_resource: str | None = None) -> None:
-        """End the watches of one resource (or all), so that clients look again at what there is."""
+        """End the watches of one resource (or all), so that clients list again."""
         for name, streams in self._streams.items():
             if group_resource is None or name == group_resource:
                 for stream in list(streams):

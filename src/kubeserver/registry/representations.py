@@ -1,6 +1,6 @@
 """Objects in the representation that a client asks for: whole, metadata only, or as a Table.
 
-Objects are kept as the JSON of their stored version. Asked for in that version, they are answered with these bytes;
+Objects are stored as the JSON of their storage version. A request in that version gets these bytes;
 only other versions, Tables and metadata are decoded, and what they become is kept with the entry for the next client.
 """
 
@@ -21,7 +21,7 @@ from kubeserver.storage.entries import ObjectEntry
 
 
 class Presenter:
-    """Objects of one resource in one form."""
+    """Encodes objects of one resource in one representation."""
 
     def __init__(
         self, registry: Registry, clock: Clock, resource: Resource, form: Representation, include: str = "Metadata"
@@ -36,7 +36,7 @@ class Presenter:
     # --- One object ---------------------------------------------------------------------------------------------------
 
     def whole(self, entry: ObjectEntry) -> bytes:
-        """The object itself, in the version asked for."""
+        """Return the whole object in the requested version."""
         if entry.body.startswith(self._head) and entry.revision >= self._resource.schema_revision:
             return entry.body
         found: bytes = entry.form((self._resource.api_version, self._resource.schema_revision), self._converted)
@@ -58,7 +58,7 @@ class Presenter:
         return self.whole(entry)
 
     def of_tree(self, tree: Tree) -> bytes:
-        """An object that is not stored, such as the outcome of a dry run."""
+        """Encode an object that is not stored, such as the result of a dry run."""
         match self._form.shape:
             case "partial":
                 return bodies.encode(tables.partial(tree, self._form.api_version))
@@ -69,7 +69,7 @@ class Presenter:
     # --- Lists --------------------------------------------------------------------------------------------------------
 
     async def many(self, entries: Sequence[ObjectEntry], metadata: Tree) -> bytes:
-        """A list; a long one is made in slices."""
+        """Encode a list; a long one in slices."""
         resource, version = self._resource, self._form.api_version
         match self._form.shape:
             case "partial":
@@ -100,7 +100,7 @@ class Presenter:
         return tables.row(tables.cells(self._resource, tree, now), self._beside(tree))
 
     def _table(self, tree: Tree, metadata: Tree) -> bytes:
-        """The Table of one object."""
+        """Encode the Table of one object."""
         about = tables.table(self._resource, metadata, self._form.api_version)
         return bodies.encode({**about, "rows": [self._row_of(tree, self._clock.now())]})
 
@@ -125,7 +125,7 @@ class Presenter:
 async def _listed(
     about: Tree, key: bytes, entries: Sequence[ObjectEntry], encode: Callable[[ObjectEntry], bytes]
 ) -> bytes:
-    """The document `about` a list, with the entries under `key` at its end."""
+    """Encode the list document `about`, with the entries under `key` at its end."""
     items: list[bytes] = []
     async for some in cooperative.yield_to_loop(entries):
         items += map(encode, some)
@@ -133,18 +133,18 @@ async def _listed(
 
 
 def head(resource: Resource) -> bytes:
-    """How the JSON of every object of this resource begins."""
+    """Return the begin of the JSON of every object of this resource."""
     return b'{"apiVersion":"%s","kind":"%s",' % (resource.api_version.encode(), resource.kind.encode())
 
 
 def encode(resource: Resource, tree: Tree) -> bytes:
-    """The bytes of an object, beginning with `head`."""
+    """Encode an object, beginning with `head`."""
     rest = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}
     return bodies.encode({"apiVersion": resource.api_version, "kind": resource.kind, **rest})
 
 
 def to_version(registry: Registry, resource: Resource, tree: Tree) -> Tree:
-    """An object in a served version, with the defaults that its schema has today.
+    """Return an object in a served version, with the defaults of the current schema.
 
     One that is read in another version than it is stored in has the defaults of the stored one: what the conversion
     leaves out stays out, whatever the schema of the requested version has.

@@ -1,4 +1,4 @@
-"""The scale subresource: how many replicas an object of any kind is to have and has, shown as a Scale.
+"""The scale subresource: desired and current replicas of an object of any kind, as a Scale.
 
 A CRD names the paths of these numbers in its objects. A write of a Scale writes one field of the object behind it
 and owns that field. The kind Scale itself (`autoscaling/v1`) has no other endpoint: no group of that name is
@@ -64,18 +64,18 @@ _PATHS: Final = (
 
 
 def scaling(row: Tree) -> ScalePaths:
-    """The `subresources.scale` of a CRD's version, which `check` found to be right."""
+    """Parse the `subresources.scale` of a CRD version, which `check` has validated."""
     return ScalePaths(*(tuple((row.get(key) or "").split(".")[1:]) for key, _, _ in _PATHS))
 
 
-def refuse_unsaid(where: ScalePaths, tree: Tree) -> None:
-    """Return the desired replicas; an object without them can be scaled, but its Scale cannot be read."""
+def refuse_missing_replicas(where: ScalePaths, tree: Tree) -> None:
+    """Raise where an object has no desired replicas: it can be scaled, but its Scale cannot be read."""
     if not _is_count(_at(tree, where.wanted)):
         raise status.internal(f'the spec replicas field "{_spelt(where.wanted)}" does not exist')
 
 
 def shown(where: ScalePaths, tree: Tree) -> Tree:
-    """The Scale of an object."""
+    """Return the Scale of an object."""
     wanted, present, selector = (_at(tree, path) for path in (where.wanted, where.present, where.selector))
     found: Tree = {"replicas": present if _is_count(present) else 0}
     if isinstance(selector, dict):
@@ -98,7 +98,7 @@ def kind(resource: Resource) -> Resource:
 
 
 def rescaled(where: ScalePaths, tree: Tree, scale: Tree) -> Tree:
-    """The object as a Scale wants it. The revision and the uid of the Scale are conditions, if it has them."""
+    """Return the object with the replicas of a Scale. resourceVersion and uid of the Scale are preconditions."""
     given = scale["metadata"]
     details = {key: value for key, value in tree["metadata"].items() if key not in ("resourceVersion", "uid")}
     details |= {key: given[key] for key in ("resourceVersion", "uid") if given.get(key)}
@@ -113,7 +113,7 @@ def refuse_negative(scale: Tree, name: str) -> None:
 
 
 def configuration(resource: Resource, where: ScalePaths, scale: Tree) -> Tree:
-    """What applying a Scale means to the object behind it."""
+    """Return the configuration of the object that applying a Scale stands for."""
     tree: Tree = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": scale.get("metadata")}
     spec = scale.get("spec")
     if not isinstance(spec, dict) or "replicas" not in spec:
@@ -130,7 +130,7 @@ def check_numbers(where: ScalePaths, tree: Tree) -> Iterator[FieldError]:
 
 
 def read(scale: Any) -> Tree:
-    """A Scale that a client sent; raises 400 for something else."""
+    """Decode a Scale from a client; raise 400 for anything else."""
     if not isinstance(scale, dict):
         raise status.bad_request("the body is not an object")
     given = (scale.get("apiVersion") or KIND.api_version, scale.get("kind") or KIND.kind)
@@ -151,7 +151,7 @@ def replicas(scale: Tree) -> int:
 
 
 def check(row: Any, path: str) -> Iterator[FieldError]:
-    """What is wrong with the `subresources.scale` of a CRD's version."""
+    """Yield the errors of the `subresources.scale` of a CRD version."""
     if not isinstance(row, dict):
         yield FieldError(path, ErrorType.TYPE_INVALID, "must be an object", row)
         return

@@ -92,7 +92,7 @@ class ServedColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class SubresourceAction:
-    """Something done to one object by a POST below it, such as binding a pod to a node.
+    """A subresource that changes one object by POST, such as binding a pod to a node.
 
     `alter(object, body)` changes the object in place, or raises `status.StatusError`.
     """
@@ -103,7 +103,7 @@ class SubresourceAction:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the objects of a kind keep what `scale` shows of them; a path is the names of the fields on the way."""
+    """The paths of the fields that `scale` shows, as field names."""
 
     wanted: tuple[str, ...]
     present: tuple[str, ...]
@@ -182,7 +182,7 @@ class Resource:
 
     @cached_property
     def group_resource(self) -> str:
-        """The name under which objects are stored, whatever version they are asked for in."""
+        """The name under which objects are stored, in whatever version they are requested."""
         if self.shares:
             return self.shares
         return f"{self.plural}.{self.group}" if self.group else self.plural

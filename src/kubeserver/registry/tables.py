@@ -1,4 +1,4 @@
-"""What kubectl prints: a Table of cells for any list of objects, from the printed columns of their kind."""
+"""Tables, as kubectl prints them: cells of any list of objects, from the printer columns of their kind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _columns(resource: Resource) -> Sequence[ServedColumn]:
 
 
 def cells(resource: Resource, tree: Tree, now: int) -> list[Any]:
-    """The values of one row."""
+    """Return the cells of one row."""
     if resource.cells is not None:
         return list(resource.cells(tree, now))
     walk = Walk(True, ROW_VALUES_MAX)
@@ -52,7 +52,7 @@ def cells(resource: Resource, tree: Tree, now: int) -> list[Any]:
 
 
 def cell(column: ServedColumn, tree: Tree, now: int, walk: Walk) -> Any:
-    """One value. What is absent is null, and so is what does not have the column's type, or lies behind a path that
+    """Return one cell. It is null where the value is absent or not of the column's type, or lies behind a path that
     visits more values than are left to the row."""
     try:
         found = compile_path(column.path)(tree, walk)
@@ -89,7 +89,7 @@ def _text(value: Any) -> str | None:
 
 
 def age(time: str, now: int) -> str:
-    """How long ago, in the few characters that a column has."""
+    """Return how long ago a time is, as a short duration."""
     try:
         return duration((now - parse_time(time)) // SECOND)
     except TimeError:
@@ -110,7 +110,7 @@ _SPANS: Final = (
 
 
 def duration(seconds: int) -> str:
-    """`45s`, `5m20s`, `90m`, `7h5m`, `2d3h`, `120d`: the larger it is, the rougher."""
+    """Return `45s`, `5m20s`, `90m`, `7h5m`, `2d3h`, `120d`: the larger, the less precise."""
     if seconds < -1:
         return "<invalid>"
     seconds = max(seconds, 0)
@@ -122,7 +122,7 @@ def duration(seconds: int) -> str:
 
 
 def table(resource: Resource, metadata: Tree, api_version: str = "meta.k8s.io/v1") -> Tree:
-    """A Table without its rows."""
+    """Return a Table without its rows."""
     return {
         "kind": "Table",
         "apiVersion": api_version,
@@ -132,10 +132,10 @@ def table(resource: Resource, metadata: Tree, api_version: str = "meta.k8s.io/v1
 
 
 def row(cells: list[Any], beside: Any) -> Tree:
-    """One row: its cells, and the object beside them (or None)."""
+    """Return one row: its cells, and the object beside them (or None)."""
     return {"cells": cells, "object": beside}
 
 
 def partial(tree: Tree, api_version: str = "meta.k8s.io/v1") -> Tree:
-    """Only the metadata of an object."""
+    """Return the metadata of an object alone."""
     return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": tree.get("metadata", {})}
