@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.stage import JOB, KINDS, OPTIONS, POD, batch_job, pod
+from jobs.job_harness import JOB, KINDS, OPTIONS, POD, batch_job, pod
 from jobs.test_selection import ALL, ALONE, IN, OUT, RESPECTED, thing
 from kubemachinery import patches
 from kubemachinery.object_view import ObjectView

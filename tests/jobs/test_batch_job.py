@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.stage import JOB, NOW, OPTIONS, Stage, batch_job
+from jobs.job_harness import JOB, NOW, OPTIONS, JobHarness, batch_job
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs.actions import ReplaceObject
@@ -36,34 +36,36 @@ def test_as_many_pods_count_as_run_at_once(parallelism: int | None, completions:
 
 def test_a_job_with_a_minimum_may_be_admitted_with_fewer_pods() -> None:
     """job/partial-admission"""
-    stage = Stage(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None})).settle()
-    assert stage.workload.spec.pod_sets[0].min_count == 1
-    stage.admit({"main": 3}).settle()
-    assert stage.job["spec"]["parallelism"] == 3
-    assert stage.workload.spec.pod_sets[0].count == 5
-    assert stage.told == ["CreatedWorkload", "Started"]
+    harness = JobHarness(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None})).settle()
+    assert harness.workload.spec.pod_sets[0].min_count == 1
+    harness.admit({"main": 3}).settle()
+    assert harness.job["spec"]["parallelism"] == 3
+    assert harness.workload.spec.pod_sets[0].count == 5
+    assert harness.events == ["CreatedWorkload", "Started"]
 
 
 def test_the_full_size_is_put_back_on_eviction() -> None:
     """job/partial-admission-undone"""
-    stage = Stage(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None})).settle()
-    stage.admit({"main": 3}).settle().evict().settle()
-    assert stage.job["spec"]["parallelism"] == 5
-    assert stage.job["spec"]["suspend"] is True
+    harness = JobHarness(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None})).settle()
+    harness.admit({"main": 3}).settle().evict().settle()
+    assert harness.job["spec"]["parallelism"] == 5
+    assert harness.job["spec"]["suspend"] is True
 
 
 def test_completions_follow_parallelism_where_the_job_says_so() -> None:
     spec = {"parallelism": 5, "completions": 5, "completionMode": "Indexed"}
-    stage = Stage(batch_job(metadata=SYNCED, spec=spec)).settle().admit({"main": 2}).settle()
-    assert (stage.job["spec"]["parallelism"], stage.job["spec"]["completions"]) == (2, 2)
-    stage.evict().settle()
-    assert (stage.job["spec"]["parallelism"], stage.job["spec"]["completions"]) == (5, 5)
+    harness = JobHarness(batch_job(metadata=SYNCED, spec=spec)).settle().admit({"main": 2}).settle()
+    assert (harness.job["spec"]["parallelism"], harness.job["spec"]["completions"]) == (2, 2)
+    harness.evict().settle()
+    assert (harness.job["spec"]["parallelism"], harness.job["spec"]["completions"]) == (5, 5)
 
 
 def test_without_the_gate_the_minimum_means_nothing() -> None:
     options = replace(OPTIONS, partial_admission=False)
-    stage = Stage(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None}), options=options).settle()
-    assert stage.workload.spec.pod_sets[0].min_count is None
+    harness = JobHarness(
+        batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None}), options=options
+    ).settle()
+    assert harness.workload.spec.pod_sets[0].min_count is None
 
 
 # --- Pods that are done -----------------------------------------------------------------------------------------------
@@ -91,9 +93,9 @@ def test_pods_that_nobody_will_need_again(spec: Tree, status: Tree, reclaimable:
 
 def test_reclaimable_pods_are_written_to_the_workload() -> None:
     """job/reclaims-finished-pods"""
-    stage = Stage(batch_job(spec={"parallelism": 3, "completions": 3})).settle().admit().settle()
-    stage.status(active=2, ready=2, succeeded=1).settle()
-    assert [(each.name, each.count) for each in stage.workload.status.reclaimable_pods] == [("main", 1)]
+    harness = JobHarness(batch_job(spec={"parallelism": 3, "completions": 3})).settle().admit().settle()
+    harness.status(active=2, ready=2, succeeded=1).settle()
+    assert [(each.name, each.count) for each in harness.workload.status.reclaimable_pods] == [("main", 1)]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +131,9 @@ def test_a_stop_is_three_writes_of_which_each_is_safe_to_be_the_last() -> None:
 def test_a_job_that_is_admitted_again_while_it_is_being_stopped_is_stopped_and_then_started() -> None:
     """Seed 472 of the simulation: the stop was cut short, and nobody looked at the job any more."""
     stopping = {"metadata": {"annotations": {labels.STOPPING: "true"}}}
-    stage = Stage(batch_job()).settle().admit().edit(stopping).settle()
-    assert stage.job["spec"]["suspend"] is False
-    assert labels.STOPPING not in stage.job["metadata"].get("annotations", {})
+    harness = JobHarness(batch_job()).settle().admit().edit(stopping).settle()
+    assert harness.job["spec"]["suspend"] is False
+    assert labels.STOPPING not in harness.job["metadata"].get("annotations", {})
 
 
 def test_a_job_that_is_being_stopped_does_not_count_as_suspended() -> None:
@@ -148,11 +150,11 @@ def test_a_job_that_has_stopped_is_not_written_again() -> None:
 def test_labels_of_the_job_controller_stay_on_the_template_and_out_of_the_comparison() -> None:
     of_the_controller = {"controller-uid": "u", "job-name": "alpha", "batch.kubernetes.io/controller-uid": "u"}
     marks = of_the_controller | {"batch.kubernetes.io/job-name": "alpha", "app": "x"}
-    stage = Stage(batch_job(spec={"template": {"metadata": {"labels": marks}}})).settle()
-    stored = stage.workload.spec.pod_sets[0].template.metadata.labels
+    harness = JobHarness(batch_job(spec={"template": {"metadata": {"labels": marks}}})).settle()
+    stored = harness.workload.spec.pod_sets[0].template.metadata.labels
     assert stored == {"batch.kubernetes.io/job-name": "alpha", "app": "x"}
-    stage.admit().settle().evict().settle()
-    assert stage.job["spec"]["template"]["metadata"]["labels"] == marks
+    harness.admit().settle().evict().settle()
+    assert harness.job["spec"]["template"]["metadata"]["labels"] == marks
 
 
 # --- What is refused --------------------------------------------------------------------------------------------------
@@ -225,8 +227,8 @@ def test_a_job_for_multikueue_is_warned_of_when_it_is_created() -> None:
 
 
 def test_a_job_for_multikueue_gets_a_warning_event_when_it_is_queued_and_when_it_is_started() -> None:
-    stage = Stage(batch_job(spec={"managedBy": labels.MULTIKUEUE_CONTROLLER})).settle()
-    assert stage.told == ["CreatedWorkload", "Warning MultiKueueNotImplemented"]
-    stage.told.clear()
-    stage.admit().settle()
-    assert stage.told[-2:] == ["Started", "Warning MultiKueueNotImplemented"]
+    harness = JobHarness(batch_job(spec={"managedBy": labels.MULTIKUEUE_CONTROLLER})).settle()
+    assert harness.events == ["CreatedWorkload", "Warning MultiKueueNotImplemented"]
+    harness.events.clear()
+    harness.admit().settle()
+    assert harness.events[-2:] == ["Started", "Warning MultiKueueNotImplemented"]

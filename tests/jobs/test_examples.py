@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.stage import KINDS, OPTIONS, Stage, flavor
+from jobs.job_harness import KINDS, OPTIONS, JobHarness, flavor
 from kubemachinery import codec, unstructured
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
@@ -56,10 +56,10 @@ def test_an_example_waits_is_admitted_and_runs(file: Path) -> None:
         if tree["kind"] == "WorkloadPriorityClass"
     }
     jobs = [stored(tree) for tree in found if KINDS.of(ObjectView(tree)) is not None]
-    stage = Stage(*jobs, workload_priority_classes=classes).settle()
-    assert stage.workload.spec.queue_name == "team"
-    stage.admit().settle()
-    assert stage.told.count("Started") == len(jobs)
+    harness = JobHarness(*jobs, workload_priority_classes=classes).settle()
+    assert harness.workload.spec.queue_name == "team"
+    harness.admit().settle()
+    assert harness.events.count("Started") == len(jobs)
 
 
 @pytest.fixture
@@ -78,22 +78,22 @@ def test_a_kind_that_another_package_brings_lives_like_any_other(flow_row: JobIn
     table = kinds.JobKinds((*KINDS, flow_row))
     (tree,) = objects(EXAMPLES / "custom-kind" / "flow.yaml")
     options = replace(OPTIONS, frameworks=(*OPTIONS.frameworks, flow_row.framework))
-    stage = Stage(stored(tree, table), row=flow_row, options=options)
-    before = stage.job
+    harness = JobHarness(stored(tree, table), row=flow_row, options=options)
+    before = harness.job
     assert before["spec"]["suspend"] is True
-    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
-    stage.settle()
-    assert [(each.name, each.count) for each in stage.workload.spec.pod_sets] == [("extract", 2), ("load", 1)]
-    stage.admit().settle()
-    assert stage.job["spec"]["suspend"] is False
-    steps = stage.job["spec"]["steps"]
+    harness.facts = replace(harness.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
+    harness.settle()
+    assert [(each.name, each.count) for each in harness.workload.spec.pod_sets] == [("extract", 2), ("load", 1)]
+    harness.admit().settle()
+    assert harness.job["spec"]["suspend"] is False
+    steps = harness.job["spec"]["steps"]
     assert [step["template"]["spec"]["nodeSelector"] for step in steps] == [{"pool": "blue"}] * 2
-    stage.evict().settle()
-    assert stage.job == before
-    stage.admit().settle().status(ready=3).settle()
-    assert stage.condition("PodsReady") == "True/Started"
-    stage.status(phase="Succeeded").settle()
-    assert stage.condition("Finished") == "True/Succeeded"
+    harness.evict().settle()
+    assert harness.job == before
+    harness.admit().settle().status(ready=3).settle()
+    assert harness.condition("PodsReady") == "True/Started"
+    harness.status(phase="Succeeded").settle()
+    assert harness.condition("Finished") == "True/Succeeded"
 
 
 CRDS = Kind(
@@ -149,7 +149,7 @@ async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_p
 
 def test_a_server_that_waits_for_a_kind_can_be_ended(tmp_path: Path) -> None:
     """Nobody brings the kind of flows, and somebody loses patience."""
-    code, told = serving_flows(tmp_path).end()
-    assert code == 0, told
-    assert "Traceback" not in told
-    assert "export KUBECONFIG=" in told
+    code, events = serving_flows(tmp_path).end()
+    assert code == 0, events
+    assert "Traceback" not in events
+    assert "export KUBECONFIG=" in events

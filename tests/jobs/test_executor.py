@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobs.stage import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
+from jobs.job_harness import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
 from kubemachinery import codec, patches, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict, Invalid

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from jobs.stage import KINDS
+from jobs.job_harness import KINDS
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree, get

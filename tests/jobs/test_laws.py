@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.stage import Stage, batch_job, flavor
+from jobs.job_harness import JobHarness, batch_job, flavor
 from kubemachinery.unstructured import Tree
 
 WORDS = st.sampled_from(["a", "b", "c"])
@@ -28,18 +28,18 @@ def test_a_job_that_ran_and_was_stopped_is_the_job_it_was(
     template: Tree, node_labels: Tree, tolerations: list[Tree], pods: int
 ) -> None:
     """Unless it contradicts its flavor, in which case it never ran."""
-    stage = Stage(batch_job(spec={"parallelism": pods, "completions": pods, "template": template}))
-    if not stage.job["spec"]["template"]["metadata"]:
-        del stage.job["spec"]["template"]["metadata"]
-    before = stage.job
-    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels=node_labels, tolerations=tolerations)})
-    stage.settle().admit().settle()
-    if stage.condition("Finished"):
-        assert stage.job == before
+    harness = JobHarness(batch_job(spec={"parallelism": pods, "completions": pods, "template": template}))
+    if not harness.job["spec"]["template"]["metadata"]:
+        del harness.job["spec"]["template"]["metadata"]
+    before = harness.job
+    harness.facts = replace(harness.facts, flavors={"default": flavor(nodeLabels=node_labels, tolerations=tolerations)})
+    harness.settle().admit().settle()
+    if harness.condition("Finished"):
+        assert harness.job == before
         return
-    assert stage.job["spec"]["suspend"] is False
-    stage.evict().settle()
-    assert stage.job == before
+    assert harness.job["spec"]["suspend"] is False
+    harness.evict().settle()
+    assert harness.job == before
 
 
 @settings(max_examples=60)
@@ -47,22 +47,22 @@ def test_a_job_that_ran_and_was_stopped_is_the_job_it_was(
     st.lists(st.sampled_from(["admit", "evict", "suspend", "resume", "grow", "ready", "delete workload"]), max_size=7)
 )
 def test_every_story_comes_to_rest_and_no_job_runs_without_an_admission(env: list[str]) -> None:
-    stage = Stage(batch_job(spec={"completions": None})).settle()
+    harness = JobHarness(batch_job(spec={"completions": None})).settle()
     for event in env:
         match event:
-            case "admit" if not stage.condition("QuotaReserved").startswith("True"):
-                stage.admit()
-            case "evict" if stage.condition("Admitted").startswith("True"):
-                stage.evict()
+            case "admit" if not harness.condition("QuotaReserved").startswith("True"):
+                harness.admit()
+            case "evict" if harness.condition("Admitted").startswith("True"):
+                harness.evict()
             case "suspend" | "resume":
-                stage.edit({"spec": {"suspend": event == "suspend"}})
+                harness.edit({"spec": {"suspend": event == "suspend"}})
             case "grow":
-                stage.edit({"spec": {"parallelism": stage.job["spec"]["parallelism"] + 1}})
+                harness.edit({"spec": {"parallelism": harness.job["spec"]["parallelism"] + 1}})
             case "ready":
-                stage.status(ready=9)
+                harness.status(ready=9)
             case "delete workload":
-                stage.delete_workload()
-        stage.settle()
-        assert len(stage.workloads) == 1
-        runs = stage.job["spec"]["suspend"] is False
-        assert runs == stage.condition("Admitted").startswith("True")
+                harness.delete_workload()
+        harness.settle()
+        assert len(harness.workloads) == 1
+        runs = harness.job["spec"]["suspend"] is False
+        assert runs == harness.condition("Admitted").startswith("True")

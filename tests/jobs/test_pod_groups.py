@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.stage import OPTIONS, Stage, pod
+from jobs.job_harness import OPTIONS, JobHarness, pod
 from kubemachinery import codec, unstructured
 from kubemachinery.meta import MINUTE
 from pykueue.api import kueue, labels
@@ -19,19 +19,19 @@ READY = [{"type": "Ready", "status": "True"}]
 BIG = {"containers": [{"name": "c", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}]}
 
 
-def running(stage: Stage, *names: str) -> Stage:
+def running(harness: JobHarness, *names: str) -> JobHarness:
     for name in names:
-        stage.status(name, phase="Running", conditions=READY)
-    return stage.settle()
+        harness.status(name, phase="Running", conditions=READY)
+    return harness.settle()
 
 
-def pair() -> Stage:
+def pair() -> JobHarness:
     """Two pods that run."""
-    return running(Stage(pod("a", "g", 2), pod("b", "g", 2)).settle().admit().settle(), "a", "b")
+    return running(JobHarness(pod("a", "g", 2), pod("b", "g", 2)).settle().admit().settle(), "a", "b")
 
 
-def gated(stage: Stage) -> list[str]:
-    return [name for name, tree in stage.objects.items() if PodView(tree).has_gate()]
+def gated(harness: JobHarness) -> list[str]:
+    return [name for name, tree in harness.objects.items() if PodView(tree).has_gate()]
 
 
 def beforehand(*pod_sets: tuple[str, int]) -> kueue.Workload:
@@ -49,171 +49,173 @@ def beforehand(*pod_sets: tuple[str, int]) -> kueue.Workload:
 
 def test_a_complete_group_gets_one_workload_that_all_its_pods_own() -> None:
     """pod/group-admitted"""
-    stage = Stage(pod("a", "g", 3), pod("b", "g", 3), pod("c", "g", 3)).settle()
-    workload = stage.workload
+    harness = JobHarness(pod("a", "g", 3), pod("b", "g", 3), pod("c", "g", 3)).settle()
+    workload = harness.workload
     assert workload.metadata.name == "g"
     assert workload.metadata.labels == {}
     assert workload.metadata.annotations == {labels.IS_GROUP_WORKLOAD: "true"}
     owners = [(owner.name, owner.controller) for owner in workload.metadata.owner_references]
     assert owners == [("a", None), ("b", None), ("c", None)]
     assert [pod_set.count for pod_set in workload.spec.pod_sets] == [3]
-    stage.admit().settle()
-    assert gated(stage) == []
-    assert stage.told == ["CreatedWorkload", "Started", "Started", "Started"]
+    harness.admit().settle()
+    assert gated(harness) == []
+    assert harness.events == ["CreatedWorkload", "Started", "Started", "Started"]
 
 
 def test_an_incomplete_group_waits_and_says_so() -> None:
     """pod/group-incomplete"""
-    stage = Stage(pod("a", "g", 3), pod("b", "g", 3)).settle()
-    assert not stage.workloads
-    assert stage.told == ["Warning ErrWorkloadCompose"]
-    stage.add(pod("c", "g", 3)).settle()
-    assert stage.workload.spec.pod_sets[0].count == 3
+    harness = JobHarness(pod("a", "g", 3), pod("b", "g", 3)).settle()
+    assert not harness.workloads
+    assert harness.events == ["Warning ErrWorkloadCompose"]
+    harness.add(pod("c", "g", 3)).settle()
+    assert harness.workload.spec.pod_sets[0].count == 3
 
 
 def test_pods_of_different_shapes_are_different_pod_sets() -> None:
     """pod/group-two-roles"""
-    stage = Stage(pod("a", "g", 3), pod("b", "g", 3, spec=BIG), pod("c", "g", 3)).settle()
-    counts = {pod_set.name: pod_set.count for pod_set in stage.workload.spec.pod_sets}
+    harness = JobHarness(pod("a", "g", 3), pod("b", "g", 3, spec=BIG), pod("c", "g", 3)).settle()
+    counts = {pod_set.name: pod_set.count for pod_set in harness.workload.spec.pod_sets}
     assert counts == {PodView(pod("a")).role: 2, PodView(pod("b", spec=BIG)).role: 1}
     assert list(counts) == sorted(counts)
 
 
 def test_a_group_is_held_back_until_nobody_holds_any_of_its_pods() -> None:
     held = {"annotations": {labels.ADMISSION_GATED_BY: "example.com/budget"}}
-    stage = Stage(pod("a", "g", 2), pod("b", "g", 2, metadata=held)).settle()
-    assert stage.workload.metadata.annotations[labels.ADMISSION_GATED_BY] == "example.com/budget"
-    stage.objects["b"] = unstructured.without(
-        stage.objects["b"], ("metadata", "annotations", labels.ADMISSION_GATED_BY)
+    harness = JobHarness(pod("a", "g", 2), pod("b", "g", 2, metadata=held)).settle()
+    assert harness.workload.metadata.annotations[labels.ADMISSION_GATED_BY] == "example.com/budget"
+    harness.objects["b"] = unstructured.without(
+        harness.objects["b"], ("metadata", "annotations", labels.ADMISSION_GATED_BY)
     )
-    assert labels.ADMISSION_GATED_BY not in stage.settle().workload.metadata.annotations
+    assert labels.ADMISSION_GATED_BY not in harness.settle().workload.metadata.annotations
 
 
 NAMES_ONE = {"labels": {labels.PREBUILT_WORKLOAD_NAME: "g"}}
 
 
 def test_a_workload_made_beforehand_that_knows_not_every_pod_ends_and_is_not_deleted() -> None:
-    stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE, spec=BIG))
-    stage.workloads["g"] = beforehand((PodView(pod("a")).role, 1), ("other", 1))
-    stage.settle()
-    assert stage.condition("Finished") == "True/OutOfSync"
-    assert [owner.name for owner in stage.workload.metadata.owner_references] == ["a", "b"]
-    assert gated(stage) == ["a", "b"]
-    assert stage.told == ["OwnerReferencesAdded"]
+    harness = JobHarness(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE, spec=BIG))
+    harness.workloads["g"] = beforehand((PodView(pod("a")).role, 1), ("other", 1))
+    harness.settle()
+    assert harness.condition("Finished") == "True/OutOfSync"
+    assert [owner.name for owner in harness.workload.metadata.owner_references] == ["a", "b"]
+    assert gated(harness) == ["a", "b"]
+    assert harness.events == ["OwnerReferencesAdded"]
 
 
 def test_pods_that_failed_without_a_workload_of_theirs_are_let_go() -> None:
-    stage = Stage(pod("a", "g", 1, metadata=NAMES_ONE | {"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}))
-    stage.workloads["g"] = beforehand(("other", 1))
-    stage.settle().status("a", phase="Failed")
-    assert stage.settle().objects["a"]["metadata"].get("finalizers", []) == []
+    harness = JobHarness(pod("a", "g", 1, metadata=NAMES_ONE | {"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}))
+    harness.workloads["g"] = beforehand(("other", 1))
+    harness.settle().status("a", phase="Failed")
+    assert harness.settle().objects["a"]["metadata"].get("finalizers", []) == []
 
 
 def test_a_group_that_was_admitted_beforehand_starts_when_all_its_pods_are_there() -> None:
-    stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE))
-    stage.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
-    assert gated(stage.admit().settle()) == ["a"]
-    assert stage.condition("WaitingForReplacementPods") == ""
-    stage.add(pod("b", "g", 2, metadata=NAMES_ONE)).settle()
-    assert gated(stage) == []
-    running(stage, "a", "b").status("a", phase="Failed")
-    stage.settle().add(pod("c", "g", 2, metadata=NAMES_ONE)).settle()
-    assert gated(stage) == []
+    harness = JobHarness(pod("a", "g", 2, metadata=NAMES_ONE))
+    harness.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
+    assert gated(harness.admit().settle()) == ["a"]
+    assert harness.condition("WaitingForReplacementPods") == ""
+    harness.add(pod("b", "g", 2, metadata=NAMES_ONE)).settle()
+    assert gated(harness) == []
+    running(harness, "a", "b").status("a", phase="Failed")
+    harness.settle().add(pod("c", "g", 2, metadata=NAMES_ONE)).settle()
+    assert gated(harness) == []
 
 
 def test_pods_stop_when_the_workload_that_people_made_for_them_is_gone() -> None:
-    stage = Stage(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE))
-    stage.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
-    running(stage.admit().settle(), "a", "b")
-    del stage.workloads["g"]
-    assert stage.settle().told.count("Stopped") == 2
+    harness = JobHarness(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE))
+    harness.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
+    running(harness.admit().settle(), "a", "b")
+    del harness.workloads["g"]
+    assert harness.settle().events.count("Stopped") == 2
 
 
 def test_a_workload_made_beforehand_says_itself_how_long_its_pods_may_run() -> None:
-    stage = Stage(pod("a", "g", 1, metadata=NAMES_ONE))
+    harness = JobHarness(pod("a", "g", 1, metadata=NAMES_ONE))
     made = beforehand((PodView(pod("a")).role, 1))
     spec = structs.replace(made.spec, maximum_execution_time_seconds=60)
-    stage.workloads["g"] = structs.replace(made, spec=spec)
-    assert stage.settle().workload.spec.maximum_execution_time_seconds == 60
+    harness.workloads["g"] = structs.replace(made, spec=spec)
+    assert harness.settle().workload.spec.maximum_execution_time_seconds == 60
 
 
 def test_pods_that_name_different_queues_are_never_admitted() -> None:
     """pod/group-disagreeing-queue"""
     other = pod("b", "g", 2, metadata={"labels": {labels.QUEUE_NAME: "other"}})
-    assert not Stage(pod("a", "g", 2), other).settle().workloads
+    assert not JobHarness(pod("a", "g", 2), other).settle().workloads
 
 
 def test_pods_that_disagree_about_the_size_are_never_admitted() -> None:
-    assert not Stage(pod("a", "g", 2), pod("b", "g", 3)).settle().workloads
+    assert not JobHarness(pod("a", "g", 2), pod("b", "g", 3)).settle().workloads
 
 
 def test_pods_that_disagree_about_a_label_to_copy_are_never_admitted() -> None:
     options = replace(OPTIONS, label_keys_to_copy=("team",))
     red, blue = ({"labels": {"team": team}} for team in ("red", "blue"))
     assert (
-        not Stage(pod("a", "g", 2, metadata=red), pod("b", "g", 2, metadata=blue), options=options).settle().workloads
+        not JobHarness(pod("a", "g", 2, metadata=red), pod("b", "g", 2, metadata=blue), options=options)
+        .settle()
+        .workloads
     )
-    stage = Stage(pod("a", "g", 2, metadata=red), pod("b", "g", 2), options=options).settle()
-    assert stage.workload.metadata.labels == {"team": "red"}
+    harness = JobHarness(pod("a", "g", 2, metadata=red), pod("b", "g", 2), options=options).settle()
+    assert harness.workload.metadata.labels == {"team": "red"}
 
 
 @pytest.mark.parametrize(("index", "fits"), [("1", True), ("2", False), ("first", False)])
 def test_an_index_is_below_the_size_of_the_group(index: str, fits: bool) -> None:
     indexed = pod("b", "g", 2, metadata={"labels": {labels.POD_GROUP_POD_INDEX: index}})
-    assert bool(Stage(pod("a", "g", 2), indexed).settle().workloads) is fits
+    assert bool(JobHarness(pod("a", "g", 2), indexed).settle().workloads) is fits
 
 
 def test_too_many_roles_are_never_admitted() -> None:
     count = ROLES_MAX + 1
     members = [pod(f"p{i:02}", "g", count, spec={"priority": i}) for i in range(count)]
-    assert not Stage(*members).settle().workloads
+    assert not JobHarness(*members).settle().workloads
 
 
 def test_a_group_named_by_an_annotation_is_one() -> None:
     """pod/group-named-by-annotation"""
     notes = {"annotations": {labels.POD_GROUP_NAME: "g", labels.POD_GROUP_TOTAL_COUNT: "2"}}
-    stage = Stage(pod("a", metadata=notes), pod("b", metadata=notes)).settle()
-    assert stage.workload.metadata.name == "g"
+    harness = JobHarness(pod("a", metadata=notes), pod("b", metadata=notes)).settle()
+    assert harness.workload.metadata.name == "g"
 
 
 def test_fast_admission_does_not_wait_for_the_others() -> None:
     """pod/group-fast-admission"""
     fast = {"annotations": {labels.POD_GROUP_FAST_ADMISSION: "true"}}
-    stage = Stage(pod("a", "g", 3, metadata=fast)).settle()
-    assert stage.workload.spec.pod_sets[0].count == 3
-    stage.admit().settle()
-    assert gated(stage) == []
-    stage.add(pod("b", "g", 3, metadata=fast)).settle()
-    assert gated(stage) == []
-    assert [owner.name for owner in stage.workload.metadata.owner_references] == ["a", "b"]
+    harness = JobHarness(pod("a", "g", 3, metadata=fast)).settle()
+    assert harness.workload.spec.pod_sets[0].count == 3
+    harness.admit().settle()
+    assert gated(harness) == []
+    harness.add(pod("b", "g", 3, metadata=fast)).settle()
+    assert gated(harness) == []
+    assert [owner.name for owner in harness.workload.metadata.owner_references] == ["a", "b"]
 
 
 def test_pods_beyond_the_size_are_deleted_the_youngest_first() -> None:
     """pod/group-excess"""
-    stage = pair()
-    stage.add(pod("z", "g", 2, metadata={"creationTimestamp": "2026-11-15T11:30:00Z"})).settle()
-    assert sorted(stage.objects) == ["a", "b"]
-    assert [owner.name for owner in stage.workload.metadata.owner_references] == ["a", "b"]
-    assert stage.told[-1] == "ExcessPodDeleted"
+    harness = pair()
+    harness.add(pod("z", "g", 2, metadata={"creationTimestamp": "2026-11-15T11:30:00Z"})).settle()
+    assert sorted(harness.objects) == ["a", "b"]
+    assert [owner.name for owner in harness.workload.metadata.owner_references] == ["a", "b"]
+    assert harness.events[-1] == "ExcessPodDeleted"
 
 
 def test_excess_is_removed_before_the_group_is_composed() -> None:
     young = {"creationTimestamp": "2026-11-15T11:30:00Z"}
-    stage = Stage(pod("a", "g", 2, metadata=young), pod("b", "g", 2), pod("c", "g", 2)).settle()
-    assert sorted(stage.objects) == ["b", "c"]
-    assert stage.workload.spec.pod_sets[0].count == 2
+    harness = JobHarness(pod("a", "g", 2, metadata=young), pod("b", "g", 2), pod("c", "g", 2)).settle()
+    assert sorted(harness.objects) == ["b", "c"]
+    assert harness.workload.spec.pod_sets[0].count == 2
 
 
 def test_a_workload_of_somebody_else_is_not_taken_over() -> None:
     """Edge case 35: never adopted, never deleted; gated pods that are deleted must still be able to go."""
-    stage = Stage(pod("a", "g", 2), pod("b", "g", 2)).settle()
-    foreign = structs.replace(stage.workload, metadata=structs.replace(stage.workload.metadata, annotations={}))
-    stage.workloads = {"g": foreign}
-    stage.settle()
-    assert stage.told == ["CreatedWorkload", "Warning WorkloadNameConflict"]
-    stage.delete("a").settle()
-    assert sorted(stage.objects) == ["b"]
-    assert stage.workload is foreign
+    harness = JobHarness(pod("a", "g", 2), pod("b", "g", 2)).settle()
+    foreign = structs.replace(harness.workload, metadata=structs.replace(harness.workload.metadata, annotations={}))
+    harness.workloads = {"g": foreign}
+    harness.settle()
+    assert harness.events == ["CreatedWorkload", "Warning WorkloadNameConflict"]
+    harness.delete("a").settle()
+    assert sorted(harness.objects) == ["b"]
+    assert harness.workload is foreign
 
 
 # --- Replacement ------------------------------------------------------------------------------------------------------
@@ -221,17 +223,17 @@ def test_a_workload_of_somebody_else_is_not_taken_over() -> None:
 
 def test_a_failed_pod_may_be_replaced_without_another_admission() -> None:
     """pod/group-replacement"""
-    stage = pair()
-    assert stage.condition("PodsReady") == "True/Started"
-    stage.status("b", phase="Failed").settle()
-    assert stage.condition("WaitingForReplacementPods") == "True/PodsFailed"
-    assert labels.POD_FINALIZER in stage.objects["b"]["metadata"]["finalizers"]
-    stage.add(pod("n", "g", 2)).settle()
-    assert gated(stage) == []
-    assert stage.condition("WaitingForReplacementPods") == "False/PodsReady"
-    assert stage.condition("PodsReady") == "False/WaitForRecovery"
-    assert "finalizers" not in stage.objects["b"]["metadata"]
-    assert [owner.name for owner in stage.workload.metadata.owner_references] == ["a", "b", "n"]
+    harness = pair()
+    assert harness.condition("PodsReady") == "True/Started"
+    harness.status("b", phase="Failed").settle()
+    assert harness.condition("WaitingForReplacementPods") == "True/PodsFailed"
+    assert labels.POD_FINALIZER in harness.objects["b"]["metadata"]["finalizers"]
+    harness.add(pod("n", "g", 2)).settle()
+    assert gated(harness) == []
+    assert harness.condition("WaitingForReplacementPods") == "False/PodsReady"
+    assert harness.condition("PodsReady") == "False/WaitForRecovery"
+    assert "finalizers" not in harness.objects["b"]["metadata"]
+    assert [owner.name for owner in harness.workload.metadata.owner_references] == ["a", "b", "n"]
 
 
 def test_of_several_failed_pods_the_one_that_failed_first_is_let_go_first() -> None:
@@ -241,44 +243,44 @@ def test_of_several_failed_pods_the_one_that_failed_first_is_let_go_first() -> N
         condition = {"type": "ContainersReady", "status": "False", "reason": "PodFailed", "lastTransitionTime": at}
         return {"phase": "Failed", "conditions": [condition]}
 
-    stage = pair()
-    stage.status("a", **failed("2026-11-15T11:50:00Z")).status("b", **failed("2026-11-15T11:40:00Z")).settle()
-    stage.add(pod("n", "g", 2)).settle()
-    assert "finalizers" not in stage.objects["b"]["metadata"]
-    assert "finalizers" in stage.objects["a"]["metadata"]
+    harness = pair()
+    harness.status("a", **failed("2026-11-15T11:50:00Z")).status("b", **failed("2026-11-15T11:40:00Z")).settle()
+    harness.add(pod("n", "g", 2)).settle()
+    assert "finalizers" not in harness.objects["b"]["metadata"]
+    assert "finalizers" in harness.objects["a"]["metadata"]
 
 
 def test_an_evicted_group_waits_for_other_pods() -> None:
-    stage = pair().evict().settle()
-    assert not [name for name in stage.objects if not PodView(stage.objects[name]).is_deleting]
-    assert stage.told[-2:] == ["Stopped", "Stopped"]
-    assert stage.condition("QuotaReserved") == "True/QuotaReserved"
+    harness = pair().evict().settle()
+    assert not [name for name in harness.objects if not PodView(harness.objects[name]).is_deleting]
+    assert harness.events[-2:] == ["Stopped", "Stopped"]
+    assert harness.condition("QuotaReserved") == "True/QuotaReserved"
     for name in ("a", "b"):
-        stage.status(name, phase="Failed")
-    stage.settle()
-    assert stage.condition("QuotaReserved").startswith("False/")
-    assert stage.condition("WaitingForReplacementPods") == "True/Preempted"
-    stage.add(pod("m", "g", 2)).add(pod("n", "g", 2)).settle()
-    assert stage.condition("WaitingForReplacementPods") == "False/PodsReady"
-    stage.admit().settle()
-    assert gated(stage) == []
+        harness.status(name, phase="Failed")
+    harness.settle()
+    assert harness.condition("QuotaReserved").startswith("False/")
+    assert harness.condition("WaitingForReplacementPods") == "True/Preempted"
+    harness.add(pod("m", "g", 2)).add(pod("n", "g", 2)).settle()
+    assert harness.condition("WaitingForReplacementPods") == "False/PodsReady"
+    harness.admit().settle()
+    assert gated(harness) == []
 
 
 @pytest.mark.parametrize(("grace", "holds"), [(600, True), (30, False)])
 def test_a_pod_that_should_have_ended_long_ago_holds_no_quota(grace: int, holds: bool) -> None:
-    stage = pair().evict().settle()
+    harness = pair().evict().settle()
     for name in ("a", "b"):
-        stage.edit({"metadata": {"deletionGracePeriodSeconds": grace}}, name)
-    stage.now += MINUTE
-    stage.settle()
-    assert (stage.condition("QuotaReserved") == "True/QuotaReserved") is holds
+        harness.edit({"metadata": {"deletionGracePeriodSeconds": grace}}, name)
+    harness.now += MINUTE
+    harness.settle()
+    assert (harness.condition("QuotaReserved") == "True/QuotaReserved") is holds
 
 
 def test_with_the_gate_a_pod_that_is_ending_holds_no_quota() -> None:
     options = replace(OPTIONS, fast_quota_release=True)
-    stage = Stage(pod("a", "g", 1), options=options).settle().admit().settle()
-    running(stage, "a").evict().settle()
-    assert stage.condition("QuotaReserved").startswith("False/")
+    harness = JobHarness(pod("a", "g", 1), options=options).settle().admit().settle()
+    running(harness, "a").evict().settle()
+    assert harness.condition("QuotaReserved").startswith("False/")
 
 
 # --- The end ----------------------------------------------------------------------------------------------------------
@@ -286,55 +288,55 @@ def test_with_the_gate_a_pod_that_is_ending_holds_no_quota() -> None:
 
 def test_pods_that_succeed_give_their_quota_back_one_by_one() -> None:
     """pod/group-succeeds"""
-    stage = pair().status("a", phase="Succeeded").settle()
-    assert [each.count for each in stage.workload.status.reclaimable_pods] == [1]
-    assert stage.condition("PodsReady") == "True/Started"
-    stage.status("b", phase="Succeeded").settle()
-    assert stage.condition("Finished") == "True/Succeeded"
-    assert all("finalizers" not in tree["metadata"] for tree in stage.objects.values())
+    harness = pair().status("a", phase="Succeeded").settle()
+    assert [each.count for each in harness.workload.status.reclaimable_pods] == [1]
+    assert harness.condition("PodsReady") == "True/Started"
+    harness.status("b", phase="Succeeded").settle()
+    assert harness.condition("Finished") == "True/Succeeded"
+    assert all("finalizers" not in tree["metadata"] for tree in harness.objects.values())
 
 
 def test_a_pod_that_succeeded_counts_as_ready() -> None:
     """A departure from the public system (lifecycle 14.2, S6): else a group that ends bit by bit would be evicted."""
-    stage = pair().status("a", phase="Succeeded", conditions=[{"type": "Ready", "status": "False"}]).settle()
-    assert stage.condition("PodsReady") == "True/Started"
+    harness = pair().status("a", phase="Succeeded", conditions=[{"type": "Ready", "status": "False"}]).settle()
+    assert harness.condition("PodsReady") == "True/Started"
 
 
 def test_a_group_that_is_not_tried_again_ends_with_its_last_pod() -> None:
     """Edge case 34: it has succeeded, and the message says with how many pods."""
-    stage = pair().edit({"metadata": {"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}}, "a")
-    stage.status("a", phase="Succeeded").status("b", phase="Failed").settle()
-    assert stage.condition("Finished") == "True/Succeeded"
-    assert "1/2" in next(each.message for each in stage.workload.status.conditions if each.type == "Finished")
+    harness = pair().edit({"metadata": {"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}}, "a")
+    harness.status("a", phase="Succeeded").status("b", phase="Failed").settle()
+    assert harness.condition("Finished") == "True/Succeeded"
+    assert "1/2" in next(each.message for each in harness.workload.status.conditions if each.type == "Finished")
 
 
 def test_a_serving_group_never_ends_by_itself() -> None:
     serving = {"annotations": {labels.POD_GROUP_SERVING: "true"}}
-    stage = Stage(pod("a", "g", 1, metadata=serving)).settle().admit().settle()
-    stage.status("a", phase="Succeeded").settle()
-    assert stage.condition("Finished") == ""
-    assert stage.workload.status.reclaimable_pods == ()
+    harness = JobHarness(pod("a", "g", 1, metadata=serving)).settle().admit().settle()
+    harness.status("a", phase="Succeeded").settle()
+    assert harness.condition("Finished") == ""
+    assert harness.workload.status.reclaimable_pods == ()
 
 
 def test_deleting_the_workload_deletes_every_pod_even_those_that_are_over() -> None:
-    stage = pair().status("a", phase="Succeeded").settle().delete_workload().settle()
-    assert not stage.objects
+    harness = pair().status("a", phase="Succeeded").settle().delete_workload().settle()
+    assert not harness.objects
 
 
 def test_when_the_last_pod_is_gone_the_workload_is_let_go() -> None:
-    stage = pair()
-    stage.objects.clear()
-    stage.settle()
-    assert stage.workload.metadata.finalizers == ()
+    harness = pair()
+    harness.objects.clear()
+    harness.settle()
+    assert harness.workload.metadata.finalizers == ()
 
 
 def test_a_pod_deleted_from_a_group_stays_until_another_has_taken_its_place() -> None:
-    stage = Stage(pod("a", "g", 1)).settle().delete("a").settle()
-    assert sorted(stage.objects) == ["a"]
-    stage.add(pod("b", "g", 1)).settle()
-    assert sorted(stage.objects) == ["b"]
+    harness = JobHarness(pod("a", "g", 1)).settle().delete("a").settle()
+    assert sorted(harness.objects) == ["a"]
+    harness.add(pod("b", "g", 1)).settle()
+    assert sorted(harness.objects) == ["b"]
 
 
 def test_a_pod_deleted_from_an_incomplete_group_can_go() -> None:
-    stage = Stage(pod("a", "g", 2)).settle().delete("a").settle()
-    assert not stage.objects
+    harness = JobHarness(pod("a", "g", 2)).settle().delete("a").settle()
+    assert not harness.objects

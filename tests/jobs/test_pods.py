@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.stage import OPTIONS, POD, Stage, flavor, pod
+from jobs.job_harness import OPTIONS, POD, JobHarness, flavor, pod
 from kubemachinery import patches, unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
@@ -36,91 +36,91 @@ def test_a_pod_that_a_parent_holds_gets_the_gate_alone() -> None:
 
 def test_an_admitted_pod_is_released_in_one_write() -> None:
     """pod/gated-then-released, edge case 36: both gates go where no place is assigned."""
-    stage = Stage(pod())
+    harness = JobHarness(pod())
     blue = flavor(nodeLabels={"pool": "blue"}, tolerations=[{"key": "t", "operator": "Exists"}])
-    stage.facts = replace(stage.facts, flavors={"default": blue})
-    stage.settle()
-    before = stage.writes
-    stage.admit().settle()
-    assert stage.writes == before + 1
-    assert "schedulingGates" not in stage.job["spec"]
-    assert stage.job["spec"]["nodeSelector"] == {"pool": "blue"}
-    assert stage.job["metadata"]["labels"][labels.PODSET] == "main"
-    assert stage.job["metadata"]["annotations"][labels.WORKLOAD] == stage.workload.metadata.name
-    assert stage.told == ["CreatedWorkload", "Started"]
+    harness.facts = replace(harness.facts, flavors={"default": blue})
+    harness.settle()
+    before = harness.writes
+    harness.admit().settle()
+    assert harness.writes == before + 1
+    assert "schedulingGates" not in harness.job["spec"]
+    assert harness.job["spec"]["nodeSelector"] == {"pool": "blue"}
+    assert harness.job["metadata"]["labels"][labels.PODSET] == "main"
+    assert harness.job["metadata"]["annotations"][labels.WORKLOAD] == harness.workload.metadata.name
+    assert harness.events == ["CreatedWorkload", "Started"]
 
 
 def test_other_gates_stay() -> None:
-    stage = Stage(pod(spec={"schedulingGates": [{"name": "example.com/mine"}]})).settle().admit().settle()
-    assert stage.job["spec"]["schedulingGates"] == [{"name": "example.com/mine"}]
+    harness = JobHarness(pod(spec={"schedulingGates": [{"name": "example.com/mine"}]})).settle().admit().settle()
+    assert harness.job["spec"]["schedulingGates"] == [{"name": "example.com/mine"}]
 
 
 def test_the_workload_of_a_pod_has_its_spec_and_not_its_labels() -> None:
-    stage = Stage(pod(metadata={"labels": {"app": "x"}})).settle()
-    pod_set = stage.workload.spec.pod_sets[0]
+    harness = JobHarness(pod(metadata={"labels": {"app": "x"}})).settle()
+    pod_set = harness.workload.spec.pod_sets[0]
     assert (pod_set.name, pod_set.count, pod_set.template.metadata.labels) == ("main", 1, {})
-    assert stage.workload.metadata.owner_references[0].controller is True
+    assert harness.workload.metadata.owner_references[0].controller is True
 
 
 def test_a_pod_that_ends_finishes_its_workload_and_is_let_go() -> None:
     """pod/succeeds"""
-    stage = Stage(pod()).settle().admit().settle().status(phase="Running", conditions=READY).settle()
-    assert stage.condition("PodsReady") == "True/Started"
-    stage.status(phase="Succeeded").settle()
-    assert stage.condition("Finished") == "True/Succeeded"
-    assert "finalizers" not in stage.job["metadata"]
-    assert stage.workload.metadata.finalizers == ()
-    assert stage.told == ["CreatedWorkload", "Started", "FinishedWorkload"]
+    harness = JobHarness(pod()).settle().admit().settle().status(phase="Running", conditions=READY).settle()
+    assert harness.condition("PodsReady") == "True/Started"
+    harness.status(phase="Succeeded").settle()
+    assert harness.condition("Finished") == "True/Succeeded"
+    assert "finalizers" not in harness.job["metadata"]
+    assert harness.workload.metadata.finalizers == ()
+    assert harness.events == ["CreatedWorkload", "Started", "FinishedWorkload"]
 
 
 def test_an_evicted_pod_is_marked_and_deleted_and_its_quota_is_free_at_once() -> None:
     """pod/preempted, edge case 22"""
-    stage = Stage(pod()).settle().admit().settle().status(phase="Running").settle().evict()
-    marked, *_ = stage.decide()
+    harness = JobHarness(pod()).settle().admit().settle().status(phase="Running").settle().evict()
+    marked, *_ = harness.decide()
     assert isinstance(marked, ReplaceObject)
     (condition,) = [
         each for each in unstructured.get(marked.after, "status", "conditions") if each["type"] == "TerminationTarget"
     ]
     assert (condition["status"], condition["reason"]) == ("True", "WorkloadEvictedDueToPreempted")
-    stage.settle()
-    assert not stage.objects
-    assert stage.condition("QuotaReserved").startswith("False/")
-    assert stage.condition("Finished") == "True/OwnerNotFound"
-    assert stage.told == ["CreatedWorkload", "Started", "Stopped"]
+    harness.settle()
+    assert not harness.objects
+    assert harness.condition("QuotaReserved").startswith("False/")
+    assert harness.condition("Finished") == "True/OwnerNotFound"
+    assert harness.events == ["CreatedWorkload", "Started", "Stopped"]
 
 
 def test_a_pod_whose_time_is_over_takes_its_workload_along_with_the_quota_that_it_holds() -> None:
-    stage = Stage(pod()).settle().admit().settle().status(phase="Running").settle()
-    stage.evict(DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED.evicted).settle()
-    assert not stage.objects
-    assert stage.condition("QuotaReserved") == "True/QuotaReserved"
-    assert stage.condition("Requeued") == ""
-    assert stage.condition("Finished") == "True/OwnerNotFound"
+    harness = JobHarness(pod()).settle().admit().settle().status(phase="Running").settle()
+    harness.evict(DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED.evicted).settle()
+    assert not harness.objects
+    assert harness.condition("QuotaReserved") == "True/QuotaReserved"
+    assert harness.condition("Requeued") == ""
+    assert harness.condition("Finished") == "True/OwnerNotFound"
 
 
 def test_a_gated_pod_that_is_deleted_goes_and_its_workload_ends() -> None:
     """pod/deleted-while-gated"""
-    stage = Stage(pod()).settle().delete().settle()
-    assert not stage.objects
-    assert stage.condition("Finished") == "True/OwnerNotFound"
-    assert stage.workload.metadata.finalizers == ()
+    harness = JobHarness(pod()).settle().delete().settle()
+    assert not harness.objects
+    assert harness.condition("Finished") == "True/OwnerNotFound"
+    assert harness.workload.metadata.finalizers == ()
 
 
 def test_deleting_the_workload_deletes_the_pod_even_when_it_waits() -> None:
-    stage = Stage(pod()).settle().delete_workload().settle()
-    assert not stage.objects
+    harness = JobHarness(pod()).settle().delete_workload().settle()
+    assert not harness.objects
 
 
 @pytest.mark.parametrize("mark", [None, "false"])
 def test_a_pod_without_our_label_is_left_alone(mark: str | None) -> None:
     tree = patches.merge(pod(), {"metadata": {"labels": {labels.MANAGED: mark}}})
-    stage = Stage(tree).settle()
-    assert not stage.workloads
+    harness = JobHarness(tree).settle()
+    assert not harness.workloads
 
 
 def test_where_pods_are_not_integrated_only_those_of_parents_are_looked_at() -> None:
     options = replace(OPTIONS, frameworks=("batch/job",))
-    assert not Stage(pod(), options=options).settle().workloads
+    assert not JobHarness(pod(), options=options).settle().workloads
 
 
 # --- Roles ------------------------------------------------------------------------------------------------------------

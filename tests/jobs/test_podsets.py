@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.stage import OPTIONS, flavor
+from jobs.job_harness import OPTIONS, flavor
 from kubemachinery import codec
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
@@ -143,11 +143,11 @@ def test_the_mark_of_an_earlier_slice_gives_way() -> None:
         TEMPLATE, PodSetInfo("main", 1, annotations={labels.WORKLOAD_SLICE_NAME: "s", labels.WORKLOAD: "w1"})
     )
     assert not isinstance(marked, PodSetConflict)
-    again = podsets.injected(
+    requeue_after = podsets.injected(
         marked, PodSetInfo("main", 1, annotations={labels.WORKLOAD_SLICE_NAME: "s", labels.WORKLOAD: "w2"})
     )
-    assert not isinstance(again, PodSetConflict)
-    assert again["metadata"]["annotations"][labels.WORKLOAD] == "w2"
+    assert not isinstance(requeue_after, PodSetConflict)
+    assert requeue_after["metadata"]["annotations"][labels.WORKLOAD] == "w2"
 
 
 def test_restoring_replaces_and_keeps_the_labels_it_is_told_to() -> None:

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from jobs.stage import NOW, OPTIONS, Stage, batch_job, flavor, pod
+from jobs.job_harness import NOW, OPTIONS, JobHarness, batch_job, flavor, pod
 from kubemachinery import codec, unstructured
 from kubemachinery.meta import HOUR, MINUTE
 from kubemachinery.object_view import ObjectView
@@ -26,7 +26,7 @@ from pykueue.jobs.reconcile import orphaned
 
 
 def test_a_job_gets_a_workload_that_says_what_it_asks_for() -> None:
-    workload = Stage(batch_job()).settle().workload
+    workload = JobHarness(batch_job()).settle().workload
     assert workload.metadata.name.startswith("job-alpha-")
     assert workload.metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
     assert workload.metadata.labels == {labels.JOB_UID: "uid-alpha"}
@@ -39,69 +39,69 @@ def test_a_job_gets_a_workload_that_says_what_it_asks_for() -> None:
 
 
 def test_a_pending_workload_says_that_its_pods_wait_to_start() -> None:
-    stage = Stage(batch_job()).settle()
-    assert stage.condition("PodsReady") == "False/WaitForStart"
-    assert stage.job["spec"]["suspend"] is True
+    harness = JobHarness(batch_job()).settle()
+    assert harness.condition("PodsReady") == "False/WaitForStart"
+    assert harness.job["spec"]["suspend"] is True
 
 
 def test_an_admitted_job_is_started_with_what_its_flavor_and_queue_say() -> None:
     """job/admitted-gets-placement"""
     blue = flavor(nodeLabels={"pool": "blue"}, tolerations=[{"key": "t", "operator": "Exists"}])
-    stage = Stage(batch_job())
-    stage.facts = replace(stage.facts, flavors={"default": blue})
-    stage.settle().admit().settle()
-    spec = stage.job["spec"]
+    harness = JobHarness(batch_job())
+    harness.facts = replace(harness.facts, flavors={"default": blue})
+    harness.settle().admit().settle()
+    spec = harness.job["spec"]
     assert spec["suspend"] is False
     assert spec["template"]["spec"]["nodeSelector"] == {"pool": "blue"}
     assert spec["template"]["spec"]["tolerations"] == [{"key": "t", "operator": "Exists"}]
     assert spec["template"]["metadata"] == {
         "labels": {labels.PODSET: "main", labels.LOCAL_QUEUE_NAME: "lq", labels.CLUSTER_QUEUE_NAME: "cq"},
-        "annotations": {labels.WORKLOAD: stage.workload.metadata.name},
+        "annotations": {labels.WORKLOAD: harness.workload.metadata.name},
     }
-    assert stage.told == ["CreatedWorkload", "Started"]
+    assert harness.events == ["CreatedWorkload", "Started"]
 
 
 def test_ready_pods_and_the_end_are_written_to_the_workload() -> None:
     """job/completes"""
-    stage = Stage(batch_job()).settle().admit().settle().status(active=1, ready=1).settle()
-    assert stage.condition("PodsReady") == "True/Started"
-    stage.status(succeeded=1, conditions=[{"type": "Complete", "status": "True"}]).settle()
-    assert stage.condition("Finished") == "True/Succeeded"
-    assert stage.workload.metadata.finalizers == ()
-    assert stage.told == ["CreatedWorkload", "Started", "FinishedWorkload"]
+    harness = JobHarness(batch_job()).settle().admit().settle().status(active=1, ready=1).settle()
+    assert harness.condition("PodsReady") == "True/Started"
+    harness.status(succeeded=1, conditions=[{"type": "Complete", "status": "True"}]).settle()
+    assert harness.condition("Finished") == "True/Succeeded"
+    assert harness.workload.metadata.finalizers == ()
+    assert harness.events == ["CreatedWorkload", "Started", "FinishedWorkload"]
 
 
 def test_a_job_that_fails_finishes_its_workload_with_its_own_words() -> None:
     """job/fails"""
-    stage = Stage(batch_job()).settle().admit().settle()
-    stage.status(conditions=[{"type": "Failed", "status": "True", "message": "backoff limit"}]).settle()
-    assert stage.condition("Finished") == "True/Failed"
-    assert "backoff limit" in [each.message for each in stage.workload.status.conditions]
+    harness = JobHarness(batch_job()).settle().admit().settle()
+    harness.status(conditions=[{"type": "Failed", "status": "True", "message": "backoff limit"}]).settle()
+    assert harness.condition("Finished") == "True/Failed"
+    assert "backoff limit" in [each.message for each in harness.workload.status.conditions]
 
 
 def test_a_finished_job_without_a_workload_never_gets_one() -> None:
-    stage = Stage(batch_job(status={"conditions": [{"type": "Complete", "status": "True"}]})).settle()
-    assert not stage.workloads
+    harness = JobHarness(batch_job(status={"conditions": [{"type": "Complete", "status": "True"}]})).settle()
+    assert not harness.workloads
 
 
 def test_the_workload_of_a_deleted_job_ends_as_an_orphan() -> None:
     """job/deleted-while-running"""
-    stage = Stage(batch_job()).settle().admit().settle().delete().settle()
-    assert stage.condition("Finished") == "True/OwnerNotFound"
-    assert stage.workload.metadata.finalizers == ()
+    harness = JobHarness(batch_job()).settle().admit().settle().delete().settle()
+    assert harness.condition("Finished") == "True/OwnerNotFound"
+    assert harness.workload.metadata.finalizers == ()
 
 
 def test_orphans_that_wait_end_before_the_quota_of_others_is_offered_to_them() -> None:
-    holds = Stage(batch_job()).settle().admit().workload
-    waits = Stage(batch_job()).settle().workload
+    holds = JobHarness(batch_job()).settle().admit().workload
+    waits = JobHarness(batch_job()).settle().workload
     ended = [action.workload for action in orphaned((holds, waits), OPTIONS, NOW) if isinstance(action, ChangeWorkload)]
     assert ended[0] is waits
 
 
 def test_without_the_gate_an_orphan_is_let_go_and_not_finished() -> None:
-    stage = Stage(batch_job(), options=replace(OPTIONS, finish_orphaned=False)).settle().delete().settle()
-    assert stage.condition("Finished") == ""
-    assert stage.workload.metadata.finalizers == ()
+    harness = JobHarness(batch_job(), options=replace(OPTIONS, finish_orphaned=False)).settle().delete().settle()
+    assert harness.condition("Finished") == ""
+    assert harness.workload.metadata.finalizers == ()
 
 
 # --- Eviction ---------------------------------------------------------------------------------------------------------
@@ -110,51 +110,51 @@ def test_without_the_gate_an_orphan_is_let_go_and_not_finished() -> None:
 def test_an_evicted_job_is_suspended_with_its_pods_as_they_were() -> None:
     """job/evicted-and-back"""
     template = {"metadata": {"labels": {"app": "x"}}}
-    stage = Stage(batch_job(spec={"template": template}))
-    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
-    before = stage.settle().job
-    stage.admit().settle().evict().settle()
-    assert stage.job == before
-    assert stage.condition("QuotaReserved") == "False/PendingEvaluation"
-    assert stage.told == ["CreatedWorkload", "Started", "Stopped"]
-    stage.admit().settle()
-    assert stage.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "blue"}
+    harness = JobHarness(batch_job(spec={"template": template}))
+    harness.facts = replace(harness.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
+    before = harness.settle().job
+    harness.admit().settle().evict().settle()
+    assert harness.job == before
+    assert harness.condition("QuotaReserved") == "False/PendingEvaluation"
+    assert harness.events == ["CreatedWorkload", "Started", "Stopped"]
+    harness.admit().settle()
+    assert harness.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "blue"}
 
 
 def test_quota_is_kept_until_the_pods_have_ended() -> None:
-    stage = Stage(batch_job()).settle().admit().settle().status(active=1).settle().evict().settle()
-    assert stage.job["spec"]["suspend"] is True
-    assert stage.condition("QuotaReserved") == "True/QuotaReserved"
-    stage.status(active=0).settle()
-    assert stage.condition("QuotaReserved").startswith("False/")
+    harness = JobHarness(batch_job()).settle().admit().settle().status(active=1).settle().evict().settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert harness.condition("QuotaReserved") == "True/QuotaReserved"
+    harness.status(active=0).settle()
+    assert harness.condition("QuotaReserved").startswith("False/")
 
 
 def test_an_evicted_job_may_go_to_another_queue() -> None:
     """A departure from the public system, where it has to be admitted once more first (lifecycle 14.2, S3)."""
-    stage = Stage(batch_job()).settle().admit().settle().evict().settle()
-    stage.edit({"metadata": {"labels": {labels.QUEUE_NAME: "other"}}}).settle()
-    assert stage.workload.spec.queue_name == "other"
+    harness = JobHarness(batch_job()).settle().admit().settle().evict().settle()
+    harness.edit({"metadata": {"labels": {labels.QUEUE_NAME: "other"}}}).settle()
+    assert harness.workload.spec.queue_name == "other"
 
 
 def test_a_job_deactivated_by_us_is_deleted_after_its_time() -> None:
     """config/deactivated-by-kueue-removed"""
-    stage = Stage(batch_job(), options=replace(OPTIONS, keep_deactivated=HOUR)).settle().admit().settle()
-    stage.workloads = {
+    harness = JobHarness(batch_job(), options=replace(OPTIONS, keep_deactivated=HOUR)).settle().admit().settle()
+    harness.workloads = {
         name: structs.replace(each, spec=structs.replace(each.spec, active=False))
-        for name, each in stage.workloads.items()
+        for name, each in harness.workloads.items()
     }
-    stage.evict(EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED).settle()
-    assert stage.again == HOUR
-    stage.now += HOUR
-    stage._carry_out(stage.decide())
-    assert not stage.objects
-    assert "Deleted" in stage.told
+    harness.evict(EvictedReason.DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED).settle()
+    assert harness.requeue_after == HOUR
+    harness.now += HOUR
+    harness.apply(harness.decide())
+    assert not harness.objects
+    assert "Deleted" in harness.events
 
 
 def test_a_job_deactivated_by_its_user_is_kept() -> None:
-    stage = Stage(batch_job(), options=replace(OPTIONS, keep_deactivated=0)).settle().admit().settle()
-    stage.evict(EvictedReason.DEACTIVATED).settle()
-    assert stage.objects
+    harness = JobHarness(batch_job(), options=replace(OPTIONS, keep_deactivated=0)).settle().admit().settle()
+    harness.evict(EvictedReason.DEACTIVATED).settle()
+    assert harness.objects
 
 
 # --- Who owns the flag ------------------------------------------------------------------------------------------------
@@ -162,29 +162,29 @@ def test_a_job_deactivated_by_its_user_is_kept() -> None:
 
 def test_a_user_who_suspends_an_admitted_job_is_undone() -> None:
     """job/user-suspends-running"""
-    stage = Stage(batch_job()).settle().admit().settle().edit({"spec": {"suspend": True}}).settle()
-    assert stage.job["spec"]["suspend"] is False
+    harness = JobHarness(batch_job()).settle().admit().settle().edit({"spec": {"suspend": True}}).settle()
+    assert harness.job["spec"]["suspend"] is False
 
 
 def test_a_user_who_starts_a_waiting_job_is_undone() -> None:
     """job/user-unsuspends-too-early"""
-    stage = Stage(batch_job()).settle().edit({"spec": {"suspend": False}}).settle()
-    assert stage.job["spec"]["suspend"] is True
-    assert stage.told == ["CreatedWorkload", "Stopped"]
+    harness = JobHarness(batch_job()).settle().edit({"spec": {"suspend": False}}).settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert harness.events == ["CreatedWorkload", "Stopped"]
 
 
 def test_a_job_that_slipped_past_the_webhook_is_suspended_first() -> None:
-    stage = Stage(batch_job(spec={"suspend": False})).settle()
-    assert stage.job["spec"]["suspend"] is True
-    assert stage.told == ["Stopped", "CreatedWorkload"]
+    harness = JobHarness(batch_job(spec={"suspend": False})).settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert harness.events == ["Stopped", "CreatedWorkload"]
 
 
 def test_deleting_the_workload_of_a_running_job_stops_the_job_and_makes_another() -> None:
-    stage = Stage(batch_job()).settle().admit().settle()
-    stage.delete_workload().settle()
-    assert stage.job["spec"]["suspend"] is True
-    assert stage.told == ["CreatedWorkload", "Started", "Stopped", "CreatedWorkload"]
-    assert not stage.workload.metadata.deletion_timestamp
+    harness = JobHarness(batch_job()).settle().admit().settle()
+    harness.delete_workload().settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert harness.events == ["CreatedWorkload", "Started", "Stopped", "CreatedWorkload"]
+    assert not harness.workload.metadata.deletion_timestamp
 
 
 # --- A job that changes -----------------------------------------------------------------------------------------------
@@ -192,30 +192,30 @@ def test_deleting_the_workload_of_a_running_job_stops_the_job_and_makes_another(
 
 def test_another_size_of_a_waiting_job_rewrites_its_workload() -> None:
     """job/parallelism-changed-while-waiting"""
-    stage = Stage(batch_job(spec={"parallelism": 6, "completions": None})).settle()
-    name = stage.workload.metadata.name
-    stage.edit({"spec": {"parallelism": 3}}).settle()
-    assert (stage.workload.metadata.name, stage.workload.spec.pod_sets[0].count) == (name, 3)
-    assert stage.told == ["CreatedWorkload", "UpdatedWorkload"]
+    harness = JobHarness(batch_job(spec={"parallelism": 6, "completions": None})).settle()
+    name = harness.workload.metadata.name
+    harness.edit({"spec": {"parallelism": 3}}).settle()
+    assert (harness.workload.metadata.name, harness.workload.spec.pod_sets[0].count) == (name, 3)
+    assert harness.events == ["CreatedWorkload", "UpdatedWorkload"]
 
 
 def test_rewriting_a_workload_keeps_it_inactive() -> None:
-    stage = Stage(batch_job(spec={"parallelism": 6, "completions": None})).settle()
-    workload = stage.workload
+    harness = JobHarness(batch_job(spec={"parallelism": 6, "completions": None})).settle()
+    workload = harness.workload
     spec = structs.replace(workload.spec, active=False)
-    stage.workloads[workload.metadata.name] = structs.replace(workload, spec=spec)
-    stage.edit({"spec": {"parallelism": 3}}).settle()
-    assert stage.workload.spec.active is False
+    harness.workloads[workload.metadata.name] = structs.replace(workload, spec=spec)
+    harness.edit({"spec": {"parallelism": 3}}).settle()
+    assert harness.workload.spec.active is False
 
 
 def test_another_size_of_a_running_job_stops_it_and_queues_it_anew() -> None:
     """job/parallelism-changed-while-running"""
-    stage = Stage(batch_job(spec={"parallelism": 2, "completions": None})).settle().admit().settle()
-    stage.edit({"spec": {"parallelism": 5}}).settle()
-    assert stage.job["spec"]["suspend"] is True
-    assert stage.job["spec"]["parallelism"] == 5
-    assert stage.workload.spec.pod_sets[0].count == 5
-    assert stage.told == ["CreatedWorkload", "Started", "Stopped", "DeletedWorkload", "CreatedWorkload"]
+    harness = JobHarness(batch_job(spec={"parallelism": 2, "completions": None})).settle().admit().settle()
+    harness.edit({"spec": {"parallelism": 5}}).settle()
+    assert harness.job["spec"]["suspend"] is True
+    assert harness.job["spec"]["parallelism"] == 5
+    assert harness.workload.spec.pod_sets[0].count == 5
+    assert harness.events == ["CreatedWorkload", "Started", "Stopped", "DeletedWorkload", "CreatedWorkload"]
 
 
 @pytest.mark.parametrize(
@@ -234,59 +234,59 @@ def test_another_size_of_a_running_job_stops_it_and_queues_it_anew() -> None:
     ids=["node selector", "labels", "image", "request", "the same request", "toleration"],
 )
 def test_what_counts_as_another_job_while_it_waits(template: dict[str, object], counts: bool) -> None:
-    stage = Stage(batch_job()).settle().edit({"spec": {"template": template}}).settle()
-    assert ("UpdatedWorkload" in stage.told) is counts
+    harness = JobHarness(batch_job()).settle().edit({"spec": {"template": template}}).settle()
+    assert ("UpdatedWorkload" in harness.events) is counts
 
 
 def test_tolerations_of_an_admitted_job_do_not_count() -> None:
-    stage = Stage(batch_job()).settle().admit().settle()
-    stage.edit({"spec": {"template": {"spec": {"tolerations": [{"key": "t"}]}}}}).settle()
-    assert stage.job["spec"]["suspend"] is False
+    harness = JobHarness(batch_job()).settle().admit().settle()
+    harness.edit({"spec": {"template": {"spec": {"tolerations": [{"key": "t"}]}}}}).settle()
+    assert harness.job["spec"]["suspend"] is False
 
 
 def test_a_waiting_job_may_change_its_queue() -> None:
     """job/queue-changed-while-waiting"""
-    stage = Stage(batch_job()).settle().edit({"metadata": {"labels": {labels.QUEUE_NAME: "large"}}}).settle()
-    assert stage.workload.spec.queue_name == "large"
-    assert stage.told == ["CreatedWorkload"]
+    harness = JobHarness(batch_job()).settle().edit({"metadata": {"labels": {labels.QUEUE_NAME: "large"}}}).settle()
+    assert harness.workload.spec.queue_name == "large"
+    assert harness.events == ["CreatedWorkload"]
 
 
 def test_surplus_workloads_are_deleted() -> None:
-    stage = Stage(batch_job()).settle()
+    harness = JobHarness(batch_job()).settle()
     twin = structs.replace(
-        stage.workload, metadata=structs.replace(stage.workload.metadata, name="twin", uid="uid-twin")
+        harness.workload, metadata=structs.replace(harness.workload.metadata, name="twin", uid="uid-twin")
     )
-    stage.workloads["twin"] = twin
-    stage.settle()
-    assert len(stage.workloads) == 1
-    assert "twin" not in stage.workloads
+    harness.workloads["twin"] = twin
+    harness.settle()
+    assert len(harness.workloads) == 1
+    assert "twin" not in harness.workloads
 
 
 def test_a_job_made_anew_under_an_old_name_gets_a_workload_of_its_own() -> None:
     """Edge case 29: owners are looked up by name, ownership is checked by UID."""
-    stage = Stage(batch_job()).settle().admit()
-    old = stage.workload.metadata.name
-    stage.add(batch_job(metadata={"uid": "uid-second"})).settle()
-    assert stage.workload.metadata.name != old
-    assert stage.workload.metadata.owner_references[0].uid == "uid-second"
+    harness = JobHarness(batch_job()).settle().admit()
+    old = harness.workload.metadata.name
+    harness.add(batch_job(metadata={"uid": "uid-second"})).settle()
+    assert harness.workload.metadata.name != old
+    assert harness.workload.metadata.owner_references[0].uid == "uid-second"
 
 
 def test_without_the_queue_label_the_job_is_let_alone() -> None:
     """job/without-queue-runs-freely"""
-    stage = Stage(batch_job(metadata={"labels": {labels.QUEUE_NAME: None}}, spec={"suspend": False})).settle()
-    assert not stage.workloads
-    assert not stage.writes
+    harness = JobHarness(batch_job(metadata={"labels": {labels.QUEUE_NAME: None}}, spec={"suspend": False})).settle()
+    assert not harness.workloads
+    assert not harness.writes
 
 
 def test_a_job_without_a_queue_that_is_ours_gets_a_workload_without_one() -> None:
     """kep-3589/jobs: a server refuses an empty name, so there is none."""
     tree = batch_job(metadata={"labels": {labels.QUEUE_NAME: None}})
-    stage = Stage(tree, options=replace(OPTIONS, manage_without_queue=True))
-    (create, *_) = stage.decide()
+    harness = JobHarness(tree, options=replace(OPTIONS, manage_without_queue=True))
+    (create, *_) = harness.decide()
     assert isinstance(create, CreateWorkload)
     assert "queueName" not in create.workload["spec"]
-    stage.settle().edit({"metadata": {"labels": {labels.QUEUE_NAME: "lq"}}}).settle()
-    assert stage.workload.spec.queue_name == "lq"
+    harness.settle().edit({"metadata": {"labels": {labels.QUEUE_NAME: "lq"}}}).settle()
+    assert harness.workload.spec.queue_name == "lq"
 
 
 # --- Priority, labels, gates ------------------------------------------------------------------------------------------
@@ -297,114 +297,120 @@ def _class(name: str, value: int) -> dict[str, kueue.WorkloadPriorityClass]:
 
 
 def test_a_workload_takes_its_priority_from_the_class_that_the_label_names() -> None:
-    stage = Stage(
+    harness = JobHarness(
         batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "high"}}), workload_priority_classes=_class("high", 7)
     ).settle()
-    assert stage.workload.spec.priority == 7
-    reference = stage.workload.spec.priority_class_ref
+    assert harness.workload.spec.priority == 7
+    reference = harness.workload.spec.priority_class_ref
     assert reference is not None
     assert (reference.group, reference.kind, reference.name) == ("kueue.x-k8s.io", "WorkloadPriorityClass", "high")
 
 
 def test_a_missing_class_is_told_and_waited_for() -> None:
     """job/priority-class-missing"""
-    stage = Stage(batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "later"}})).settle()
-    assert not stage.workloads
-    assert stage.told == ["Warning WorkloadPriorityClassNotFound"]
-    assert stage.retries == ['WorkloadPriorityClass "later" not found']
-    stage.facts = replace(stage.facts, workload_priority_classes=_class("later", 7))
-    assert stage.settle().workload.spec.priority == 7
+    harness = JobHarness(batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "later"}})).settle()
+    assert not harness.workloads
+    assert harness.events == ["Warning WorkloadPriorityClassNotFound"]
+    assert harness.retries == ['WorkloadPriorityClass "later" not found']
+    harness.facts = replace(harness.facts, workload_priority_classes=_class("later", 7))
+    assert harness.settle().workload.spec.priority == 7
 
 
 def test_a_missing_class_of_its_pods_is_only_waited_for() -> None:
-    stage = Stage(batch_job(spec={"template": {"spec": {"priorityClassName": "later", "containers": []}}})).settle()
-    assert not stage.workloads
-    assert not stage.told
-    assert stage.retries == ['PriorityClass "later" not found']
+    harness = JobHarness(
+        batch_job(spec={"template": {"spec": {"priorityClassName": "later", "containers": []}}})
+    ).settle()
+    assert not harness.workloads
+    assert not harness.events
+    assert harness.retries == ['PriorityClass "later" not found']
 
 
 def test_changing_the_class_of_a_waiting_job_changes_its_workload() -> None:
     """job/priority-class-changed-while-waiting"""
     classes = _class("low", 1) | _class("high", 100)
-    stage = Stage(batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "low"}}), workload_priority_classes=classes)
-    stage.settle().edit({"metadata": {"labels": {labels.PRIORITY_CLASS: "high"}}}).settle()
-    assert stage.workload.spec.priority == 100
-    assert stage.told[-1] == "UpdatedWorkload"
+    harness = JobHarness(
+        batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "low"}}), workload_priority_classes=classes
+    )
+    harness.settle().edit({"metadata": {"labels": {labels.PRIORITY_CLASS: "high"}}}).settle()
+    assert harness.workload.spec.priority == 100
+    assert harness.events[-1] == "UpdatedWorkload"
 
 
 def test_chosen_labels_are_copied_once() -> None:
     """job/copied-labels"""
     options = replace(OPTIONS, label_keys_to_copy=("team",))
-    stage = Stage(batch_job(metadata={"labels": {"team": "red", "colour": "blue"}}), options=options).settle()
-    stage.edit({"metadata": {"labels": {"team": "green"}}}).settle()
-    assert stage.workload.metadata.labels == {labels.JOB_UID: "uid-alpha", "team": "red"}
+    harness = JobHarness(batch_job(metadata={"labels": {"team": "red", "colour": "blue"}}), options=options).settle()
+    harness.edit({"metadata": {"labels": {"team": "green"}}}).settle()
+    assert harness.workload.metadata.labels == {labels.JOB_UID: "uid-alpha", "team": "red"}
 
 
 def test_the_gate_of_a_job_is_that_of_its_workload_and_goes_with_it() -> None:
     """job/admission-gated"""
-    stage = Stage(batch_job(metadata={"annotations": {labels.ADMISSION_GATED_BY: "example.com/gate"}})).settle()
-    assert stage.workload.metadata.annotations == {labels.ADMISSION_GATED_BY: "example.com/gate"}
-    stage.edit({"metadata": {"annotations": {labels.ADMISSION_GATED_BY: None}}}).settle()
-    assert labels.ADMISSION_GATED_BY not in stage.workload.metadata.annotations
+    harness = JobHarness(batch_job(metadata={"annotations": {labels.ADMISSION_GATED_BY: "example.com/gate"}})).settle()
+    assert harness.workload.metadata.annotations == {labels.ADMISSION_GATED_BY: "example.com/gate"}
+    harness.edit({"metadata": {"annotations": {labels.ADMISSION_GATED_BY: None}}}).settle()
+    assert labels.ADMISSION_GATED_BY not in harness.workload.metadata.annotations
 
 
 def test_parameters_of_provisioning_requests_are_copied() -> None:
-    stage = Stage(batch_job(metadata={"annotations": {"provreq.kueue.x-k8s.io/zone": "a", "other": "b"}})).settle()
-    assert stage.workload.metadata.annotations == {"provreq.kueue.x-k8s.io/zone": "a"}
+    harness = JobHarness(
+        batch_job(metadata={"annotations": {"provreq.kueue.x-k8s.io/zone": "a", "other": "b"}})
+    ).settle()
+    assert harness.workload.metadata.annotations == {"provreq.kueue.x-k8s.io/zone": "a"}
 
 
 def test_the_execution_time_comes_from_the_label() -> None:
-    stage = Stage(batch_job(metadata={"labels": {labels.MAX_EXEC_TIME_SECONDS: "100"}})).settle()
-    assert stage.workload.spec.maximum_execution_time_seconds == 100
-    stage.edit({"metadata": {"labels": {labels.MAX_EXEC_TIME_SECONDS: "200"}}}).settle()
-    assert stage.workload.spec.maximum_execution_time_seconds == 200
+    harness = JobHarness(batch_job(metadata={"labels": {labels.MAX_EXEC_TIME_SECONDS: "100"}})).settle()
+    assert harness.workload.spec.maximum_execution_time_seconds == 100
+    harness.edit({"metadata": {"labels": {labels.MAX_EXEC_TIME_SECONDS: "200"}}}).settle()
+    assert harness.workload.spec.maximum_execution_time_seconds == 200
 
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 
-def _with_check(stage: Stage, **check: object) -> None:
-    workload = stage.workload
+def _with_check(harness: JobHarness, **check: object) -> None:
+    workload = harness.workload
     tree = {"name": "check", "state": "Ready", "lastTransitionTime": "2026-11-15T12:00:00Z", "message": "", **check}
     status = structs.replace(workload.status, admission_checks=(codec.from_tree(tree, kueue.AdmissionCheckState),))
-    stage.workloads[workload.metadata.name] = structs.replace(workload, status=status)
+    harness.workloads[workload.metadata.name] = structs.replace(workload, status=status)
 
 
 def test_a_check_adds_to_the_pods() -> None:
-    stage = Stage(batch_job()).settle()
-    _with_check(stage, podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "new"}}])
-    stage.admit(checks=("check",)).settle()
-    assert stage.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "new"}
+    harness = JobHarness(batch_job()).settle()
+    _with_check(harness, podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "new"}}])
+    harness.admit(checks=("check",)).settle()
+    assert harness.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "new"}
 
 
 def test_a_check_that_contradicts_the_job_ends_the_workload_and_nobody_tries_again() -> None:
     """Edge case 31"""
-    stage = Stage(batch_job(spec={"template": {"spec": {"nodeSelector": {"pool": "old"}}}})).settle()
-    _with_check(stage, podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "new"}}])
-    stage.admit(checks=("check",)).settle()
-    assert stage.condition("Finished") == "True/FailedToStart"
-    assert stage.job["spec"]["suspend"] is True
+    harness = JobHarness(batch_job(spec={"template": {"spec": {"nodeSelector": {"pool": "old"}}}})).settle()
+    _with_check(harness, podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "new"}}])
+    harness.admit(checks=("check",)).settle()
+    assert harness.condition("Finished") == "True/FailedToStart"
+    assert harness.job["spec"]["suspend"] is True
 
 
 def test_what_a_pending_check_says_is_told_on_the_job() -> None:
-    stage = Stage(batch_job()).settle()
-    _with_check(stage, state="Pending", message="waiting for nodes")
-    stage.admit(checks=("check",)).settle()
-    assert stage.told[-1] == "UpdatedAdmissionCheck"
-    assert stage.job["spec"]["suspend"] is True
+    harness = JobHarness(batch_job()).settle()
+    _with_check(harness, state="Pending", message="waiting for nodes")
+    harness.admit(checks=("check",)).settle()
+    assert harness.events[-1] == "UpdatedAdmissionCheck"
+    assert harness.job["spec"]["suspend"] is True
 
 
 def test_a_missing_flavor_is_waited_for() -> None:
-    stage = Stage(batch_job()).settle().admit(cpu="later").settle()
-    assert stage.retries == ["the ResourceFlavor later does not exist"]
-    assert not stage.condition("Finished")
+    harness = JobHarness(batch_job()).settle().admit(cpu="later").settle()
+    assert harness.retries == ["the ResourceFlavor later does not exist"]
+    assert not harness.condition("Finished")
 
 
 # --- A Workload made beforehand ---------------------------------------------------------------------------------------
 
 
-def _prebuilt(stage: Stage, **spec: object) -> kueue.Workload:
-    template = {"spec": unstructured.get(stage.job, "spec", "template", "spec")}
+def _prebuilt(harness: JobHarness, **spec: object) -> kueue.Workload:
+    template = {"spec": unstructured.get(harness.job, "spec", "template", "spec")}
     pod_sets = [{"name": "main", "count": 1, "template": template} | spec]
     tree = {
         "metadata": {"name": "ready-made", "namespace": "main", "uid": "uid-ready"},
@@ -418,55 +424,55 @@ NAMES_ONE = {"labels": {labels.PREBUILT_WORKLOAD_NAME: "ready-made"}}
 
 def test_a_job_waits_for_the_workload_that_it_names_and_owns_it_then() -> None:
     """job/prebuilt-workload"""
-    stage = Stage(batch_job(metadata=NAMES_ONE)).settle()
-    assert not stage.workloads
-    assert not stage.told
-    stage.workloads["ready-made"] = _prebuilt(stage)
-    stage.settle()
-    assert stage.workload.metadata.owner_references[0].name == "alpha"
-    assert stage.workload.metadata.labels == {labels.JOB_UID: "uid-alpha"}
-    assert stage.workload.metadata.finalizers == ()
-    stage.admit().settle()
-    assert stage.job["spec"]["suspend"] is False
+    harness = JobHarness(batch_job(metadata=NAMES_ONE)).settle()
+    assert not harness.workloads
+    assert not harness.events
+    harness.workloads["ready-made"] = _prebuilt(harness)
+    harness.settle()
+    assert harness.workload.metadata.owner_references[0].name == "alpha"
+    assert harness.workload.metadata.labels == {labels.JOB_UID: "uid-alpha"}
+    assert harness.workload.metadata.finalizers == ()
+    harness.admit().settle()
+    assert harness.job["spec"]["suspend"] is False
 
 
 def test_a_workload_that_says_something_else_ends_out_of_sync() -> None:
-    stage = Stage(batch_job(metadata=NAMES_ONE))
-    stage.workloads["ready-made"] = _prebuilt(stage, count=3)
-    stage.settle()
-    assert stage.condition("Finished") == "True/OutOfSync"
-    assert stage.job["spec"]["suspend"] is True
+    harness = JobHarness(batch_job(metadata=NAMES_ONE))
+    harness.workloads["ready-made"] = _prebuilt(harness, count=3)
+    harness.settle()
+    assert harness.condition("Finished") == "True/OutOfSync"
+    assert harness.job["spec"]["suspend"] is True
 
 
 def test_a_pod_whose_workload_made_beforehand_says_something_else_stays_at_its_gate() -> None:
-    stage = Stage(pod(metadata=NAMES_ONE))
-    stage.workloads["ready-made"] = _prebuilt(Stage(batch_job()), count=3)
-    stage.settle()
-    assert stage.condition("Finished") == "True/OutOfSync"
-    assert PodView(stage.job).has_gate()
-    assert stage.job["metadata"]["finalizers"] == [labels.POD_FINALIZER]
-    assert stage.told == []
+    harness = JobHarness(pod(metadata=NAMES_ONE))
+    harness.workloads["ready-made"] = _prebuilt(JobHarness(batch_job()), count=3)
+    harness.settle()
+    assert harness.condition("Finished") == "True/OutOfSync"
+    assert PodView(harness.job).has_gate()
+    assert harness.job["metadata"]["finalizers"] == [labels.POD_FINALIZER]
+    assert harness.events == []
 
 
 def test_what_the_server_adds_to_a_job_has_to_stand_in_a_workload_made_beforehand_too() -> None:
-    stage = Stage(batch_job(metadata=NAMES_ONE))
-    stage.workloads["ready-made"] = _prebuilt(stage)
+    harness = JobHarness(batch_job(metadata=NAMES_ONE))
+    harness.workloads["ready-made"] = _prebuilt(harness)
     place = ("spec", "template", "spec", "containers")
-    (container,) = unstructured.sequence(unstructured.get(stage.job, *place))
-    stage.objects["alpha"] = unstructured.put(stage.job, place, [{**container, "imagePullPolicy": "IfNotPresent"}])
-    assert stage.settle().condition("Finished") == "True/OutOfSync"
+    (container,) = unstructured.sequence(unstructured.get(harness.job, *place))
+    harness.objects["alpha"] = unstructured.put(harness.job, place, [{**container, "imagePullPolicy": "IfNotPresent"}])
+    assert harness.settle().condition("Finished") == "True/OutOfSync"
 
 
 def test_a_workload_of_somebody_else_is_not_touched() -> None:
-    stage = Stage(batch_job(metadata=NAMES_ONE))
-    other = _prebuilt(stage)
+    harness = JobHarness(batch_job(metadata=NAMES_ONE))
+    other = _prebuilt(harness)
     owner = codec.from_tree(
         {"apiVersion": "batch/v1", "kind": "Job", "name": "beta", "uid": "uid-beta", "controller": True},
-        type(Stage(batch_job()).settle().workload.metadata.owner_references[0]),
+        type(JobHarness(batch_job()).settle().workload.metadata.owner_references[0]),
     )
     other = structs.replace(other, metadata=structs.replace(other.metadata, owner_references=(owner,)))
-    stage.workloads["ready-made"] = other
-    assert stage.settle().workload is other
+    harness.workloads["ready-made"] = other
+    assert harness.settle().workload is other
 
 
 # --- Children ---------------------------------------------------------------------------------------------------------
@@ -475,45 +481,49 @@ PARENT = ObjectView(batch_job("parent"))
 CHILD = {"metadata": {"labels": {labels.QUEUE_NAME: None}}, "spec": {"suspend": False}}
 
 
-def _child(*workloads: kueue.Workload) -> Stage:
+def _child(*workloads: kueue.Workload) -> JobHarness:
     ancestry = Ancestry((PARENT,))
-    return Stage(batch_job("child", **CHILD), ancestry=ancestry, ancestor=PARENT, ancestor_workloads=workloads).settle()
+    return JobHarness(
+        batch_job("child", **CHILD), ancestry=ancestry, ancestor=PARENT, ancestor_workloads=workloads
+    ).settle()
 
 
 def test_a_child_runs_while_its_ancestor_is_admitted() -> None:
     """job/child-of-managed-job"""
-    parent = Stage(PARENT.tree).settle().admit().workload
+    parent = JobHarness(PARENT.tree).settle().admit().workload
     child = _child(parent)
     assert child.job["spec"]["suspend"] is False
     assert not child.workloads
 
 
 def test_a_child_waits_for_its_ancestor() -> None:
-    parent = Stage(PARENT.tree).settle().workload
+    parent = JobHarness(PARENT.tree).settle().workload
     child = _child(parent)
     assert child.job["spec"]["suspend"] is True
-    assert child.told == ["Suspended"]
+    assert child.events == ["Suspended"]
     assert not child.workloads
 
 
 def test_a_chain_that_is_too_deep_is_told() -> None:
-    stage = Stage(batch_job(), ancestry=Ancestry((), "is nested more than 10 levels deep", too_deep=True)).settle()
-    assert stage.told == ["Warning JobNestingTooDeep"]
-    assert stage.retries
+    harness = JobHarness(
+        batch_job(), ancestry=Ancestry((), "is nested more than 10 levels deep", too_deep=True)
+    ).settle()
+    assert harness.events == ["Warning JobNestingTooDeep"]
+    assert harness.retries
 
 
 # --- Namespaces -------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_done_in_a_namespace_that_is_gone() -> None:
-    stage = Stage(batch_job(), namespace=None).settle()
-    assert not stage.workloads
+    harness = JobHarness(batch_job(), namespace=None).settle()
+    assert not harness.workloads
 
 
 def test_the_same_facts_give_the_same_actions() -> None:
-    stage = Stage(batch_job()).settle().admit()
-    assert stage.decide() == stage.decide()
-    assert stage.now == NOW < NOW + MINUTE
+    harness = JobHarness(batch_job()).settle().admit()
+    assert harness.decide() == harness.decide()
+    assert harness.now == NOW < NOW + MINUTE
 
 
 # --- The tables on top of the modules ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.stage import JOB, KINDS, OPTIONS, POD, batch_job, pod
+from jobs.job_harness import JOB, KINDS, OPTIONS, POD, batch_job, pod
 from kubemachinery import meta, selectors
 from kubemachinery.kinds import Kind
 from kubemachinery.object_view import ObjectView

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from jobs.stage import OPTIONS, Stage, batch_job, flavor
+from jobs.job_harness import OPTIONS, JobHarness, batch_job, flavor
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import FinishedReason
 from pykueue.lifecycle import finishing, states
@@ -14,62 +14,62 @@ from pykueue.lifecycle import finishing, states
 ELASTIC = {"annotations": {labels.ELASTIC_JOB: "true"}}
 
 
-def elastic(parallelism: int = 2) -> Stage:
+def elastic(parallelism: int = 2) -> JobHarness:
     """An elastic Job that runs with its first slice."""
-    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": parallelism, "completions": None}))
-    stage.facts = replace(stage.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
-    return stage.settle().admit().settle()
+    harness = JobHarness(batch_job(metadata=ELASTIC, spec={"parallelism": parallelism, "completions": None}))
+    harness.facts = replace(harness.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
+    return harness.settle().admit().settle()
 
 
-def resized(stage: Stage, parallelism: int) -> Stage:
-    generation = stage.job["metadata"]["generation"] + 1
-    return stage.edit({"metadata": {"generation": generation}, "spec": {"parallelism": parallelism}}).settle()
+def resized(harness: JobHarness, parallelism: int) -> JobHarness:
+    generation = harness.job["metadata"]["generation"] + 1
+    return harness.edit({"metadata": {"generation": generation}, "spec": {"parallelism": parallelism}}).settle()
 
 
-def slices(stage: Stage) -> list[tuple[int, bool]]:
+def slices(harness: JobHarness) -> list[tuple[int, bool]]:
     """Every slice that lives: how many pods it is for, and whether it holds quota."""
-    living = [each for each in stage.workloads.values() if not states.is_finished(each)]
+    living = [each for each in harness.workloads.values() if not states.is_finished(each)]
     return [(each.spec.pod_sets[0].count, states.is_reserved(each)) for each in living]
 
 
-def newest(stage: Stage) -> kueue.Workload:
-    return list(stage.workloads.values())[-1]
+def newest(harness: JobHarness) -> kueue.Workload:
+    return list(harness.workloads.values())[-1]
 
 
 def test_a_running_job_that_grows_runs_on_while_a_larger_slice_waits() -> None:
-    stage = elastic()
-    first = stage.workload
-    resized(stage, 5)
-    assert slices(stage) == [(2, True), (5, False)]
-    notes = newest(stage).metadata.annotations
+    harness = elastic()
+    first = harness.workload
+    resized(harness, 5)
+    assert slices(harness) == [(2, True), (5, False)]
+    notes = newest(harness).metadata.annotations
     assert notes[labels.WORKLOAD_SLICE_REPLACEMENT_FOR] == states.key(first)
     assert notes[labels.WORKLOAD_SLICE_NAME] == first.metadata.name
-    assert stage.job["spec"]["suspend"] is False
-    assert newest(stage).spec.pod_sets[0].template.spec.node_selector == {}
+    assert harness.job["spec"]["suspend"] is False
+    assert newest(harness).spec.pod_sets[0].template.spec.node_selector == {}
 
 
 def test_a_slice_that_waits_follows_the_job() -> None:
-    stage = resized(resized(elastic(), 5), 7)
-    assert slices(stage) == [(2, True), (7, False)]
+    harness = resized(resized(elastic(), 5), 7)
+    assert slices(harness) == [(2, True), (7, False)]
 
 
 def test_a_job_that_shrinks_is_resized_in_place() -> None:
-    stage = resized(elastic(5), 2)
-    assert slices(stage) == [(2, True)]
-    assert stage.job["spec"]["suspend"] is False
+    harness = resized(elastic(5), 2)
+    assert slices(harness) == [(2, True)]
+    assert harness.job["spec"]["suspend"] is False
 
 
 def test_a_job_that_grew_before_it_was_started_starts_with_the_slice_that_was_let_in() -> None:
-    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle().admit()
-    stage.facts = replace(stage.facts, flavors={"default": flavor()})
-    resized(stage, 5)
-    assert slices(stage) == [(2, True), (5, False)]
-    assert stage.job["spec"]["suspend"] is False
+    harness = JobHarness(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle().admit()
+    harness.facts = replace(harness.facts, flavors={"default": flavor()})
+    resized(harness, 5)
+    assert slices(harness) == [(2, True), (5, False)]
+    assert harness.job["spec"]["suspend"] is False
 
 
 def test_a_job_that_waits_is_resized_in_place() -> None:
-    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle()
-    assert slices(resized(stage, 5)) == [(5, False)]
+    harness = JobHarness(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None})).settle()
+    assert slices(resized(harness, 5)) == [(5, False)]
 
 
 def test_the_first_slice_says_that_it_is_the_first_of_them() -> None:
@@ -78,66 +78,66 @@ def test_the_first_slice_says_that_it_is_the_first_of_them() -> None:
 
 
 def test_nobody_is_told_of_a_slice_that_is_resized() -> None:
-    assert "UpdatedWorkload" not in resized(elastic(5), 2).told
+    assert "UpdatedWorkload" not in resized(elastic(5), 2).events
 
 
 def test_a_replaced_slice_is_kept_until_somebody_deletes_it() -> None:
-    stage = resized(elastic(), 5)
-    first = next(iter(stage.workloads.values()))
-    changes = finishing.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", stage.now)
-    stage._changed(first.metadata.name, changes)
-    stage.settle()
-    assert next(iter(stage.workloads.values())).metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
-    stage.delete_workload(first.metadata.name).settle()
-    assert first.metadata.name not in stage.workloads
-    assert slices(stage) == [(5, False)]
+    harness = resized(elastic(), 5)
+    first = next(iter(harness.workloads.values()))
+    changes = finishing.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", harness.now)
+    harness._changed(first.metadata.name, changes)
+    harness.settle()
+    assert next(iter(harness.workloads.values())).metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
+    harness.delete_workload(first.metadata.name).settle()
+    assert first.metadata.name not in harness.workloads
+    assert slices(harness) == [(5, False)]
 
 
 def test_slices_that_nothing_needs_are_ended() -> None:
-    stage = elastic()
-    first = stage.workload
+    harness = elastic()
+    first = harness.workload
     stray = structs.replace(first, metadata=structs.replace(first.metadata, name="stray", uid="uid-stray"))
     stray = structs.replace(stray, status=kueue.WorkloadStatus())
-    stage.workloads["stray"] = stray
-    stage.settle()
-    assert slices(stage) == [(2, True)]
-    (end,) = [each for each in stage.workloads["stray"].status.conditions if each.type == "Finished"]
+    harness.workloads["stray"] = stray
+    harness.settle()
+    assert slices(harness) == [(2, True)]
+    (end,) = [each for each in harness.workloads["stray"].status.conditions if each.type == "Finished"]
     assert end.reason == "OutOfSync"
 
 
 def test_the_slice_with_which_a_job_ends_is_kept_like_those_before() -> None:
-    stage = elastic().status(conditions=[{"type": "Complete", "status": "True"}]).settle()
-    assert stage.condition("Finished") == "True/Succeeded"
-    assert stage.workload.metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
+    harness = elastic().status(conditions=[{"type": "Complete", "status": "True"}]).settle()
+    assert harness.condition("Finished") == "True/Succeeded"
+    assert harness.workload.metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
 
 
 def test_a_job_that_ends_while_a_larger_slice_waits_gives_its_quota_back() -> None:
-    stage = resized(elastic(), 5)
-    stage.status(conditions=[{"type": "Complete", "status": "True"}]).settle()
-    assert slices(stage) == []
+    harness = resized(elastic(), 5)
+    harness.status(conditions=[{"type": "Complete", "status": "True"}]).settle()
+    assert slices(harness) == []
 
 
 def test_a_job_does_not_run_on_the_slice_of_an_earlier_one_of_its_name() -> None:
-    stage = elastic()
+    harness = elastic()
     another = batch_job(metadata={**ELASTIC, "uid": "another"}, spec={"parallelism": 2, "completions": None})
-    stage.add(another).settle()
-    assert slices(stage) == [(2, False)]
-    assert stage.job["spec"]["suspend"] is True
+    harness.add(another).settle()
+    assert slices(harness) == [(2, False)]
+    assert harness.job["spec"]["suspend"] is True
 
 
 def test_pods_of_a_slice_say_to_which_job_of_slices_they_belong() -> None:
-    stage = elastic()
-    notes = stage.job["spec"]["template"]["metadata"]["annotations"]
-    assert notes[labels.WORKLOAD_SLICE_NAME] == stage.workload.metadata.name
+    harness = elastic()
+    notes = harness.job["spec"]["template"]["metadata"]["annotations"]
+    assert notes[labels.WORKLOAD_SLICE_NAME] == harness.workload.metadata.name
 
 
 def test_without_the_gate_a_job_that_grows_is_stopped_and_queued_anew() -> None:
     options = replace(OPTIONS, elastic=False)
-    stage = Stage(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None}), options=options)
-    stage.settle().admit().settle()
-    resized(stage, 5)
-    assert stage.job["spec"]["suspend"] is True
-    assert len(stage.workloads) == 1
+    harness = JobHarness(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None}), options=options)
+    harness.settle().admit().settle()
+    resized(harness, 5)
+    assert harness.job["spec"]["suspend"] is True
+    assert len(harness.workloads) == 1
 
 
 def slice_name(workload: kueue.Workload) -> str | None:
@@ -146,26 +146,26 @@ def slice_name(workload: kueue.Workload) -> str | None:
 
 
 def test_the_pod_template_of_a_later_slice_keeps_the_name_of_the_first() -> None:
-    stage = elastic(1)
-    first = stage.workload.metadata.name
-    assert slice_name(stage.workload) is None
-    assert slice_name(newest(resized(stage, 2))) == first
+    harness = elastic(1)
+    first = harness.workload.metadata.name
+    assert slice_name(harness.workload) is None
+    assert slice_name(newest(resized(harness, 2))) == first
 
 
 def test_a_new_line_of_slices_overwrites_the_name_that_the_old_one_left() -> None:
     """The last slice is deleted: the stopped job keeps the old name in its template, and starts with the new one."""
-    stage = resized(elastic(1), 2)
-    first, second = stage.workloads.values()
-    del stage.workloads[first.metadata.name]
-    stage.admit().settle()
-    stage.delete_workload(second.metadata.name)
-    generation = stage.job["metadata"]["generation"] + 1
-    stage.edit({"metadata": {"generation": generation}}).settle()
-    fresh = stage.workload
+    harness = resized(elastic(1), 2)
+    first, second = harness.workloads.values()
+    del harness.workloads[first.metadata.name]
+    harness.admit().settle()
+    harness.delete_workload(second.metadata.name)
+    generation = harness.job["metadata"]["generation"] + 1
+    harness.edit({"metadata": {"generation": generation}}).settle()
+    fresh = harness.workload
     assert fresh.metadata.name not in (first.metadata.name, second.metadata.name)
     assert fresh.metadata.annotations[labels.WORKLOAD_SLICE_NAME] == fresh.metadata.name
     assert slice_name(fresh) == first.metadata.name
-    stage.admit().settle()
-    running = stage.job["spec"]["template"]["metadata"]["annotations"]
-    assert stage.job["spec"]["suspend"] is False
+    harness.admit().settle()
+    running = harness.job["spec"]["template"]["metadata"]["annotations"]
+    assert harness.job["spec"]["suspend"] is False
     assert running[labels.WORKLOAD_SLICE_NAME] == fresh.metadata.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from jobs.stage import JOB, KINDS, OPTIONS, POD, Stage, batch_job, pod
+from jobs.job_harness import JOB, KINDS, OPTIONS, POD, JobHarness, batch_job, pod
 from jobs.test_selection import thing
 from pykueue.api import labels
 from pykueue.jobs import triggers
@@ -26,27 +26,27 @@ def test_a_gated_pod_of_a_group_waits_a_moment_for_the_others() -> None:
 
 
 def test_a_workload_wakes_its_owner_or_its_group() -> None:
-    assert list(triggers.owners_of(Stage(batch_job()).settle().workload, KINDS)) == [
+    assert list(triggers.owners_of(JobHarness(batch_job()).settle().workload, KINDS)) == [
         JobKey("batch/job", "main", "alpha")
     ]
-    group = Stage(pod("a", "g", 2), pod("b", "g", 2)).settle().workload
+    group = JobHarness(pod("a", "g", 2), pod("b", "g", 2)).settle().workload
     assert list(triggers.owners_of(group, KINDS)) == [JobKey("pod", "main", "g", is_group=True)]
 
 
 def test_a_workload_that_people_made_for_a_group_wakes_no_pod_of_it_alone() -> None:
-    group = Stage(pod("a", "g", 2), pod("b", "g", 2)).settle().workload
+    group = JobHarness(pod("a", "g", 2), pod("b", "g", 2)).settle().workload
     made = structs.replace(group, metadata=structs.replace(group.metadata, annotations={}))
     assert list(triggers.owners_of(made, KINDS)) == []
-    assert list(triggers.owners_of(Stage(pod("a")).settle().workload, KINDS)) == [JobKey("pod", "main", "a")]
+    assert list(triggers.owners_of(JobHarness(pod("a")).settle().workload, KINDS)) == [JobKey("pod", "main", "a")]
 
 
 def test_a_workload_is_found_by_its_owners_name() -> None:
-    workload = Stage(batch_job()).settle().workload
+    workload = JobHarness(batch_job()).settle().workload
     assert triggers.owner_keys(workload) == (triggers.owner_key(JOB.kind, "main", "alpha"),)
 
 
 def test_a_child_wakes_with_the_workload_of_its_parent() -> None:
-    parent = Stage(batch_job("parent")).settle().workload
+    parent = JobHarness(batch_job("parent")).settle().workload
     child = thing("Job", "child", thing("Job", "parent"))
     assert triggers.parent_keys(child) == triggers.owner_keys(parent)
     assert triggers.parent_keys(batch_job()) == ()

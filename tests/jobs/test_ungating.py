@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.stage import NOW, OPTIONS
+from jobs.job_harness import NOW, OPTIONS
 from jobs.test_slices import elastic, newest, resized
 from kubemachinery import codec, patches
 from kubemachinery.unstructured import Tree
@@ -61,8 +61,8 @@ def test_pods_that_are_over_leave_their_room_to_others() -> None:
 
 
 def test_new_pods_wait_until_the_larger_slice_is_admitted() -> None:
-    stage = resized(elastic(1), 2)
-    first, second = stage.workloads.values()
+    harness = resized(elastic(1), 2)
+    first, second = harness.workloads.values()
     slice_ = first.metadata.name
     pods = (member("a", slice_, gated=False), member("b", slice_))
     assert names([first, second], *pods) == []
@@ -88,25 +88,25 @@ def test_a_pod_made_under_an_earlier_answer_of_a_check_waits(said: str, released
 
 
 def test_slices_and_pods_meet_under_one_word() -> None:
-    stage = resized(elastic(1), 2)
-    first = next(iter(stage.workloads.values()))
-    words = {ungating.workload_slice_keys(each) for each in stage.workloads.values()}
+    harness = resized(elastic(1), 2)
+    first = next(iter(harness.workloads.values()))
+    words = {ungating.workload_slice_keys(each) for each in harness.workloads.values()}
     assert words == {ungating.slice_keys(member("a", first.metadata.name))}
-    assert newest(stage) is not first
+    assert newest(harness) is not first
     assert ungating.slice_keys({"metadata": {"name": "p"}}) == ()
 
 
 def test_no_pod_is_released_on_quota_of_an_evicted_slice() -> None:
     """Evicted, it holds its reservation until the job has stopped; a preemptor is about to get it."""
-    stage = elastic(3)
-    pods = [member(name, stage.workload.metadata.name) for name in ("a", "b")]
-    assert names([stage.evict().workload], *pods) == []
+    harness = elastic(3)
+    pods = [member(name, harness.workload.metadata.name) for name in ("a", "b")]
+    assert names([harness.evict().workload], *pods) == []
 
 
 def test_no_pod_is_released_while_the_newest_slice_with_quota_waits_for_its_checks() -> None:
     """The larger slice counts as soon as it holds quota, and its pods may start when it is admitted."""
-    stage = resized(elastic(1), 2)
-    first, second = stage.workloads.values()
+    harness = resized(elastic(1), 2)
+    first, second = harness.workloads.values()
     assignment = kueue.PodSetAssignment(name="main", flavors={"cpu": "default"}, count=2)
     admission = kueue.Admission(cluster_queue="cq", pod_set_assignments=(assignment,))
     changes = reservation.reserve(second, admission, ("check",), OPTIONS.lifecycle, NOW)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.stage import JOB, KINDS, OPTIONS, POD, Stage, batch_job, pod
+from jobs.job_harness import JOB, KINDS, OPTIONS, POD, JobHarness, batch_job, pod
 from jobs.test_executor import NAMESPACE, WORKLOAD, World, fresh
 from jobs.test_executor import world as world_on_a_server
 from jobs.test_selection import thing
@@ -55,31 +55,31 @@ async def test_the_walk_ends_at_an_owner_that_cannot_be_read_and_keeps_the_reaso
 
 
 def test_a_job_whose_owner_cannot_be_read_gets_no_workload_and_an_event() -> None:
-    stage = Stage(batch_job(**OWNED), ancestry=UNREAD).settle()
-    assert (stage.workloads, stage.writes) == ({}, 0)
-    assert stage.told == ["Warning OwnerNotReadable"]
-    assert stage.again == unreadable_owners.AGAIN
+    harness = JobHarness(batch_job(**OWNED), ancestry=UNREAD).settle()
+    assert (harness.workloads, harness.writes) == ({}, 0)
+    assert harness.events == ["Warning OwnerNotReadable"]
+    assert harness.requeue_after == unreadable_owners.AGAIN
 
 
 def test_a_job_that_runs_is_not_stopped_because_its_owner_cannot_be_read() -> None:
     """It may be the child of an ancestor that is admitted."""
-    stage = Stage(batch_job(**OWNED, spec={"suspend": False}, status={"active": 1}), ancestry=UNREAD).settle()
-    assert (stage.workloads, stage.writes) == ({}, 0)
+    harness = JobHarness(batch_job(**OWNED, spec={"suspend": False}, status={"active": 1}), ancestry=UNREAD).settle()
+    assert (harness.workloads, harness.writes) == ({}, 0)
 
 
 def test_a_job_without_a_queue_is_left_alone_without_an_event() -> None:
     plain = patches.merge(batch_job(**OWNED, spec={"suspend": False}), {"metadata": {"labels": None}})
-    stage = Stage(plain, ancestry=UNREAD).settle()
-    assert (stage.writes, stage.told, stage.again) == (0, [], unreadable_owners.AGAIN)
+    harness = JobHarness(plain, ancestry=UNREAD).settle()
+    assert (harness.writes, harness.events, harness.requeue_after) == (0, [], unreadable_owners.AGAIN)
 
 
 def test_a_job_that_has_a_workload_goes_on_when_its_owner_cannot_be_read_any_more() -> None:
     """An eviction has to stop it, whatever becomes of its owner."""
-    stage = Stage(batch_job(**OWNED)).settle().admit().settle()
-    assert stage.job["spec"]["suspend"] is False
-    stage.facts = replace(stage.facts, ancestry=UNREAD)
-    stage.evict(EvictedReason.PREEMPTED).settle()
-    assert stage.job["spec"]["suspend"] is True
+    harness = JobHarness(batch_job(**OWNED)).settle().admit().settle()
+    assert harness.job["spec"]["suspend"] is False
+    harness.facts = replace(harness.facts, ancestry=UNREAD)
+    harness.evict(EvictedReason.PREEMPTED).settle()
+    assert harness.job["spec"]["suspend"] is True
 
 
 # --- The mark ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus
-from lifecycle.stories import ONE_CHECK, Life, world
+from lifecycle.workload_harness import ONE_CHECK, WorkloadHarness, facts_of
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import PreemptedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import AdmissionCheckState, CheckState, StopPolicy
@@ -51,30 +51,30 @@ def test_checks_are_listed_by_name_with_their_messages() -> None:
 
 
 def test_admission_states_queue_and_times() -> None:
-    life = Life(facts=world()).reserved()
-    assert life.message(RESERVED) == "Quota reserved in ClusterQueue cq"
-    assert life.message(WorkloadCondition.ADMITTED) == "The workload is admitted"
-    notes = [news.note for news in life.news if isinstance(news, EmitEvent)]
+    harness = WorkloadHarness(facts=facts_of()).reserved()
+    assert harness.message(RESERVED) == "Quota reserved in ClusterQueue cq"
+    assert harness.message(WorkloadCondition.ADMITTED) == "The workload is admitted"
+    notes = [notifications.note for notifications in harness.notifications if isinstance(notifications, EmitEvent)]
     assert "Quota reserved in ClusterQueue cq, wait time since queued was 0s" in notes
     assert "Admitted by ClusterQueue cq, wait time since reservation was 0s" in notes
 
 
 def test_checks_that_are_not_ready_are_stated() -> None:
-    life = Life(facts=world(*ONE_CHECK)).reserved()
-    assert life.message(WorkloadCondition.ADMITTED) == "The workload has not all checks ready"
+    harness = WorkloadHarness(facts=facts_of(*ONE_CHECK)).reserved()
+    assert harness.message(WorkloadCondition.ADMITTED) == "The workload has not all checks ready"
 
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
 def test_drained_queue_is_stated_as_stopped(kind: str) -> None:
-    facts = world()
-    life = Life(facts=facts).reserved()
+    facts = facts_of()
+    harness = WorkloadHarness(facts=facts).reserved()
     if kind == "LocalQueue":
-        life.facts = with_(facts, local_queue=LocalQueueFacts(stop_policy=StopPolicy.HOLD_AND_DRAIN))
+        harness.facts = with_(facts, local_queue=LocalQueueFacts(stop_policy=StopPolicy.HOLD_AND_DRAIN))
     else:
         assert facts.cluster_queue is not None
-        life.facts = with_(facts, cluster_queue=with_(facts.cluster_queue, stop_policy=StopPolicy.HOLD_AND_DRAIN))
-    life.steps()
-    assert life.message(WorkloadCondition.EVICTED) == f"The {kind} is stopped"
+        harness.facts = with_(facts, cluster_queue=with_(facts.cluster_queue, stop_policy=StopPolicy.HOLD_AND_DRAIN))
+    harness.settle()
+    assert harness.message(WorkloadCondition.EVICTED) == f"The {kind} is stopped"
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_drained_queue_is_stated_as_stopped(kind: str) -> None:
     ],
 )
 def test_queue_that_blocks_a_workload_is_named(changed: dict[str, Any], text: str) -> None:
-    life = Life(facts=with_(world(), **changed))
-    life.told(RESERVED, ConditionStatus.FALSE, QuotaReservedReason.PENDING).steps()
-    assert life.message(RESERVED) == text
+    harness = WorkloadHarness(facts=with_(facts_of(), **changed))
+    harness.with_condition(RESERVED, ConditionStatus.FALSE, QuotaReservedReason.PENDING).settle()
+    assert harness.message(RESERVED) == text
 
 
 def status_message(spec: kueue.ClusterQueueSpec, **deleted: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.stories import ONE_CHECK, START, TWO_CHECKS, Life, world
+from lifecycle.workload_harness import ONE_CHECK, START, TWO_CHECKS, WorkloadHarness, facts_of
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import multikueue, states, workload_changes
 
@@ -10,19 +10,19 @@ NAME = ONE_CHECK[0].name
 
 
 def test_a_reservation_that_waits_for_the_check_is_given_back() -> None:
-    life = Life(facts=world(*ONE_CHECK)).steps().reserved()
-    changes = multikueue.release(life.workload, {NAME}, START)
-    life.workload = workload_changes.apply_to(life.workload, changes, START)
-    assert life.checks == {NAME: "Retry"}
-    life.steps()
-    assert states.has(life.workload, WorkloadCondition.EVICTED)
-    evicted = next(each for each in life.workload.status.conditions if each.type == WorkloadCondition.EVICTED)
+    harness = WorkloadHarness(facts=facts_of(*ONE_CHECK)).settle().reserved()
+    changes = multikueue.release(harness.workload, {NAME}, START)
+    harness.workload = workload_changes.apply_to(harness.workload, changes, START)
+    assert harness.checks == {NAME: "Retry"}
+    harness.settle()
+    assert states.has(harness.workload, WorkloadCondition.EVICTED)
+    evicted = next(each for each in harness.workload.status.conditions if each.type == WorkloadCondition.EVICTED)
     assert "MultiKueue is not implemented in this version" in evicted.message
-    assert multikueue.release(life.workload, {NAME}, START) == (), "once is enough"
+    assert multikueue.release(harness.workload, {NAME}, START) == (), "once is enough"
 
 
 def test_other_checks_and_workloads_without_quota_are_left_alone() -> None:
-    waiting = Life(facts=world(*TWO_CHECKS)).steps()
+    waiting = WorkloadHarness(facts=facts_of(*TWO_CHECKS)).settle()
     assert multikueue.release(waiting.workload, {NAME}, START) == ()
     reserved = waiting.reserved()
     assert multikueue.release(reserved.workload, (), START) == ()
@@ -33,6 +33,6 @@ def test_other_checks_and_workloads_without_quota_are_left_alone() -> None:
 
 
 def test_what_is_admitted_is_left_alone() -> None:
-    life = Life(facts=world(*ONE_CHECK)).steps().reserved().says(NAME, "Ready").steps()
-    assert states.is_admitted(life.workload)
-    assert multikueue.release(life.workload, {NAME}, START) == ()
+    harness = WorkloadHarness(facts=facts_of(*ONE_CHECK)).settle().reserved().check_state(NAME, "Ready").settle()
+    assert states.is_admitted(harness.workload)
+    assert multikueue.release(harness.workload, {NAME}, START) == ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.stories import Life
+from lifecycle.workload_harness import WorkloadHarness
 from pykueue.api import kueue
 from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
 from pykueue.lifecycle import pending_status, workload_changes
@@ -12,54 +12,56 @@ from pykueue.lifecycle.workload_changes import Changes
 REQUESTS = (kueue.PodSetRequest(name="main", resources={"cpu": "4"}),)
 
 
-def tried(life: Life, message: str = "cpu: 3 more needed", *, gated: bool = False, emit_event: bool = True) -> Changes:
+def tried(
+    harness: WorkloadHarness, message: str = "cpu: 3 more needed", *, gated: bool = False, emit_event: bool = True
+) -> Changes:
     reason = QuotaReservedReason.WAITING_FOR_QUOTA
     return pending_status.wait(
-        life.workload, reason, message, REQUESTS, life.options, life.now, gated=gated, emit_event=emit_event
+        harness.workload, reason, message, REQUESTS, harness.options, harness.now, gated=gated, emit_event=emit_event
     )
 
 
 def test_the_reason_what_it_asks_for_and_a_warning() -> None:
-    life = Life()
-    life.write(tried(life))
-    assert life.conditions == {"QuotaReserved": "False/WaitingForQuota", "Admitted": "False/NoReservation"}
-    assert life.workload.status.resource_requests == REQUESTS
-    assert life.events == ["Warning WaitingForQuota"]
+    harness = WorkloadHarness()
+    harness.write(tried(harness))
+    assert harness.conditions == {"QuotaReserved": "False/WaitingForQuota", "Admitted": "False/NoReservation"}
+    assert harness.workload.status.resource_requests == REQUESTS
+    assert harness.events == ["Warning WaitingForQuota"]
 
 
 def test_a_second_attempt_with_the_same_outcome_is_told_and_not_written() -> None:
-    life = Life()
-    life.write(tried(life))
-    before = life.workload
-    assert life.after(5).write(tried(life)).workload == before
-    assert life.events == ["Warning WaitingForQuota", "Warning WaitingForQuota"]
+    harness = WorkloadHarness()
+    harness.write(tried(harness))
+    before = harness.workload
+    assert harness.after(5).write(tried(harness)).workload == before
+    assert harness.events == ["Warning WaitingForQuota", "Warning WaitingForQuota"]
 
 
 def test_the_rules_leave_it_as_it_is() -> None:
-    life = Life()
-    assert life.write(tried(life)).look().changes == ()
+    harness = WorkloadHarness()
+    assert harness.write(tried(harness)).step_once().changes == ()
 
 
 def test_long_messages_are_cut_shorter_in_the_event() -> None:
-    life = Life()
-    life.write(tried(life, "x" * 50_000))
-    assert len(life.message(WorkloadCondition.QUOTA_RESERVED)) == 32_768
-    (told,) = [one for one in life.news if isinstance(one, workload_changes.EmitEvent)]
+    harness = WorkloadHarness()
+    harness.write(tried(harness, "x" * 50_000))
+    assert len(harness.message(WorkloadCondition.QUOTA_RESERVED)) == 32_768
+    (told,) = [one for one in harness.notifications if isinstance(one, workload_changes.EmitEvent)]
     assert len(told.note) == 1024
     assert told.note.endswith(" ...")
 
 
 def test_one_that_only_waits_for_the_pods_of_others_is_not_told() -> None:
-    assert workload_changes.notifications(tried(Life(), emit_event=False)) == ()
+    assert workload_changes.notifications(tried(WorkloadHarness(), emit_event=False)) == ()
 
 
 def test_closed_preemption_gates_are_shown() -> None:
-    life = Life()
-    assert life.write(tried(life, gated=True)).conditions["BlockedOnPreemptionGates"] == "True/PreemptionGated"
+    harness = WorkloadHarness()
+    assert harness.write(tried(harness, gated=True)).conditions["BlockedOnPreemptionGates"] == "True/PreemptionGated"
 
 
 def test_the_older_words_when_the_gate_is_off() -> None:
-    life = Life(options=LifecycleOptions(observability=False))
-    life.write(tried(life))
-    assert life.conditions == {"QuotaReserved": "False/Pending"}
-    assert life.events == ["Warning Pending"]
+    harness = WorkloadHarness(options=LifecycleOptions(observability=False))
+    harness.write(tried(harness))
+    assert harness.conditions == {"QuotaReserved": "False/Pending"}
+    assert harness.events == ["Warning Pending"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubemachinery import conditions, meta
-from lifecycle.stories import ONE_CHECK, Life, world
+from lifecycle.workload_harness import ONE_CHECK, WorkloadHarness, facts_of
 from pykueue.api import kueue, names
 from pykueue.api.autoscaling import ProvisioningRequest, ProvisioningRequestSpec, ProvisioningRequestStatus
 from pykueue.api.conditions import WorkloadCondition
@@ -32,40 +32,40 @@ def request(attempt: int, *said: str, name: str = "train", **spec: object) -> Pr
     )
 
 
-def due(life: Life, *requests: ProvisioningRequest, cleanup: bool = True) -> ProvisioningPlan:
-    return provisioning.plan(life.workload, {"c1": CONFIG}, requests, life.now, cleanup=cleanup)
+def due(harness: WorkloadHarness, *requests: ProvisioningRequest, cleanup: bool = True) -> ProvisioningPlan:
+    return provisioning.plan(harness.workload, {"c1": CONFIG}, requests, harness.now, cleanup=cleanup)
 
 
-def reserving() -> Life:
-    return Life(facts=world(*ONE_CHECK)).steps().reserved()
+def reserving() -> WorkloadHarness:
+    return WorkloadHarness(facts=facts_of(*ONE_CHECK)).settle().reserved()
 
 
 def test_waits_double_up_to_the_longest_and_then_there_are_no_attempts_left() -> None:
-    life, waited = reserving(), []
+    harness, waited = reserving(), []
     for attempt in (1, 2, 3):
-        (asked,) = due(life).attempts
+        (asked,) = due(harness).attempts
         assert asked.name == f"train-c1-{attempt}"
-        life.write(due(life, request(attempt, "Failed")).changes)
-        (check,) = life.workload.status.admission_checks
+        harness.write(due(harness, request(attempt, "Failed")).changes)
+        (check,) = harness.workload.status.admission_checks
         assert check.state == "Retry"
         waited.append(check.requeue_after_seconds)
-        life.steps().released().after(3600).steps().reserved()
+        harness.settle().released().after(3600).settle().reserved()
     assert waited == [60, 120, 200]
-    life.write(due(life, request(4, "Failed")).changes)
-    assert life.checks == {"c1": "Rejected"}
-    assert life.mirror == {"c1": "False/Reject"}
+    harness.write(due(harness, request(4, "Failed")).changes)
+    assert harness.checks == {"c1": "Rejected"}
+    assert harness.mirror == {"c1": "False/Reject"}
 
 
 def test_an_answer_that_was_given_already_is_not_given_again() -> None:
     """The request of the attempt before outlives the eviction, where nothing cleans up: the next attempt is made."""
-    life = reserving()
-    life.write(due(life, request(1, "Failed")).changes).steps().released().after(3600).steps().reserved()
-    plan = due(life, request(1, "Failed"), cleanup=False)
+    harness = reserving()
+    harness.write(due(harness, request(1, "Failed")).changes).settle().released().after(3600).settle().reserved()
+    plan = due(harness, request(1, "Failed"), cleanup=False)
     assert [attempt.name for attempt in plan.attempts] == ["train-c1-2"]
     assert not plan.unused
-    life.write(plan.changes)
-    assert life.checks == {"c1": "Pending"}
-    assert due(life, request(1, "Failed"), request(2), cleanup=False).unused == (request(1, "Failed"),)
+    harness.write(plan.changes)
+    assert harness.checks == {"c1": "Pending"}
+    assert due(harness, request(1, "Failed"), request(2), cleanup=False).unused == (request(1, "Failed"),)
 
 
 @pytest.mark.parametrize(
@@ -80,44 +80,44 @@ def test_an_answer_that_was_given_already_is_not_given_again() -> None:
     ids=" and ".join,
 )
 def test_of_several_things_that_are_said_the_worst_counts(said: tuple[str, ...], state: str) -> None:
-    life = reserving()
-    assert life.write(due(life, request(1, *said)).changes).checks == {"c1": state}
+    harness = reserving()
+    assert harness.write(due(harness, request(1, *said)).changes).checks == {"c1": state}
 
 
 def test_an_answer_counts_also_when_the_clock_was_set_back_before_it() -> None:
-    life = reserving().after(-60)
-    life.write(due(life, request(1, "Provisioned")).changes)
-    assert life.checks == {"c1": "Ready"}
+    harness = reserving().after(-60)
+    harness.write(due(harness, request(1, "Provisioned")).changes)
+    assert harness.checks == {"c1": "Ready"}
 
 
 def test_a_plan_that_was_carried_out_has_nothing_left_to_do() -> None:
     for said in ("Failed", "Provisioned", "Accepted", "CapacityRevoked", "BookingExpired"):
-        life = reserving()
-        life.write(due(life, request(1, said)).changes)
-        assert due(life, request(1, said)) == ProvisioningPlan()
+        harness = reserving()
+        harness.write(due(harness, request(1, said)).changes)
+        assert due(harness, request(1, said)) == ProvisioningPlan()
 
 
 def test_an_evicted_workload_keeps_no_request_and_asks_for_none() -> None:
-    life = reserving().told(WorkloadCondition.EVICTED, conditions.ConditionStatus.TRUE, "Preempted")
-    assert due(life, request(1)) == ProvisioningPlan(unused=(request(1),))
-    assert due(life, request(1), cleanup=False) == ProvisioningPlan()
+    harness = reserving().with_condition(WorkloadCondition.EVICTED, conditions.ConditionStatus.TRUE, "Preempted")
+    assert due(harness, request(1)) == ProvisioningPlan(unused=(request(1),))
+    assert due(harness, request(1), cleanup=False) == ProvisioningPlan()
 
 
 def test_without_quota_nothing_is_asked() -> None:
-    assert due(Life(facts=world(*ONE_CHECK)).steps()) == ProvisioningPlan()
+    assert due(WorkloadHarness(facts=facts_of(*ONE_CHECK)).settle()) == ProvisioningPlan()
 
 
 def test_a_request_with_other_parameters_is_not_the_current_one() -> None:
-    life = reserving().annotated(**{"provreq.kueue.x-k8s.io/zone": "b"})
-    plan = due(life, request(1, parameters={"zone": "a"}))
+    harness = reserving().annotated(**{"provreq.kueue.x-k8s.io/zone": "b"})
+    plan = due(harness, request(1, parameters={"zone": "a"}))
     assert [asked.parameters for asked in plan.attempts] == [{"zone": "b"}]
     assert plan.unused == (request(1, parameters={"zone": "a"}),)
-    assert not due(life, request(1, parameters={"zone": "b", "more": "x"})).unused
+    assert not due(harness, request(1, parameters={"zone": "b", "more": "x"})).unused
 
 
 def test_what_could_not_be_asked_is_said_by_the_check_itself() -> None:
-    life = reserving()
-    life.write(provisioning.create_failed(life.workload, "c1", "the server said no", life.now))
-    assert life.workload.status.admission_checks[0].message == "the server said no"
-    assert life.checks == {"c1": "Pending"}
-    assert "Warning FailedCreate" in life.events
+    harness = reserving()
+    harness.write(provisioning.create_failed(harness.workload, "c1", "the server said no", harness.now))
+    assert harness.workload.status.admission_checks[0].message == "the server said no"
+    assert harness.checks == {"c1": "Pending"}
+    assert "Warning FailedCreate" in harness.events

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kubemachinery import conditions, meta
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MINUTE, SECOND
-from lifecycle.stories import START, Life, assigned, workload, world
+from lifecycle.workload_harness import START, WorkloadHarness, assigned, facts_of, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
@@ -35,24 +35,24 @@ GATE = labels.CONCURRENT_ADMISSION_PREEMPTION_GATE
 
 
 def test_a_workload_in_a_queue_with_a_policy_is_marked_as_a_parent() -> None:
-    life = Life(facts=world(has_variants=True), options=OPTIONS)
-    assert life.look().changes == (MarkParent(),)
-    life.write((MarkParent(),))
-    assert variants.is_parent(life.workload)
-    life.facts = with_facts(life.facts, is_parent=True)
-    assert life.steps().conditions["QuotaReserved"] == "False/PendingEvaluation"
-    assert life.look().changes == ()
+    harness = WorkloadHarness(facts=facts_of(has_variants=True), options=OPTIONS)
+    assert harness.step_once().changes == (MarkParent(),)
+    harness.write((MarkParent(),))
+    assert variants.is_parent(harness.workload)
+    harness.facts = with_facts(harness.facts, is_parent=True)
+    assert harness.settle().conditions["QuotaReserved"] == "False/PendingEvaluation"
+    assert harness.step_once().changes == ()
 
 
 def test_a_variant_is_not_marked_nor_is_one_that_holds_quota() -> None:
-    facts = world(has_variants=True)
-    assert Life(facts=with_facts(facts, is_variant=True), options=OPTIONS).look().changes == ()
-    assert MarkParent() not in Life(facts=facts, options=OPTIONS).reserved().look().changes
+    facts = facts_of(has_variants=True)
+    assert WorkloadHarness(facts=with_facts(facts, is_variant=True), options=OPTIONS).step_once().changes == ()
+    assert MarkParent() not in WorkloadHarness(facts=facts, options=OPTIONS).reserved().step_once().changes
 
 
 def test_without_the_gate_or_the_policy_nothing_is_marked() -> None:
-    assert Life(facts=world(has_variants=True)).look().changes == ()
-    assert Life(facts=world(), options=OPTIONS).look().changes == ()
+    assert WorkloadHarness(facts=facts_of(has_variants=True)).step_once().changes == ()
+    assert WorkloadHarness(facts=facts_of(), options=OPTIONS).step_once().changes == ()
 
 
 # --- variants ---------------------------------------------------------------------------------------------------------

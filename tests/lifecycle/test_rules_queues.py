@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.conditions import ConditionStatus
-from lifecycle.stories import ONE_CHECK, Life, world
+from lifecycle.workload_harness import ONE_CHECK, WorkloadHarness, facts_of
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import StopPolicy
@@ -24,8 +24,8 @@ from pykueue.lifecycle.facts import (
 )
 from pykueue.lifecycle.pending_status import wait
 
-RUNNING = world()
-WAITING_FOR_CHECKS = world(*ONE_CHECK)
+RUNNING = facts_of()
+WAITING_FOR_CHECKS = facts_of(*ONE_CHECK)
 
 
 def local(facts: WorkloadFacts, queue: LocalQueueFacts | None) -> WorkloadFacts:
@@ -51,29 +51,29 @@ KINDS = pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
 
 @KINDS
 def test_drained_queues_evict_what_runs(kind: str) -> None:
-    life = Life(facts=RUNNING).reserved()
-    life.facts = stopped(RUNNING, kind, StopPolicy.HOLD_AND_DRAIN)
-    life.steps()
-    assert life.conditions["Evicted"] == f"True/{kind}Stopped"
-    assert life.events[-1] == f"Normal EvictedDueTo{kind}Stopped"
+    harness = WorkloadHarness(facts=RUNNING).reserved()
+    harness.facts = stopped(RUNNING, kind, StopPolicy.HOLD_AND_DRAIN)
+    harness.settle()
+    assert harness.conditions["Evicted"] == f"True/{kind}Stopped"
+    assert harness.events[-1] == f"Normal EvictedDueTo{kind}Stopped"
 
 
 @KINDS
 def test_held_queues_let_it_run_on(kind: str) -> None:
-    life = Life(facts=RUNNING).reserved()
-    life.facts = stopped(RUNNING, kind, StopPolicy.HOLD)
-    assert life.look().changes == ()
+    harness = WorkloadHarness(facts=RUNNING).reserved()
+    harness.facts = stopped(RUNNING, kind, StopPolicy.HOLD)
+    assert harness.step_once().changes == ()
 
 
 @pytest.mark.parametrize("policy", [StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN])
 @KINDS
 def test_stopped_queues_take_back_quota_that_nobody_uses_yet(kind: str, policy: StopPolicy) -> None:
-    life = Life(facts=WAITING_FOR_CHECKS).reserved()
-    life.facts = stopped(WAITING_FOR_CHECKS, kind, policy)
-    life.steps()
-    assert life.conditions == {"QuotaReserved": "False/Suspended", "Admitted": "False/NoReservation"}
-    assert life.workload.status.admission is None
-    assert life.events == ["Normal QuotaReserved"]
+    harness = WorkloadHarness(facts=WAITING_FOR_CHECKS).reserved()
+    harness.facts = stopped(WAITING_FOR_CHECKS, kind, policy)
+    harness.settle()
+    assert harness.conditions == {"QuotaReserved": "False/Suspended", "Admitted": "False/NoReservation"}
+    assert harness.workload.status.admission is None
+    assert harness.events == ["Normal QuotaReserved"]
 
 
 @pytest.mark.parametrize(
@@ -87,57 +87,59 @@ def test_stopped_queues_take_back_quota_that_nobody_uses_yet(kind: str, policy: 
 )
 def test_missing_queues_let_it_run_on_but_take_back_quota_that_nobody_uses_yet(broken: object) -> None:
     assert callable(broken)
-    running = Life(facts=RUNNING).reserved()
+    running = WorkloadHarness(facts=RUNNING).reserved()
     running.facts = broken(RUNNING)
-    assert running.look().changes == ()
-    waiting = Life(facts=WAITING_FOR_CHECKS).reserved()
+    assert running.step_once().changes == ()
+    waiting = WorkloadHarness(facts=WAITING_FOR_CHECKS).reserved()
     waiting.facts = broken(WAITING_FOR_CHECKS)
-    assert waiting.steps().conditions["QuotaReserved"] == "False/Misconfigured"
+    assert waiting.settle().conditions["QuotaReserved"] == "False/Misconfigured"
 
 
 def test_quota_that_is_held_is_the_affair_of_the_queue_it_was_taken_from() -> None:
     """S9: a held or moved LocalQueue does not keep a drain from its Workloads."""
     elsewhere = kueue.LocalQueue(spec=kueue.LocalQueueSpec(cluster_queue="other"))
-    assert cluster_queue_of(Life().reserved().workload, elsewhere) == "cq"
-    assert cluster_queue_of(Life().reserved().workload, None) == "cq"
-    assert cluster_queue_of(Life().workload, elsewhere) == "other"
-    life = Life(facts=RUNNING).reserved()
+    assert cluster_queue_of(WorkloadHarness().reserved().workload, elsewhere) == "cq"
+    assert cluster_queue_of(WorkloadHarness().reserved().workload, None) == "cq"
+    assert cluster_queue_of(WorkloadHarness().workload, elsewhere) == "other"
+    harness = WorkloadHarness(facts=RUNNING).reserved()
     held = local(RUNNING, LocalQueueFacts(stop_policy=StopPolicy.HOLD))
-    life.facts = cluster(held, stop_policy=StopPolicy.HOLD_AND_DRAIN, is_active=False)
-    assert life.steps().conditions["Evicted"] == "True/ClusterQueueStopped"
+    harness.facts = cluster(held, stop_policy=StopPolicy.HOLD_AND_DRAIN, is_active=False)
+    assert harness.settle().conditions["Evicted"] == "True/ClusterQueueStopped"
 
 
 @KINDS
 def test_a_queue_that_starts_again_lets_back_those_it_drained_and_no_others(kind: str) -> None:
-    life = Life(facts=RUNNING).reserved()
-    life.facts = stopped(RUNNING, kind, StopPolicy.HOLD_AND_DRAIN)
-    life.steps().released().steps()
-    assert life.conditions["Requeued"] == f"False/{kind}Stopped"
-    assert life.conditions["QuotaReserved"] == "False/Suspended"
-    life.facts = RUNNING
-    life.steps()
-    assert life.conditions["Requeued"] == f"True/{kind}Restarted"
-    assert life.conditions["QuotaReserved"] == "False/PendingEvaluation"
-    late = Life(facts=RUNNING).told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, EvictedReason.PREEMPTED)
-    assert late.steps().conditions["Requeued"] == "False/Preempted"
+    harness = WorkloadHarness(facts=RUNNING).reserved()
+    harness.facts = stopped(RUNNING, kind, StopPolicy.HOLD_AND_DRAIN)
+    harness.settle().released().settle()
+    assert harness.conditions["Requeued"] == f"False/{kind}Stopped"
+    assert harness.conditions["QuotaReserved"] == "False/Suspended"
+    harness.facts = RUNNING
+    harness.settle()
+    assert harness.conditions["Requeued"] == f"True/{kind}Restarted"
+    assert harness.conditions["QuotaReserved"] == "False/PendingEvaluation"
+    late = WorkloadHarness(facts=RUNNING).with_condition(
+        WorkloadCondition.REQUEUED, ConditionStatus.FALSE, EvictedReason.PREEMPTED
+    )
+    assert late.settle().conditions["Requeued"] == "False/Preempted"
 
 
 def test_a_cluster_queue_that_starts_again_lets_nobody_back_whose_local_queue_is_stopped() -> None:
-    life = Life(facts=RUNNING).reserved()
-    life.facts = stopped(RUNNING, "ClusterQueue", StopPolicy.HOLD_AND_DRAIN)
-    life.steps().released()
-    life.facts = stopped(RUNNING, "LocalQueue", StopPolicy.HOLD)
-    assert life.steps().conditions["Requeued"] == "False/ClusterQueueStopped"
-    life.facts = RUNNING
-    assert life.steps().conditions["Requeued"] == "True/ClusterQueueRestarted"
+    harness = WorkloadHarness(facts=RUNNING).reserved()
+    harness.facts = stopped(RUNNING, "ClusterQueue", StopPolicy.HOLD_AND_DRAIN)
+    harness.settle().released()
+    harness.facts = stopped(RUNNING, "LocalQueue", StopPolicy.HOLD)
+    assert harness.settle().conditions["Requeued"] == "False/ClusterQueueStopped"
+    harness.facts = RUNNING
+    assert harness.settle().conditions["Requeued"] == "True/ClusterQueueRestarted"
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
 def test_of_a_new_workload_nothing_is_said_until_somebody_has_something_to_say() -> None:
-    assert Life().look().changes == ()
-    assert Life(options=LifecycleOptions(explicit_status=True)).steps().conditions == {
+    assert WorkloadHarness().step_once().changes == ()
+    assert WorkloadHarness(options=LifecycleOptions(explicit_status=True)).settle().conditions == {
         "QuotaReserved": "False/PendingEvaluation",
         "Admitted": "False/NoReservation",
     }
@@ -156,58 +158,68 @@ BLOCKERS = [
 def test_a_blocker_is_told_and_when_it_is_gone_the_workload_waits_to_be_evaluated(
     facts: WorkloadFacts, reason: QuotaReservedReason
 ) -> None:
-    life = Life(facts=facts).steps()
-    assert life.conditions == {"QuotaReserved": f"False/{reason}", "Admitted": "False/NoReservation"}
-    life.facts = RUNNING
-    assert life.steps().conditions["QuotaReserved"] == "False/PendingEvaluation"
+    harness = WorkloadHarness(facts=facts).settle()
+    assert harness.conditions == {"QuotaReserved": f"False/{reason}", "Admitted": "False/NoReservation"}
+    harness.facts = RUNNING
+    assert harness.settle().conditions["QuotaReserved"] == "False/PendingEvaluation"
 
 
 def test_the_first_blocker_is_the_one_that_is_told() -> None:
     everything = with_(local(RUNNING, None), cluster_queue=None, problem="namespace")
-    life = Life(facts=everything).annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).steps()
-    assert life.message(WorkloadCondition.QUOTA_RESERVED) == "LocalQueue lq doesn't exist"
-    assert life.activate(False).steps().conditions["QuotaReserved"] == "False/Deactivated"
+    harness = WorkloadHarness(facts=everything).annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).settle()
+    assert harness.message(WorkloadCondition.QUOTA_RESERVED) == "LocalQueue lq doesn't exist"
+    assert harness.activate(False).settle().conditions["QuotaReserved"] == "False/Deactivated"
 
 
 def test_a_blocker_that_stays_changes_nothing_twice() -> None:
-    life = Life(facts=BLOCKERS[0][0]).steps().after(60)
-    assert life.look().changes == ()
+    harness = WorkloadHarness(facts=BLOCKERS[0][0]).settle().after(60)
+    assert harness.step_once().changes == ()
 
 
 @pytest.mark.parametrize("word", ["WaitingForQuota", "NoMatchingFlavor", "WaitingForPreemptedWorkloads"])
 def test_what_the_scheduler_said_stays_until_it_speaks_again(word: str) -> None:
-    life = Life().told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, word, "cpu: 3 more needed").steps()
-    assert life.conditions["QuotaReserved"] == f"False/{word}"
-    assert life.message(WorkloadCondition.QUOTA_RESERVED) == "cpu: 3 more needed"
+    harness = (
+        WorkloadHarness()
+        .with_condition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, word, "cpu: 3 more needed")
+        .settle()
+    )
+    assert harness.conditions["QuotaReserved"] == f"False/{word}"
+    assert harness.message(WorkloadCondition.QUOTA_RESERVED) == "cpu: 3 more needed"
 
 
 def test_the_verdict_over_one_that_is_scheduled_alike_is_taken_over() -> None:
     known = with_(RUNNING, known_failure=KnownFailure(QuotaReservedReason.EXCEEDS_MAX_QUOTA))
-    life = (
-        Life(facts=known)
-        .told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.SUSPENDED)
-        .steps()
+    harness = (
+        WorkloadHarness(facts=known)
+        .with_condition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.SUSPENDED)
+        .settle()
     )
-    assert life.conditions["QuotaReserved"] == "False/ExceedsMaxQuota"
+    assert harness.conditions["QuotaReserved"] == "False/ExceedsMaxQuota"
     bypassed = "Bypassed scheduling evaluation because an equivalent workload recently failed"
-    assert life.message(WorkloadCondition.QUOTA_RESERVED) == bypassed
-    assert Life(facts=known).look().changes == ()
-    spoken = Life(facts=known).told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, "WaitingForQuota").steps()
+    assert harness.message(WorkloadCondition.QUOTA_RESERVED) == bypassed
+    assert WorkloadHarness(facts=known).step_once().changes == ()
+    spoken = (
+        WorkloadHarness(facts=known)
+        .with_condition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, "WaitingForQuota")
+        .settle()
+    )
     assert spoken.conditions["QuotaReserved"] == "False/WaitingForQuota"
 
 
 def test_one_on_hold_is_left_alone_whatever_its_queues_are() -> None:
-    life = Life(facts=WorkloadFacts()).told(
+    harness = WorkloadHarness(facts=WorkloadFacts()).with_condition(
         WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ON_HOLD
     )
-    assert life.steps().conditions["QuotaReserved"] == "False/OnHold"
+    assert harness.settle().conditions["QuotaReserved"] == "False/OnHold"
 
 
 def test_with_the_gate_off_only_queues_are_told_and_in_one_word() -> None:
-    life = Life(facts=BLOCKERS[0][0], options=LifecycleOptions(observability=False)).steps()
-    assert life.conditions == {"QuotaReserved": "False/Inadmissible"}
-    life = Life(facts=with_(RUNNING, problem="namespace"), options=LifecycleOptions(observability=False)).steps()
-    assert life.conditions == {}
+    harness = WorkloadHarness(facts=BLOCKERS[0][0], options=LifecycleOptions(observability=False)).settle()
+    assert harness.conditions == {"QuotaReserved": "False/Inadmissible"}
+    harness = WorkloadHarness(
+        facts=with_(RUNNING, problem="namespace"), options=LifecycleOptions(observability=False)
+    ).settle()
+    assert harness.conditions == {}
 
 
 # --- admission_gate ---------------------------------------------------------------------------------------------------
@@ -215,47 +227,55 @@ def test_with_the_gate_off_only_queues_are_told_and_in_one_word() -> None:
 
 @pytest.mark.parametrize("observability", [True, False])
 def test_a_gate_holds_it_back_until_it_is_emptied(observability: bool) -> None:
-    life = (
-        Life(options=LifecycleOptions(observability=observability))
+    harness = (
+        WorkloadHarness(options=LifecycleOptions(observability=observability))
         .annotated(**{labels.ADMISSION_GATED_BY: "x/y"})
-        .steps()
+        .settle()
     )
-    assert life.conditions["QuotaReserved"] == "False/AdmissionGated"
-    assert life.events == ["Normal AdmissionGated"]
-    life.annotated().steps()
-    assert life.conditions["QuotaReserved"] == ("False/PendingEvaluation" if observability else "False/Pending")
-    assert life.events == ["Normal AdmissionGated", "Normal AdmissionGateCleared"]
+    assert harness.conditions["QuotaReserved"] == "False/AdmissionGated"
+    assert harness.events == ["Normal AdmissionGated"]
+    harness.annotated().settle()
+    assert harness.conditions["QuotaReserved"] == ("False/PendingEvaluation" if observability else "False/Pending")
+    assert harness.events == ["Normal AdmissionGated", "Normal AdmissionGateCleared"]
 
 
 def test_that_a_gate_is_gone_is_told_though_the_scheduler_is_faster() -> None:
     gated = {labels.ADMISSION_GATED_BY: "x/y"}
-    life = Life().annotated(**gated).steps().annotated().reserved()
-    assert life.events == [
+    harness = WorkloadHarness().annotated(**gated).settle().annotated().reserved()
+    assert harness.events == [
         "Normal AdmissionGated",
         "Normal AdmissionGateCleared",
         "Normal QuotaReserved",
         "Normal Admitted",
     ]
-    life = Life().annotated(**gated).steps().annotated()
-    life.write(wait(life.workload, QuotaReservedReason.WAITING_FOR_QUOTA, "no room", (), life.options, life.now))
-    assert life.events == ["Normal AdmissionGated", "Normal AdmissionGateCleared", "Warning WaitingForQuota"]
+    harness = WorkloadHarness().annotated(**gated).settle().annotated()
+    harness.write(
+        wait(harness.workload, QuotaReservedReason.WAITING_FOR_QUOTA, "no room", (), harness.options, harness.now)
+    )
+    assert harness.events == ["Normal AdmissionGated", "Normal AdmissionGateCleared", "Warning WaitingForQuota"]
 
 
 def test_a_gate_takes_back_quota() -> None:
-    life = Life().reserved().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).steps()
-    assert life.conditions["QuotaReserved"] == "False/AdmissionGated"
-    assert life.workload.status.admission is None
+    harness = WorkloadHarness().reserved().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).settle()
+    assert harness.conditions["QuotaReserved"] == "False/AdmissionGated"
+    assert harness.workload.status.admission is None
 
 
 def test_a_gate_that_is_switched_off_holds_nobody() -> None:
-    life = Life(options=LifecycleOptions(admission_gated_by=False)).annotated(**{labels.ADMISSION_GATED_BY: "x/y"})
-    assert life.look().changes == ()
+    harness = WorkloadHarness(options=LifecycleOptions(admission_gated_by=False)).annotated(
+        **{labels.ADMISSION_GATED_BY: "x/y"}
+    )
+    assert harness.step_once().changes == ()
 
 
 def test_the_same_word_for_preemption_gates_is_the_schedulers() -> None:
-    life = Life().told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ADMISSION_GATED)
-    life.told(WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, ConditionStatus.TRUE, "PreemptionGated").steps()
-    assert life.conditions["QuotaReserved"] == "False/AdmissionGated"
+    harness = WorkloadHarness().with_condition(
+        WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ADMISSION_GATED
+    )
+    harness.with_condition(
+        WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, ConditionStatus.TRUE, "PreemptionGated"
+    ).settle()
+    assert harness.conditions["QuotaReserved"] == "False/AdmissionGated"
 
 
 def test_facts_of_a_queue_are_read_off_the_objects() -> None:

@@ -9,7 +9,7 @@ from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import HOUR, MINUTE, SECOND
 from laws.random_workloads import CLAIMING
-from lifecycle.stories import START, Life, workload
+from lifecycle.workload_harness import START, WorkloadHarness, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, WorkloadCondition
 from pykueue.lifecycle import backoff, finishing, readiness, states, workload_changes
@@ -29,67 +29,73 @@ def limited(most: int | None) -> LifecycleOptions:
 
 
 def test_pods_that_do_not_start_in_time_cost_the_place() -> None:
-    life = Life(options=QUICK).reserved()
-    assert life.look().wake_at == START + 10 * SECOND
-    life.after(10).steps()
-    assert life.conditions["Evicted"] == "True/PodsReadyTimeout"
-    assert life.evictions == {"PodsReadyTimeout/WaitForStart": 1}
-    assert states.requeue_count(life.workload) == 1
-    assert states.requeue_at(life.workload) == START + 70 * SECOND
-    life.released().after(60).steps()
-    assert life.conditions["Requeued"] == "True/BackoffFinished"
+    harness = WorkloadHarness(options=QUICK).reserved()
+    assert harness.step_once().wake_at == START + 10 * SECOND
+    harness.after(10).settle()
+    assert harness.conditions["Evicted"] == "True/PodsReadyTimeout"
+    assert harness.evictions == {"PodsReadyTimeout/WaitForStart": 1}
+    assert states.requeue_count(harness.workload) == 1
+    assert states.requeue_at(harness.workload) == START + 70 * SECOND
+    harness.released().after(60).settle()
+    assert harness.conditions["Requeued"] == "True/BackoffFinished"
 
 
 def test_requeue_at_is_removed_after_the_backoff_also_while_quota_is_held() -> None:
     """As when the job has not stopped yet: `Requeued` is False, and the quota is not given back."""
-    life = Life(options=QUICK).reserved().after(10).steps()
-    life.told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, "PodsReadyTimeout").after(60).steps()
-    assert states.is_reserved(life.workload)
-    assert life.conditions["Requeued"] == "True/BackoffFinished"
-    assert states.requeue_at(life.workload) is None
-    assert states.requeue_count(life.workload) == 1
+    harness = WorkloadHarness(options=QUICK).reserved().after(10).settle()
+    harness.with_condition(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, "PodsReadyTimeout").after(60).settle()
+    assert states.is_reserved(harness.workload)
+    assert harness.conditions["Requeued"] == "True/BackoffFinished"
+    assert states.requeue_at(harness.workload) is None
+    assert states.requeue_count(harness.workload) == 1
 
 
 def test_pods_that_do_not_come_back_in_time_cost_it_too_by_their_own_clock() -> None:
-    life = Life(options=QUICK).reserved().after(2)
-    life.write(readiness.pods_ready(life.workload, True, life.options)).after(100)
-    assert life.look().wake_at is None
-    life.write(readiness.pods_ready(life.workload, False, life.options))
-    assert life.look().wake_at == life.now + 5 * SECOND
-    life.after(5).steps()
-    assert life.evictions == {"PodsReadyTimeout/WaitForRecovery": 1}
+    harness = WorkloadHarness(options=QUICK).reserved().after(2)
+    harness.write(readiness.pods_ready(harness.workload, True, harness.options)).after(100)
+    assert harness.step_once().wake_at is None
+    harness.write(readiness.pods_ready(harness.workload, False, harness.options))
+    assert harness.step_once().wake_at == harness.now + 5 * SECOND
+    harness.after(5).settle()
+    assert harness.evictions == {"PodsReadyTimeout/WaitForRecovery": 1}
 
 
 def test_no_recovery_timeout_means_that_recovery_may_take_for_ever() -> None:
-    life = Life(options=LifecycleOptions(pods_ready=PodsReadyOptions(recovery_timeout=0))).reserved()
-    life.told(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForRecovery").after(10**6)
-    assert life.look().changes == ()
-    assert life.look().wake_at is None
+    harness = WorkloadHarness(options=LifecycleOptions(pods_ready=PodsReadyOptions(recovery_timeout=0))).reserved()
+    harness.with_condition(WorkloadCondition.PODS_READY, ConditionStatus.FALSE, "WaitForRecovery").after(10**6)
+    assert harness.step_once().changes == ()
+    assert harness.step_once().wake_at is None
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
 def test_after_so_many_times_it_is_deactivated(most: int) -> None:
-    life = Life(options=limited(most))
+    harness = WorkloadHarness(options=limited(most))
     for _ in range(most):
-        life.reserved().after(10).steps().released().after(3600).steps()
-        assert life.workload.spec.active
-    life.reserved().after(10).steps()
-    assert not life.workload.spec.active
-    assert life.conditions["Evicted"] == "True/DeactivatedDueToRequeuingLimitExceeded"
-    assert life.workload.status.requeue_state is None
-    assert life.evictions.get("PodsReadyTimeout/WaitForStart", 0) == most
+        harness.reserved().after(10).settle().released().after(3600).settle()
+        assert harness.workload.spec.active
+    harness.reserved().after(10).settle()
+    assert not harness.workload.spec.active
+    assert harness.conditions["Evicted"] == "True/DeactivatedDueToRequeuingLimitExceeded"
+    assert harness.workload.status.requeue_state is None
+    assert harness.evictions.get("PodsReadyTimeout/WaitForStart", 0) == most
 
 
 def test_a_time_to_come_back_that_is_later_already_stays() -> None:
-    life = Life(options=QUICK).reserved().write((workload_changes.SetRequeue(None, START + HOUR),)).after(10).steps()
-    assert states.requeue_at(life.workload) == START + HOUR
+    harness = (
+        WorkloadHarness(options=QUICK)
+        .reserved()
+        .write((workload_changes.SetRequeue(None, START + HOUR),))
+        .after(10)
+        .settle()
+    )
+    assert states.requeue_at(harness.workload) == START + HOUR
 
 
 def test_a_variant_and_a_switched_off_timeout_wait_for_ever() -> None:
-    assert Life(options=LifecycleOptions(pods_ready=None)).reserved().look().wake_at is None
-    variant = Life(options=QUICK).reserved().after(60)
+    assert WorkloadHarness(options=LifecycleOptions(pods_ready=None)).reserved().step_once().wake_at is None
+    variant = WorkloadHarness(options=QUICK).reserved().after(60)
     variant.facts = WorkloadFacts(variant.facts.local_queue, variant.facts.cluster_queue, is_variant=True)
-    assert variant.look().changes == ()
+    assert variant.step_once().changes == ()
 
 
 @pytest.mark.parametrize(
@@ -125,35 +131,35 @@ def test_chance_only_lengthens_a_wait_a_little() -> None:
     ],
 )
 def test_how_readiness_goes_on(before: tuple[str, str] | None, is_ready: bool, after: str) -> None:
-    life = Life().reserved()
+    harness = WorkloadHarness().reserved()
     if before:
-        life.told(WorkloadCondition.PODS_READY, ConditionStatus(before[0]), before[1])
-    life.write(readiness.pods_ready(life.workload, is_ready, life.options))
-    assert life.conditions["PodsReady"] == after
+        harness.with_condition(WorkloadCondition.PODS_READY, ConditionStatus(before[0]), before[1])
+    harness.write(readiness.pods_ready(harness.workload, is_ready, harness.options))
+    assert harness.conditions["PodsReady"] == after
 
 
 def test_one_that_is_not_admitted_waits_for_its_start() -> None:
-    life = Life().told(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started")
-    life.write(readiness.pods_ready(life.workload, True, life.options))
-    assert life.conditions["PodsReady"] == "False/WaitForStart"
-    assert readiness.pods_ready(life.workload, True, life.options) == ()
+    harness = WorkloadHarness().with_condition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started")
+    harness.write(readiness.pods_ready(harness.workload, True, harness.options))
+    assert harness.conditions["PodsReady"] == "False/WaitForStart"
+    assert readiness.pods_ready(harness.workload, True, harness.options) == ()
     assert readiness.pods_ready(workload(), True, LifecycleOptions(pods_ready=None)) == ()
 
 
 def test_no_more_pods_are_reclaimed_than_there_are() -> None:
-    life = Life().reserved()
-    life.write(readiness.reclaim(life.workload, {"main": 9, "unheard-of": 1}))
-    assert life.workload.status.reclaimable_pods == (kueue.ReclaimablePod(name="main", count=4),)
-    assert readiness.reclaim(life.workload, {"main": 4}) == ()
+    harness = WorkloadHarness().reserved()
+    harness.write(readiness.reclaim(harness.workload, {"main": 9, "unheard-of": 1}))
+    assert harness.workload.status.reclaimable_pods == (kueue.ReclaimablePod(name="main", count=4),)
+    assert readiness.reclaim(harness.workload, {"main": 4}) == ()
 
 
 def test_what_was_given_back_stays_so_while_quota_is_held() -> None:
     """A job that was let in again with fewer pods at once finds fewer of them superfluous; others may use that room."""
-    life = Life().reserved()
-    life.write(readiness.reclaim(life.workload, {"main": 3}))
-    assert readiness.reclaim(life.workload, {"main": 1}) == readiness.reclaim(life.workload, {}) == ()
-    life.workload = replace(life.workload, status=replace(life.workload.status, admission=None))
-    assert readiness.reclaim(life.workload, {}) == (workload_changes.SetReclaimable(()),), (
+    harness = WorkloadHarness().reserved()
+    harness.write(readiness.reclaim(harness.workload, {"main": 3}))
+    assert readiness.reclaim(harness.workload, {"main": 1}) == readiness.reclaim(harness.workload, {}) == ()
+    harness.workload = replace(harness.workload, status=replace(harness.workload.status, admission=None))
+    assert readiness.reclaim(harness.workload, {}) == (workload_changes.SetReclaimable(()),), (
         "without quota it counts anew"
     )
 
@@ -162,127 +168,133 @@ def test_what_was_given_back_stays_so_while_quota_is_held() -> None:
 
 
 def test_time_is_up_once_all_admissions_together_took_it() -> None:
-    life = Life(workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None)).reserved()
-    assert life.look().wake_at == START + 100 * SECOND
-    life.after(60).told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED).released().after(
-        1000
+    harness = WorkloadHarness(
+        workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None)
     ).reserved()
-    assert life.look().wake_at == life.now + 40 * SECOND
-    life.after(40)
-    life.write(life.look().changes)
-    assert life.conditions["DeactivationTarget"] == "True/MaximumExecutionTimeExceeded"
-    assert life.workload.status.accumulated_past_execution_time_seconds is None
-    assert life.events[-1] == "Warning MaximumExecutionTimeExceeded"
-    life.steps().released().steps()
-    assert life.conditions["Evicted"] == "True/DeactivatedDueToMaximumExecutionTimeExceeded"
-    assert life.events.count("Warning MaximumExecutionTimeExceeded") == 1
+    assert harness.step_once().wake_at == START + 100 * SECOND
+    harness.after(60).with_condition(
+        WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED
+    ).released().after(1000).reserved()
+    assert harness.step_once().wake_at == harness.now + 40 * SECOND
+    harness.after(40)
+    harness.write(harness.step_once().changes)
+    assert harness.conditions["DeactivationTarget"] == "True/MaximumExecutionTimeExceeded"
+    assert harness.workload.status.accumulated_past_execution_time_seconds is None
+    assert harness.events[-1] == "Warning MaximumExecutionTimeExceeded"
+    harness.settle().released().settle()
+    assert harness.conditions["Evicted"] == "True/DeactivatedDueToMaximumExecutionTimeExceeded"
+    assert harness.events.count("Warning MaximumExecutionTimeExceeded") == 1
 
 
 def test_a_workload_that_is_activated_again_has_its_full_time() -> None:
     """S11: the account was closed when the time was up."""
-    life = (
-        Life(workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None))
+    harness = (
+        WorkloadHarness(workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None))
         .reserved()
         .after(100)
     )
-    life.steps().after(5).released().steps().activate(True).steps().reserved()
-    assert life.look().wake_at == life.now + 100 * SECOND
+    harness.settle().after(5).released().settle().activate(True).settle().reserved()
+    assert harness.step_once().wake_at == harness.now + 100 * SECOND
 
 
 # --- finished, orphan -------------------------------------------------------------------------------------------------
 
 
-def held(**metadata: object) -> Life:
-    life = Life()
-    life.workload = replace(
-        life.workload,
+def held(**metadata: object) -> WorkloadHarness:
+    harness = WorkloadHarness()
+    harness.workload = replace(
+        harness.workload,
         metadata=replace(
-            life.workload.metadata, finalizers=("their/own", labels.RESOURCE_IN_USE_FINALIZER), **metadata
+            harness.workload.metadata, finalizers=("their/own", labels.RESOURCE_IN_USE_FINALIZER), **metadata
         ),
     )
-    return life
+    return harness
 
 
-def finished(life: Life, keep: int | None) -> Life:
-    life.options = LifecycleOptions(keep_finished=keep)
-    return life.write(finishing.finish(life.workload, FinishedReason.SUCCEEDED, "done", life.now))
+def finished(harness: WorkloadHarness, keep: int | None) -> WorkloadHarness:
+    harness.options = LifecycleOptions(keep_finished=keep)
+    return harness.write(finishing.finish(harness.workload, FinishedReason.SUCCEEDED, "done", harness.now))
 
 
 def test_finished_workloads_are_kept_for_ever_unless_the_operator_says_how_long() -> None:
-    assert finished(held(), None).after(10**8).look() == held().look()
-    life = finished(held(), HOUR)
-    assert life.look().wake_at == START + HOUR
-    assert life.look().changes == ()
-    changes = life.after(3600).look().changes
+    assert finished(held(), None).after(10**8).step_once() == held().step_once()
+    harness = finished(held(), HOUR)
+    assert harness.step_once().wake_at == START + HOUR
+    assert harness.step_once().changes == ()
+    changes = harness.after(3600).step_once().changes
     assert changes[:2] == (RemoveFinalizer(), DeleteWorkload())
     assert [one.reason for one in changes[2:] if isinstance(one, workload_changes.EmitEvent)] == ["Deleted"]
 
 
 def test_one_that_is_going_already_is_not_deleted_twice() -> None:
-    life = finished(held(deletion_timestamp=meta.format_time(START)), 0)
-    assert life.look().changes == (RemoveFinalizer(),)
-    assert life.steps().workload.metadata.finalizers == ("their/own",)
+    harness = finished(held(deletion_timestamp=meta.format_time(START)), 0)
+    assert harness.step_once().changes == (RemoveFinalizer(),)
+    assert harness.settle().workload.metadata.finalizers == ("their/own",)
 
 
 def test_finishing_leaves_what_it_held_and_tells_how_long_it_ran() -> None:
-    life = Life().write((workload_changes.SetPastExecution(60),)).reserved().after(30)
-    finished(life, None)
-    assert life.conditions["QuotaReserved"] == "True/QuotaReserved"
-    assert life.conditions["Admitted"] == "True/Admitted"
-    assert life.news[-1] == workload_changes.Finished("cq", FinishedReason.SUCCEEDED, 90 * SECOND)
-    assert Life().write(finishing.finish(workload(), FinishedReason.FAILED, "", START)).news == [
+    harness = WorkloadHarness().write((workload_changes.SetPastExecution(60),)).reserved().after(30)
+    finished(harness, None)
+    assert harness.conditions["QuotaReserved"] == "True/QuotaReserved"
+    assert harness.conditions["Admitted"] == "True/Admitted"
+    assert harness.notifications[-1] == workload_changes.Finished("cq", FinishedReason.SUCCEEDED, 90 * SECOND)
+    assert WorkloadHarness().write(finishing.finish(workload(), FinishedReason.FAILED, "", START)).notifications == [
         workload_changes.Finished("", FinishedReason.FAILED, None)
     ]
 
 
 def test_an_orphan_is_finished_and_let_go() -> None:
-    life = held(owner_references=(), labels={labels.JOB_UID: "u1"}).steps()
-    assert life.conditions["Finished"] == "True/OwnerNotFound"
-    assert life.workload.metadata.finalizers == ("their/own",)
+    harness = held(owner_references=(), labels={labels.JOB_UID: "u1"}).settle()
+    assert harness.conditions["Finished"] == "True/OwnerNotFound"
+    assert harness.workload.metadata.finalizers == ("their/own",)
 
 
 def test_a_workload_made_by_hand_is_no_orphan_and_neither_is_one_with_the_gate_off() -> None:
-    assert held(owner_references=()).look().changes == ()
-    life = held(owner_references=(), labels={labels.JOB_UID: "u1"})
-    life.options = LifecycleOptions(finish_orphaned=False)
-    assert life.look().changes == ()
+    assert held(owner_references=()).step_once().changes == ()
+    harness = held(owner_references=(), labels={labels.JOB_UID: "u1"})
+    harness.options = LifecycleOptions(finish_orphaned=False)
+    assert harness.step_once().changes == ()
 
 
 def test_one_whose_job_is_there_is_no_orphan() -> None:
-    assert held(labels={labels.JOB_UID: "u1"}).look().changes == ()
+    assert held(labels={labels.JOB_UID: "u1"}).step_once().changes == ()
     going = held(labels={labels.JOB_UID: "u1"}, deletion_timestamp=meta.format_time(START))
-    assert going.look().changes == (), "its job has to be stopped first"
+    assert going.step_once().changes == (), "its job has to be stopped first"
 
 
 def test_an_orphan_that_is_being_deleted_is_let_go_without_being_finished() -> None:
-    life = held(owner_references=(), deletion_timestamp=meta.format_time(START)).steps()
-    assert life.conditions == {}
-    assert life.workload.metadata.finalizers == ("their/own",)
+    harness = held(owner_references=(), deletion_timestamp=meta.format_time(START)).settle()
+    assert harness.conditions == {}
+    assert harness.workload.metadata.finalizers == ("their/own",)
 
 
 # --- claims, preemption_gates -----------------------------------------------------------------------------------------
 
 
 def test_claims_are_refused_while_nobody_counts_them() -> None:
-    life = Life(options=LifecycleOptions())
-    life.workload = replace(life.workload, spec=replace(life.workload.spec, pod_sets=(CLAIMING,)))
-    assert life.steps().conditions == {
+    harness = WorkloadHarness(options=LifecycleOptions())
+    harness.workload = replace(harness.workload, spec=replace(harness.workload.spec, pod_sets=(CLAIMING,)))
+    assert harness.settle().conditions == {
         "QuotaReserved": "False/Misconfigured",
         "Admitted": "False/NoReservation",
         "Requeued": "False/Inadmissible",
     }
     for options in (LifecycleOptions(dynamic_resources=True), LifecycleOptions(refuse_claims=False)):
-        assert Life(replace(workload(), spec=life.workload.spec), options=options).look().changes == ()
+        assert (
+            WorkloadHarness(replace(workload(), spec=harness.workload.spec), options=options).step_once().changes == ()
+        )
 
 
 def test_new_preemption_gates_are_closed_and_old_ones_go() -> None:
     gates = (kueue.PreemptionGate(name="a"), kueue.PreemptionGate(name="b"))
     opened = kueue.PreemptionGateState(name="b", position="Open", last_transition_time="2026-01-01T00:00:00Z")
     stale = replace(opened, name="z")
-    life = Life(workload(preemption_gates=gates)).write((workload_changes.SetPreemptionGates((stale, opened)),))
-    assert life.look().changes == ()
-    life.options = LifecycleOptions(orchestrated_preemption=True)
-    positions = [(gate.name, gate.position) for gate in life.steps().workload.status.preemption_gates]
+    harness = WorkloadHarness(workload(preemption_gates=gates)).write(
+        (workload_changes.SetPreemptionGates((stale, opened)),)
+    )
+    assert harness.step_once().changes == ()
+    harness.options = LifecycleOptions(orchestrated_preemption=True)
+    positions = [(gate.name, gate.position) for gate in harness.settle().workload.status.preemption_gates]
     assert positions == [("a", "Closed"), ("b", "Open")]
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
-from lifecycle.stories import START, Life, assigned, workload
+from lifecycle.workload_harness import START, WorkloadHarness, assigned, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import states, workload_changes
@@ -32,14 +32,14 @@ def test_the_state_is_read_from_conditions_and_never_from_the_admission() -> Non
     ],
 )
 def test_the_first_state_that_holds_counts(said: list[WorkloadCondition], state: State) -> None:
-    life = Life()
+    harness = WorkloadHarness()
     for condition in said:
-        life.told(condition, ConditionStatus.TRUE, "Because")
-    assert states.state(life.workload) is state
+        harness.with_condition(condition, ConditionStatus.TRUE, "Because")
+    assert states.state(harness.workload) is state
 
 
 def test_illegal_transition_raises_with_the_conditions_before_and_after() -> None:
-    before = Life().told(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded").workload
+    before = WorkloadHarness().with_condition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded").workload
     after = workload_changes.apply_to(before, (workload_changes.DropCondition(WorkloadCondition.FINISHED),), START)
     with pytest.raises(
         IllegalMove, match=r"team/train .* finished to pending; conditions before: Finished=True/Succeeded since"
@@ -64,9 +64,13 @@ def test_every_listed_check_has_to_be_ready(state: str, ready: bool) -> None:
 
 
 def test_waiting_is_counted_from_the_last_requeue_also_from_a_refusal() -> None:
-    life = Life().after(60).told(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, "PodsReadyTimeout")
+    harness = (
+        WorkloadHarness()
+        .after(60)
+        .with_condition(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, "PodsReadyTimeout")
+    )
     assert states.queued_since(workload()) == START
-    assert states.queued_since(life.workload) == START + 60 * SECOND
+    assert states.queued_since(harness.workload) == START + 60 * SECOND
 
 
 def test_only_a_lone_pod_is_a_single_pod() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import HOUR, MINUTE, SECOND
-from lifecycle.stories import ONE_CHECK, START, Life, workload, world
+from lifecycle.workload_harness import ONE_CHECK, START, WorkloadHarness, facts_of, workload
 from pykueue.api import kueue
 from pykueue.api.conditions import DeactivationReason, WorkloadCondition
 from pykueue.lifecycle import workload_changes
@@ -21,22 +21,24 @@ def test_each_rule_is_named_by_the_tests_that_show_it() -> None:
 
 
 def test_a_workload_with_which_all_is_well_is_left_alone() -> None:
-    assert Life().look() == LifecycleStep()
-    assert Life(options=LifecycleOptions(pods_ready=None)).reserved().look() == LifecycleStep()
+    assert WorkloadHarness().step_once() == LifecycleStep()
+    assert WorkloadHarness(options=LifecycleOptions(pods_ready=None)).reserved().step_once() == LifecycleStep()
 
 
 def test_the_earliest_of_the_times_to_look_again_counts() -> None:
     options = LifecycleOptions(pods_ready=PodsReadyOptions(timeout=HOUR))
-    life = Life(workload(maximum_execution_time_seconds=60), options=options).reserved()
-    assert life.look().wake_at == START + MINUTE
-    life.write((workload_changes.SetRequeue(1, START + 5 * SECOND),))
-    assert life.look().wake_at == START + 5 * SECOND
+    harness = WorkloadHarness(workload(maximum_execution_time_seconds=60), options=options).reserved()
+    assert harness.step_once().wake_at == START + MINUTE
+    harness.write((workload_changes.SetRequeue(1, START + 5 * SECOND),))
+    assert harness.step_once().wake_at == START + 5 * SECOND
 
 
 def test_one_write_carries_what_would_be_a_chain() -> None:
     """A check's No to a waiting Workload: its delay, the eviction, the reset answers and their mirror."""
-    life = Life(facts=world(*ONE_CHECK)).reserved().says("c1", "Retry", requeue_after_seconds=60)
-    changes = life.look().changes
+    harness = (
+        WorkloadHarness(facts=facts_of(*ONE_CHECK)).reserved().check_state("c1", "Retry", requeue_after_seconds=60)
+    )
+    changes = harness.step_once().changes
     assert {type(one) for one in workload_changes.on_status(changes)} == {
         workload_changes.SetRequeue,
         workload_changes.SetCondition,
@@ -44,28 +46,28 @@ def test_one_write_carries_what_would_be_a_chain() -> None:
         workload_changes.SetCheckConditions,
         workload_changes.CountEviction,
     }
-    assert life.write(changes).look().changes == ()
+    assert harness.write(changes).step_once().changes == ()
 
 
 def test_the_object_is_changed_only_once_nothing_is_due_on_the_status() -> None:
     """Of two writes one can fail, and what is then missing must be the later one."""
-    life = Life(
+    harness = WorkloadHarness(
         workload(preemption_gates=(kueue.PreemptionGate(name="g"),)),
         options=LifecycleOptions(orchestrated_preemption=True),
     )
-    life.reserved().told(
+    harness.reserved().with_condition(
         WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, DeactivationReason.ADMISSION_CHECK
     )
-    first = life.look().changes
+    first = harness.step_once().changes
     assert [type(one) for one in first] == [SetPreemptionGates]
-    assert life.write(first).look().changes == (DeactivateWorkload(),)
+    assert harness.write(first).step_once().changes == (DeactivateWorkload(),)
 
 
 def test_chance_moves_only_the_time_to_come_back() -> None:
     options = LifecycleOptions(
         pods_ready=PodsReadyOptions(timeout=SECOND, backoff_base_seconds=100_000, backoff_max_seconds=0)
     )
-    life = Life(options=options).reserved().after(1)
-    early, late = life.look().changes, life.look(jitter=0.95).changes
-    assert [one for one in early if one not in late] == [workload_changes.SetRequeue(1, life.now + 100_000 * SECOND)]
-    assert [one for one in late if one not in early] == [workload_changes.SetRequeue(1, life.now + 100_009 * SECOND)]
+    harness = WorkloadHarness(options=options).reserved().after(1)
+    early, late = harness.step_once().changes, harness.step_once(jitter=0.95).changes
+    assert [one for one in early if one not in late] == [workload_changes.SetRequeue(1, harness.now + 100_000 * SECOND)]
+    assert [one for one in late if one not in early] == [workload_changes.SetRequeue(1, harness.now + 100_009 * SECOND)]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kubemachinery import codec
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import MILLISECOND, SECOND
-from lifecycle.stories import START, Life, assigned, workload
+from lifecycle.workload_harness import START, WorkloadHarness, assigned, workload
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.core.policy import SchedulingPolicy
@@ -17,47 +17,63 @@ from pykueue.state import workload_info
 
 
 @pytest.mark.parametrize(
-    "life",
+    "harness",
     [
-        Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}),
-        Life().activate(False),
-        Life().reserved(),
-        Life().told(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded"),
-        Life().told(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ON_HOLD),
-        Life().told(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, ConditionStatus.TRUE, "Preempted"),
+        WorkloadHarness().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}),
+        WorkloadHarness().activate(False),
+        WorkloadHarness().reserved(),
+        WorkloadHarness().with_condition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded"),
+        WorkloadHarness().with_condition(
+            WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, QuotaReservedReason.ON_HOLD
+        ),
+        WorkloadHarness().with_condition(
+            WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, ConditionStatus.TRUE, "Preempted"
+        ),
     ],
 )
-def test_what_keeps_a_workload_out_of_the_queue(life: Life) -> None:
+def test_what_keeps_a_workload_out_of_the_queue(harness: WorkloadHarness) -> None:
     assert workload_info.may_queue(workload(), SchedulingPolicy())
-    assert not workload_info.may_queue(life.workload, SchedulingPolicy())
+    assert not workload_info.may_queue(harness.workload, SchedulingPolicy())
 
 
 def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
-    assert workload_info.may_queue(Life().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload, SchedulingPolicy())
-    gated = Life().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).workload
+    assert workload_info.may_queue(
+        WorkloadHarness().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload, SchedulingPolicy()
+    )
+    gated = WorkloadHarness().annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).workload
     assert workload_info.may_queue(gated, SchedulingPolicy(admission_gated_by=False))
 
 
 def test_the_place_in_the_queue_after_an_eviction() -> None:
     late = (
-        Life()
+        WorkloadHarness()
         .after(60)
-        .told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PODS_READY_TIMEOUT)
+        .with_condition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PODS_READY_TIMEOUT)
         .workload
     )
     assert workload_info.queue_time(late, SchedulingPolicy()) == START + 60 * SECOND
     assert workload_info.queue_time(late, SchedulingPolicy(order_by_eviction=False)) == START
     retried = (
-        Life().after(60).told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.ADMISSION_CHECK).workload
+        WorkloadHarness()
+        .after(60)
+        .with_condition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.ADMISSION_CHECK)
+        .workload
     )
     assert workload_info.queue_time(retried, SchedulingPolicy(order_by_eviction=False)) == START + 60 * SECOND
-    victim = Life().after(60).told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED).workload
+    victim = (
+        WorkloadHarness()
+        .after(60)
+        .with_condition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED)
+        .workload
+    )
     assert workload_info.queue_time(victim, SchedulingPolicy()) == START
 
 
 def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() -> None:
     reason = PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING
-    victim = Life().after(60).told(WorkloadCondition.PREEMPTED, ConditionStatus.TRUE, reason).workload
+    victim = (
+        WorkloadHarness().after(60).with_condition(WorkloadCondition.PREEMPTED, ConditionStatus.TRUE, reason).workload
+    )
     assert (
         workload_info.queue_time(victim, SchedulingPolicy(priority_sorting_within_cohort=False))
         == START + 60 * SECOND + MILLISECOND
@@ -67,18 +83,18 @@ def test_a_victim_of_a_borrower_goes_behind_it_where_cohorts_are_not_sorted() ->
 
 @pytest.mark.parametrize(("boost", "priority"), [("5", 15), ("-20", -10), ("lots", 10), ("", 10), (str(2**31), 10)])
 def test_the_boost_is_added_where_it_is_a_32_bit_number(boost: str, priority: int) -> None:
-    found = Life(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
+    found = WorkloadHarness(workload(priority=10)).annotated(**{labels.PRIORITY_BOOST: boost}).workload
     assert workload_info.priority(found, SchedulingPolicy(priority_boost=True)) == priority
     assert workload_info.priority(found, SchedulingPolicy()) == 10
 
 
 def test_a_second_pass_is_for_a_placement_that_waited_for_its_checks() -> None:
     delayed = kueue.PodSetAssignment(name="main", delayed_topology_request="Pending")
-    life = Life().reserved("default", "c1")
-    life.write((workload_changes.SetAdmission(kueue.Admission(cluster_queue="cq", pod_set_assignments=(delayed,))),))
-    assert not workload_info.needs_second_pass(life.workload)
-    assert workload_info.needs_second_pass(life.says("c1", "Ready").workload)
-    evicted = life.told(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED)
+    harness = WorkloadHarness().reserved("default", "c1")
+    harness.write((workload_changes.SetAdmission(kueue.Admission(cluster_queue="cq", pod_set_assignments=(delayed,))),))
+    assert not workload_info.needs_second_pass(harness.workload)
+    assert workload_info.needs_second_pass(harness.check_state("c1", "Ready").workload)
+    evicted = harness.with_condition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PREEMPTED)
     assert not workload_info.needs_second_pass(evicted.workload)
 
 
@@ -92,6 +108,10 @@ def test_a_second_pass_is_for_an_unhealthy_node_of_the_placement(unhealthy: tupl
         kueue.TopologyAssignment,
     )
     placed = kueue.PodSetAssignment(name="main", topology_assignment=placement)
-    life = Life().reserved().write((workload_changes.SetAdmission(replace(assigned(), pod_set_assignments=(placed,))),))
-    life.write((workload_changes.SetUnhealthyNodes(tuple(kueue.UnhealthyNode(name=name) for name in unhealthy)),))
-    assert workload_info.needs_second_pass(life.workload) is needed
+    harness = (
+        WorkloadHarness()
+        .reserved()
+        .write((workload_changes.SetAdmission(replace(assigned(), pod_set_assignments=(placed,))),))
+    )
+    harness.write((workload_changes.SetUnhealthyNodes(tuple(kueue.UnhealthyNode(name=name) for name in unhealthy)),))
+    assert workload_info.needs_second_pass(harness.workload) is needed

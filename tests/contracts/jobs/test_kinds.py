@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.stage import KINDS, NOW, OPTIONS, batch_job, pod
+from jobs.job_harness import KINDS, NOW, OPTIONS, batch_job, pod
 from kubemachinery import codec, patches, unstructured
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree

@@ -1,4 +1,4 @@
-"""A Workload whose life a test tells: what is written to it, what the rules do with it, what was told."""
+"""One Workload in a test of lifecycle rules: what is written to it, what the rules change, which Events are emitted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_CHECK = (CheckFacts("c1", retry_delay_minutes=0),)
 TWO_CHECKS = (*ONE_CHECK, CheckFacts("c2", retry_delay_minutes=0))
 
 
-def world(*checks: CheckFacts, **queue: Any) -> WorkloadFacts:
+def facts_of(*checks: CheckFacts, **queue: Any) -> WorkloadFacts:
     """Queues that work, and reservations that hold."""
     return WorkloadFacts(
         local_queue=LocalQueueFacts(),
@@ -49,32 +49,32 @@ def workload(**spec: Any) -> Workload:
 
 
 @dataclass
-class Life:
-    """One Workload through time. Every method is something that somebody does."""
+class WorkloadHarness:
+    """One Workload over time. Every method is an action of a user, a controller or the scheduler."""
 
     workload: Workload = field(default_factory=workload)
-    facts: WorkloadFacts = field(default_factory=world)
+    facts: WorkloadFacts = field(default_factory=facts_of)
     options: LifecycleOptions = field(default_factory=LifecycleOptions)
     now: Nanoseconds = START
-    news: list[workload_changes.Notification] = field(default_factory=list)
+    notifications: list[workload_changes.Notification] = field(default_factory=list)
 
-    # What happens to it.
+    # Writes.
 
-    def write(self, changes: Changes) -> Life:
+    def write(self, changes: Changes) -> WorkloadHarness:
         self.workload = workload_changes.apply_to(self.workload, changes, self.now)
-        self.news += workload_changes.notifications(changes)
+        self.notifications += workload_changes.notifications(changes)
         return self
 
-    def after(self, seconds: float) -> Life:
+    def after(self, seconds: float) -> WorkloadHarness:
         self.now += int(seconds * SECOND)
         return self
 
-    def reserved(self, flavor: str = "default", *required: str) -> Life:
+    def reserved(self, flavor: str = "default", *required: str) -> WorkloadHarness:
         names = required or tuple(check.name for check in self.queue.checks)
         return self.write(reservation.reserve(self.workload, assigned(flavor), names, self.options, self.now))
 
-    def says(self, check: str, state: str, **more: Any) -> Life:
-        """A check's controller answers."""
+    def check_state(self, check: str, state: str, **more: Any) -> WorkloadHarness:
+        """The controller of a check writes a state."""
         answered = tuple(
             replace(one, state=state, last_transition_time=meta.format_time(self.now), **more)
             if one.name == check
@@ -83,38 +83,40 @@ class Life:
         )
         return self.write((workload_changes.SetChecks(answered),))
 
-    def told(self, type: WorkloadCondition, status: ConditionStatus, reason: str, message: str = "because") -> Life:
-        """Somebody writes a condition."""
+    def with_condition(
+        self, type: WorkloadCondition, status: ConditionStatus, reason: str, message: str = "because"
+    ) -> WorkloadHarness:
+        """A client writes a condition."""
         return self.write((workload_changes.SetCondition(type, status, reason, message),))
 
-    def activate(self, active: bool) -> Life:
+    def activate(self, active: bool) -> WorkloadHarness:
         self.workload = replace(self.workload, spec=replace(self.workload.spec, active=active))
         return self
 
-    def annotated(self, **marks: str) -> Life:
+    def annotated(self, **marks: str) -> WorkloadHarness:
         metadata = replace(self.workload.metadata, annotations=marks)
         self.workload = replace(self.workload, metadata=metadata)
         return self
 
-    def released(self) -> Life:
+    def released(self) -> WorkloadHarness:
         """Its job has stopped."""
         return self.write(eviction.release(self.workload, self.options, self.now))
 
-    # What the rules do with it.
+    # Rules.
 
-    def look(self, **jitter: float) -> LifecycleStep:
+    def step_once(self, **jitter: float) -> LifecycleStep:
         return step(self.workload, self.facts, self.options, self.now, **jitter)
 
-    def steps(self) -> Life:
-        """Look, write, look again, until nothing is due."""
+    def settle(self) -> WorkloadHarness:
+        """Evaluate and write until nothing is due."""
         for _ in range(6):
-            found = self.look()
+            found = self.step_once()
             if not found.changes or workload_changes.DeleteWorkload() in found.changes:
                 return self
             self.write(found.changes)
-        raise AssertionError("the steps do not come to rest")
+        raise AssertionError("the rules do not settle")
 
-    # How it stands.
+    # State.
 
     @property
     def queue(self) -> ClusterQueueFacts:
@@ -135,7 +137,7 @@ class Life:
 
     @property
     def events(self) -> list[str]:
-        return [f"{one.type} {one.reason}" for one in self.news if isinstance(one, EmitEvent)]
+        return [f"{one.type} {one.reason}" for one in self.notifications if isinstance(one, EmitEvent)]
 
     @property
     def evictions(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
-"""A stage for one job: what a server would keep, and everybody else's part played by hand.
+"""One job in a test of the reconciler: the stored objects, and the actions of other components.
 
-`settle` asks the reconciler until it has nothing to do and does what it says, as a server would. The scheduler, the Job
+`settle` calls the reconciler and applies its actions, as a server would, until there are none. The scheduler, the Job
 controller and the kubelet are lines in a test: `admit`, `evict`, `status`.
 """
 
@@ -46,7 +46,7 @@ OPTIONS = IntegrationOptions(frameworks=("batch/job", "pod"))
 
 
 def batch_job(name: str = "alpha", **fields: Any) -> Tree:
-    """A Job that names the queue `lq`, as the server stores it after our webhook."""
+    """A Job with the queue name `lq`, as the server stores it after the webhook."""
     given: Tree = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -76,7 +76,7 @@ def batch_job(name: str = "alpha", **fields: Any) -> Tree:
 
 
 def pod(name: str = "solo", group: str = "", total: int = 0, **fields: Any) -> Tree:
-    """A pod that names the queue `lq`, as the server stores it after our webhook."""
+    """A pod with the queue name `lq`, as the server stores it after the webhook."""
     metadata: Tree = {"name": name, "namespace": "main", "uid": f"uid-{name}", "resourceVersion": "1"}
     metadata["labels"] = {labels.QUEUE_NAME: "lq"} | ({labels.POD_GROUP_NAME: group} if group else {})
     metadata["creationTimestamp"] = "2026-11-15T11:00:00Z"
@@ -97,8 +97,8 @@ def flavor(name: str = "default", **spec: Any) -> kueue.ResourceFlavor:
     return codec.from_tree({"metadata": {"name": name}, "spec": spec}, kueue.ResourceFlavor)
 
 
-class Stage:
-    """The objects of one job or one group, its Workloads, and what was told."""
+class JobHarness:
+    """The objects of one job or one group, its Workloads, and the reasons of emitted Events."""
 
     def __init__(
         self, *objects: Tree, options: IntegrationOptions = OPTIONS, row: JobIntegration | None = None, **facts: Any
@@ -111,9 +111,9 @@ class Stage:
         self.group = _group_of(objects[0])
         self.facts = JobFacts(flavors={"default": flavor()}, **facts)
         self.workloads: dict[str, kueue.Workload] = {}
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.writes = 0
-        self.again: int | None = None
+        self.requeue_after: int | None = None
         self.retries: list[str] = []
         self.now = NOW
 
@@ -155,7 +155,7 @@ class Stage:
         name = unstructured.get(tree, "metadata", "labels", labels.PREBUILT_WORKLOAD_NAME)
         return self.workloads.get(name or "")
 
-    def settle(self, passes: int = 12) -> Stage:
+    def settle(self, passes: int = 12) -> JobHarness:
         for _ in range(passes):
             actions = self.decide()
             if not any(
@@ -165,12 +165,12 @@ class Stage:
                 )
                 for action in actions
             ):
-                self._carry_out(actions)
+                self.apply(actions)
                 return self
-            self._carry_out(actions)
+            self.apply(actions)
         raise AssertionError(f"still busy after {passes} passes: {self.decide()}")
 
-    def _carry_out(self, actions: Actions) -> None:
+    def apply(self, actions: Actions) -> None:
         for action in actions:
             self.writes += isinstance(
                 action, CreateWorkload | PatchWorkload | ResizeWorkload | ChangeWorkload | ReplaceObject | DeleteObject
@@ -195,9 +195,9 @@ class Stage:
                 case DeleteObject(_, tree):
                     self._delete(unstructured.get(tree, "metadata", "name"))
                 case EmitJobEvent(_, reason, _, warning):
-                    self.told.append(f"Warning {reason}" if warning else reason)
+                    self.events.append(f"Warning {reason}" if warning else reason)
                 case RequeueAfter(after_nanoseconds):
-                    self.again = after_nanoseconds
+                    self.requeue_after = after_nanoseconds
                 case RetryWithBackoff(why):
                     self.retries.append(why)
 
@@ -210,7 +210,7 @@ class Stage:
         after = workload_changes.apply_to(before, changes, self.now)
         states.check_move(before, after)
         self.workloads[name] = after
-        self.told += [each.reason for each in changes if isinstance(each, workload_changes.EmitEvent)]
+        self.events += [each.reason for each in changes if isinstance(each, workload_changes.EmitEvent)]
         gone = any(isinstance(each, workload_changes.DeleteWorkload) for each in changes)
         if gone or (after.metadata.deletion_timestamp and not after.metadata.finalizers):
             del self.workloads[name]
@@ -231,35 +231,37 @@ class Stage:
         else:
             del self.objects[name]
 
-    # --- The parts of others ------------------------------------------------------------------------------------------
+    # --- Actions of other components ----------------------------------------------------------------------------------
 
-    def edit(self, patch: Tree, name: str = "") -> Stage:
-        """Somebody changes the job, or one pod of a group."""
+    def edit(self, patch: Tree, name: str = "") -> JobHarness:
+        """A user changes the job, or one pod of a group."""
         name = name or unstructured.get(self.job, "metadata", "name")
         self.objects[name] = patches.merge(self.objects[name], patch)
         return self
 
-    def status(self, name: str = "", **status: Any) -> Stage:
+    def status(self, name: str = "", **status: Any) -> JobHarness:
         """A controller or the kubelet reports."""
         return self.edit({"status": status}, name)
 
-    def add(self, tree: Tree) -> Stage:
+    def add(self, tree: Tree) -> JobHarness:
         self.objects[unstructured.get(tree, "metadata", "name")] = tree
         return self
 
-    def delete(self, name: str = "") -> Stage:
-        """Somebody deletes the job, or one pod of a group."""
+    def delete(self, name: str = "") -> JobHarness:
+        """A user deletes the job, or one pod of a group."""
         self._delete(name or unstructured.get(self.job, "metadata", "name"))
         return self
 
-    def delete_workload(self, name: str = "") -> Stage:
+    def delete_workload(self, name: str = "") -> JobHarness:
         workload = self.workloads[name] if name else self.workload
         metadata = structs.replace(workload.metadata, deletion_timestamp=meta.format_time(self.now))
         self.workloads[metadata.name] = structs.replace(workload, metadata=metadata)
         return self
 
-    def admit(self, counts: Mapping[str, int] | None = None, checks: tuple[str, ...] = (), **flavors: str) -> Stage:
-        """The scheduler gives quota, of the flavor `default` unless told."""
+    def admit(
+        self, counts: Mapping[str, int] | None = None, checks: tuple[str, ...] = (), **flavors: str
+    ) -> JobHarness:
+        """The scheduler reserves quota, of the flavor `default` unless given."""
         workload = self.workload
         assignments = tuple(
             kueue.PodSetAssignment(
@@ -274,13 +276,13 @@ class Stage:
             workload.metadata.name,
             reservation.reserve(workload, admission, checks, self.options.lifecycle, self.now),
         )
-        self.told = [word for word in self.told if word not in ("QuotaReserved", "Admitted")]
+        self.events = [word for word in self.events if word not in ("QuotaReserved", "Admitted")]
         return self
 
-    def evict(self, reason: EvictedReason = EvictedReason.PREEMPTED, message: str = "make room") -> Stage:
+    def evict(self, reason: EvictedReason = EvictedReason.PREEMPTED, message: str = "preempted") -> JobHarness:
         changes = eviction.evict(self.workload, reason, message, self.now)
         self._changed(self.workload.metadata.name, changes)
-        self.told = [word for word in self.told if not word.startswith("EvictedDueTo")]
+        self.events = [word for word in self.events if not word.startswith("EvictedDueTo")]
         return self
 
 
