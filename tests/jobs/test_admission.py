@@ -77,7 +77,7 @@ def test_where_jobs_and_pods_are_held(
     assert PodView(new_pod(facts, options, queue)).has_gate() is pod_held
 
 
-def test_what_belongs_to_a_managed_job_is_not_held_a_second_time() -> None:
+def test_child_of_a_managed_job_is_not_held() -> None:
     """kep-3589/children"""
     facts = JobAdmissionFacts(namespace=IN, ancestry=MANAGED_PARENT)
     assert not is_suspended(new_job(facts, ALL, **PLAIN))
@@ -109,7 +109,7 @@ def test_the_index_of_a_pod_is_copied_from_the_label_that_it_names() -> None:
 # --- Defaults ---------------------------------------------------------------------------------------------------------
 
 
-def test_where_there_is_a_default_queue_jobs_go_to_it() -> None:
+def test_jobs_without_queue_name_get_the_default_queue() -> None:
     """config/default-localqueue-job, config/default-localqueue-pod"""
     job = new_job(DEFAULT_QUEUE, **PLAIN)
     assert job["metadata"]["labels"][labels.QUEUE_NAME] == "default"
@@ -178,7 +178,7 @@ def test_the_queue_cannot_be_left_where_there_is_a_default() -> None:
     assert refused(marked(queue=None), marked()) == []
 
 
-def test_a_class_may_change_but_not_go_and_not_come_to_a_running_job() -> None:
+def test_priority_class_of_a_running_job_may_change_but_not_be_added_or_removed() -> None:
     assert refused(marked(False, priority="b"), marked(False, priority="a")) == []
     assert refused(marked(True), marked(True, priority="a")) == [CLASS]
     assert refused(marked(False, priority="a"), marked(False)) == [CLASS]
@@ -195,7 +195,7 @@ def test_pods_cannot_be_elastic() -> None:
     assert [error.path for error in verdict.errors] == [f"metadata.annotations[{labels.ELASTIC_JOB}]"]
 
 
-def test_our_label_on_a_pod_of_a_managed_kind_is_warned_about() -> None:
+def test_managed_label_on_a_pod_of_a_managed_owner_is_warned_about() -> None:
     tree = thing("Pod", "p", thing("Job", "parent"))
     tree["metadata"]["labels"] = {labels.MANAGED: "true"}
     tree["spec"] = {}

@@ -44,7 +44,7 @@ def test_a_job_with_a_minimum_may_be_admitted_with_fewer_pods() -> None:
     assert harness.events == ["CreatedWorkload", "Started"]
 
 
-def test_the_full_size_is_put_back_on_eviction() -> None:
+def test_full_size_is_restored_on_eviction() -> None:
     """job/partial-admission-undone"""
     harness = JobHarness(batch_job(metadata=PARTIAL, spec={"parallelism": 5, "completions": None})).settle()
     harness.admit({"main": 3}).settle().evict().settle()
@@ -52,7 +52,7 @@ def test_the_full_size_is_put_back_on_eviction() -> None:
     assert harness.job["spec"]["suspend"] is True
 
 
-def test_completions_follow_parallelism_where_the_job_says_so() -> None:
+def test_completions_follow_parallelism_with_the_annotation() -> None:
     spec = {"parallelism": 5, "completions": 5, "completionMode": "Indexed"}
     harness = JobHarness(batch_job(metadata=SYNCED, spec=spec)).settle().admit({"main": 2}).settle()
     assert (harness.job["spec"]["parallelism"], harness.job["spec"]["completions"]) == (2, 2)
@@ -87,7 +87,7 @@ def test_without_the_gate_the_minimum_means_nothing() -> None:
         ),
     ],
 )
-def test_pods_that_nobody_will_need_again(spec: Tree, status: Tree, reclaimable: Tree) -> None:
+def test_reclaimable_pods(spec: Tree, status: Tree, reclaimable: Tree) -> None:
     assert job(spec=spec, status=status).reclaimable() == reclaimable
 
 
@@ -194,13 +194,13 @@ def test_a_job_may_become_as_small_as_the_fewest_pods_that_it_is_content_with(su
     assert not [*least.validate_create(OPTIONS), *least.validate_update(asked, OPTIONS)]
 
 
-def test_the_fewest_pods_are_judged_anew_when_they_change() -> None:
+def test_changed_min_parallelism_is_validated_again() -> None:
     old = job(spec={"suspend": True, "parallelism": 3})
     new = job(metadata={"annotations": {labels.JOB_MIN_PARALLELISM: "3"}}, spec={"suspend": True, "parallelism": 3})
     assert [error.path for error in new.validate_update(old, OPTIONS)] == [MIN]
 
 
-def test_the_size_of_a_job_that_runs_with_what_it_was_granted_is_frozen() -> None:
+def test_parallelism_of_a_partially_admitted_job_is_immutable() -> None:
     old = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 3, "completions": None})
     new = job(metadata=PARTIAL, spec={"suspend": False, "parallelism": 4, "completions": None})
     assert [error.path for error in new.validate_update(old, OPTIONS)] == ["spec.parallelism"]

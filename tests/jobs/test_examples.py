@@ -125,7 +125,7 @@ def serving_flows(folder: Path) -> Up:
     )  # fmt: skip
 
 
-async def test_a_server_with_the_package_holds_flows_back_and_lets_them_go(tmp_path: Path) -> None:
+async def test_integration_of_another_package_suspends_and_starts_flows(tmp_path: Path) -> None:
     example, server = EXAMPLES / "custom-kind", serving_flows(tmp_path)
     client = ApiClient(
         client_config.connect(client_config.from_files([server.kubeconfig]), SystemClock()), random.Random(1)

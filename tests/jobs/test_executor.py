@@ -154,7 +154,7 @@ def fresh(tree: Tree) -> Tree:
     return {**tree, "metadata": {**metadata, "namespace": NAMESPACE}}
 
 
-async def test_a_job_runs_ends_and_is_let_go_on_a_server(world: World) -> None:
+async def test_job_runs_finishes_and_is_finalized_on_a_server(world: World) -> None:
     key = JobKey("batch/job", NAMESPACE, "alpha")
     await world.client.create(JOB.kind, fresh(batch_job()))
     await world.settle(key)
@@ -194,7 +194,7 @@ async def test_a_server_accepts_the_three_writes_of_a_stop(world: World) -> None
     assert (await world.workload()).metadata.uid != workload.metadata.uid
 
 
-async def test_a_copy_older_than_what_was_written_is_not_decided_on(world: World) -> None:
+async def test_stale_cached_job_is_not_reconciled(world: World) -> None:
     """A job that was started looks suspended on it: its quota would be given back while it runs."""
     key = JobKey("batch/job", NAMESPACE, "alpha")
     await world.client.create(JOB.kind, fresh(batch_job()))
@@ -243,7 +243,7 @@ async def test_a_pod_group_runs_on_a_server(world: World) -> None:
         assert found["spec"]["nodeSelector"] == {"pool": "blue"}
 
 
-async def test_a_pod_that_is_stopped_says_why_and_goes(world: World) -> None:
+async def test_stopped_pod_has_termination_target_and_is_deleted(world: World) -> None:
     key = JobKey("pod", NAMESPACE, "solo")
     await world.client.create(POD.kind, fresh(pod()))
     await world.settle(key)
@@ -270,7 +270,7 @@ async def test_nothing_is_sent_where_nothing_differs(world: World) -> None:
     assert world.client.sent == before
 
 
-async def test_what_cannot_be_done_yet_is_an_error_that_the_loop_retries(world: World) -> None:
+async def test_missing_dependency_is_an_error_that_is_retried(world: World) -> None:
     with pytest.raises(NotYet, match="no class"):
         await world.executor.apply(JOB, (RetryWithBackoff("no class"),))
     assert await world.executor.apply(JOB, (RequeueAfter(1_500_000_000),)) == 1.5
@@ -289,7 +289,7 @@ async def test_a_slice_is_resized_without_touching_its_templates(world: World) -
     assert after["spec"]["podSets"][0]["template"] == before["spec"]["podSets"][0]["template"]
 
 
-async def test_events_are_told_on_the_job_in_the_name_of_its_framework(world: World) -> None:
+async def test_events_on_the_job_are_reported_by_its_integration(world: World) -> None:
     writer = asyncio.create_task(world.recorder.run())
     await world.client.create(JOB.kind, fresh(batch_job()))
     await world.settle(JobKey("batch/job", NAMESPACE, "alpha"))
@@ -303,11 +303,11 @@ async def test_events_are_told_on_the_job_in_the_name_of_its_framework(world: Wo
     assert event["reportingController"] == "batch/job-kueue-controller"
 
 
-def test_a_job_is_named_in_logs_as_people_name_it() -> None:
+def test_job_key_in_logs_has_framework_namespace_and_name() -> None:
     assert str(JobKey("batch/job", "team", "train")) == "batch/job team/train"
 
 
-async def test_a_workload_that_the_server_refuses_is_told_of_its_job(world: World) -> None:
+async def test_refused_workload_emits_an_event_on_its_job(world: World) -> None:
     job = await world.client.create(JOB.kind, fresh(batch_job()))
     workload = {
         "apiVersion": WORKLOAD.api_version,

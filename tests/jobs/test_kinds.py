@@ -56,7 +56,7 @@ def test_two_kinds_of_one_name_are_refused() -> None:
         kinds.JobKinds((ROW, ROW))
 
 
-def test_a_kind_that_nobody_runs_is_known_as_an_owner_and_cannot_be_enabled() -> None:
+def test_kind_without_integration_is_known_as_owner_and_cannot_be_enabled() -> None:
     assert KINDS.of(ObjectView({"apiVersion": "ray.io/v1", "kind": "RayJob"})) is not None
     with pytest.raises(UnknownFramework, match=r"ray\.io/rayjob is not implemented"):
         KINDS.enabled(["batch/job", "ray.io/rayjob"])

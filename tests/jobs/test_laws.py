@@ -46,7 +46,7 @@ def test_a_job_that_ran_and_was_stopped_is_the_job_it_was(
 @given(
     st.lists(st.sampled_from(["admit", "evict", "suspend", "resume", "grow", "ready", "delete workload"]), max_size=7)
 )
-def test_every_story_comes_to_rest_and_no_job_runs_without_an_admission(env: list[str]) -> None:
+def test_every_sequence_settles_and_no_job_runs_without_admission(env: list[str]) -> None:
     harness = JobHarness(batch_job(spec={"completions": None})).settle()
     for event in env:
         match event:

@@ -62,7 +62,7 @@ def test_a_complete_group_gets_one_workload_that_all_its_pods_own() -> None:
     assert harness.events == ["CreatedWorkload", "Started", "Started", "Started"]
 
 
-def test_an_incomplete_group_waits_and_says_so() -> None:
+def test_incomplete_group_waits_with_an_event() -> None:
     """pod/group-incomplete"""
     harness = JobHarness(pod("a", "g", 3), pod("b", "g", 3)).settle()
     assert not harness.workloads
@@ -79,7 +79,7 @@ def test_pods_of_different_shapes_are_different_pod_sets() -> None:
     assert list(counts) == sorted(counts)
 
 
-def test_a_group_is_held_back_until_nobody_holds_any_of_its_pods() -> None:
+def test_group_is_gated_while_one_of_its_pods_is_gated() -> None:
     held = {"annotations": {labels.ADMISSION_GATED_BY: "example.com/budget"}}
     harness = JobHarness(pod("a", "g", 2), pod("b", "g", 2, metadata=held)).settle()
     assert harness.workload.metadata.annotations[labels.ADMISSION_GATED_BY] == "example.com/budget"
@@ -92,7 +92,7 @@ def test_a_group_is_held_back_until_nobody_holds_any_of_its_pods() -> None:
 NAMES_ONE = {"labels": {labels.PREBUILT_WORKLOAD_NAME: "g"}}
 
 
-def test_a_workload_made_beforehand_that_knows_not_every_pod_ends_and_is_not_deleted() -> None:
+def test_prebuilt_workload_without_a_role_of_the_group_is_finished_not_deleted() -> None:
     harness = JobHarness(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE, spec=BIG))
     harness.workloads["g"] = beforehand((PodView(pod("a")).role, 1), ("other", 1))
     harness.settle()
@@ -102,14 +102,14 @@ def test_a_workload_made_beforehand_that_knows_not_every_pod_ends_and_is_not_del
     assert harness.events == ["OwnerReferencesAdded"]
 
 
-def test_pods_that_failed_without_a_workload_of_theirs_are_let_go() -> None:
+def test_failed_pods_without_a_workload_lose_their_finalizer() -> None:
     harness = JobHarness(pod("a", "g", 1, metadata=NAMES_ONE | {"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}))
     harness.workloads["g"] = beforehand(("other", 1))
     harness.settle().status("a", phase="Failed")
     assert harness.settle().objects["a"]["metadata"].get("finalizers", []) == []
 
 
-def test_a_group_that_was_admitted_beforehand_starts_when_all_its_pods_are_there() -> None:
+def test_group_with_admitted_prebuilt_workload_starts_when_complete() -> None:
     harness = JobHarness(pod("a", "g", 2, metadata=NAMES_ONE))
     harness.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
     assert gated(harness.admit().settle()) == ["a"]
@@ -121,7 +121,7 @@ def test_a_group_that_was_admitted_beforehand_starts_when_all_its_pods_are_there
     assert gated(harness) == []
 
 
-def test_pods_stop_when_the_workload_that_people_made_for_them_is_gone() -> None:
+def test_pods_stop_when_their_prebuilt_workload_is_deleted() -> None:
     harness = JobHarness(pod("a", "g", 2, metadata=NAMES_ONE), pod("b", "g", 2, metadata=NAMES_ONE))
     harness.workloads["g"] = beforehand((PodView(pod("a")).role, 2))
     running(harness.admit().settle(), "a", "b")
@@ -129,7 +129,7 @@ def test_pods_stop_when_the_workload_that_people_made_for_them_is_gone() -> None
     assert harness.settle().events.count("Stopped") == 2
 
 
-def test_a_workload_made_beforehand_says_itself_how_long_its_pods_may_run() -> None:
+def test_prebuilt_workload_defines_its_maximum_execution_time() -> None:
     harness = JobHarness(pod("a", "g", 1, metadata=NAMES_ONE))
     made = beforehand((PodView(pod("a")).role, 1))
     spec = structs.replace(made.spec, maximum_execution_time_seconds=60)
@@ -206,7 +206,7 @@ def test_excess_is_removed_before_the_group_is_composed() -> None:
     assert harness.workload.spec.pod_sets[0].count == 2
 
 
-def test_a_workload_of_somebody_else_is_not_taken_over() -> None:
+def test_workload_of_another_owner_is_not_used_for_a_group() -> None:
     """Edge case 35: never adopted, never deleted; gated pods that are deleted must still be able to go."""
     harness = JobHarness(pod("a", "g", 2), pod("b", "g", 2)).settle()
     foreign = structs.replace(harness.workload, metadata=structs.replace(harness.workload.metadata, annotations={}))
@@ -236,7 +236,7 @@ def test_a_failed_pod_may_be_replaced_without_another_admission() -> None:
     assert [owner.name for owner in harness.workload.metadata.owner_references] == ["a", "b", "n"]
 
 
-def test_of_several_failed_pods_the_one_that_failed_first_is_let_go_first() -> None:
+def test_pod_that_failed_first_is_finalized_first() -> None:
     """Edge case 33"""
 
     def failed(at: str) -> dict[str, object]:
@@ -323,7 +323,7 @@ def test_deleting_the_workload_deletes_every_pod_even_those_that_are_over() -> N
     assert not harness.objects
 
 
-def test_when_the_last_pod_is_gone_the_workload_is_let_go() -> None:
+def test_workload_loses_its_finalizer_with_the_last_pod() -> None:
     harness = pair()
     harness.objects.clear()
     harness.settle()
@@ -337,6 +337,6 @@ def test_a_pod_deleted_from_a_group_stays_until_another_has_taken_its_place() ->
     assert sorted(harness.objects) == ["b"]
 
 
-def test_a_pod_deleted_from_an_incomplete_group_can_go() -> None:
+def test_deleted_pod_of_an_incomplete_group_loses_its_finalizer() -> None:
     harness = JobHarness(pod("a", "g", 2)).settle().delete("a").settle()
     assert not harness.objects

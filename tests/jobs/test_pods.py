@@ -18,7 +18,7 @@ from pykueue.jobs.pod import PodView
 READY = [{"type": "Ready", "status": "True"}]
 
 
-def test_a_new_pod_of_ours_is_gated_marked_and_held() -> None:
+def test_new_managed_pod_gets_gate_label_and_finalizer() -> None:
     tree = pod()
     gates = [gate["name"] for gate in tree["spec"]["schedulingGates"]]
     assert gates == [labels.ADMISSION_GATE, labels.TOPOLOGY_GATE]
@@ -62,7 +62,7 @@ def test_the_workload_of_a_pod_has_its_spec_and_not_its_labels() -> None:
     assert harness.workload.metadata.owner_references[0].controller is True
 
 
-def test_a_pod_that_ends_finishes_its_workload_and_is_let_go() -> None:
+def test_finished_pod_finishes_its_workload_and_loses_its_finalizer() -> None:
     """pod/succeeds"""
     harness = JobHarness(pod()).settle().admit().settle().status(phase="Running", conditions=READY).settle()
     assert harness.condition("PodsReady") == "True/Started"
@@ -89,7 +89,7 @@ def test_an_evicted_pod_is_marked_and_deleted_and_its_quota_is_free_at_once() ->
     assert harness.events == ["CreatedWorkload", "Started", "Stopped"]
 
 
-def test_a_pod_whose_time_is_over_takes_its_workload_along_with_the_quota_that_it_holds() -> None:
+def test_pod_over_its_execution_time_finishes_its_workload_with_its_reservation() -> None:
     harness = JobHarness(pod()).settle().admit().settle().status(phase="Running").settle()
     harness.evict(DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED.evicted).settle()
     assert not harness.objects
@@ -98,7 +98,7 @@ def test_a_pod_whose_time_is_over_takes_its_workload_along_with_the_quota_that_i
     assert harness.condition("Finished") == "True/OwnerNotFound"
 
 
-def test_a_gated_pod_that_is_deleted_goes_and_its_workload_ends() -> None:
+def test_deleting_a_gated_pod_finishes_its_workload() -> None:
     """pod/deleted-while-gated"""
     harness = JobHarness(pod()).settle().delete().settle()
     assert not harness.objects
@@ -112,13 +112,13 @@ def test_deleting_the_workload_deletes_the_pod_even_when_it_waits() -> None:
 
 
 @pytest.mark.parametrize("mark", [None, "false"])
-def test_a_pod_without_our_label_is_left_alone(mark: str | None) -> None:
+def test_pod_without_managed_label_is_skipped(mark: str | None) -> None:
     tree = patches.merge(pod(), {"metadata": {"labels": {labels.MANAGED: mark}}})
     harness = JobHarness(tree).settle()
     assert not harness.workloads
 
 
-def test_where_pods_are_not_integrated_only_those_of_parents_are_looked_at() -> None:
+def test_without_pod_integration_only_pods_with_suspending_parent_are_reconciled() -> None:
     options = replace(OPTIONS, frameworks=("batch/job",))
     assert not JobHarness(pod(), options=options).settle().workloads
 

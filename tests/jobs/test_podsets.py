@@ -47,12 +47,12 @@ def test_labels_and_tolerations_of_all_flavors_come_together_each_flavor_once() 
     assert [toleration["key"] for toleration in info.tolerations] == ["blue", "green"]
 
 
-def test_the_count_is_what_was_granted() -> None:
+def test_count_is_the_granted_one() -> None:
     assert admitted({"flavors": {"cpu": "blue"}, "count": 3}).count == 3
     assert admitted({"flavors": {"cpu": "blue"}}).count == 5
 
 
-def test_a_queue_whose_name_is_no_label_is_left_out() -> None:
+def test_queue_name_that_is_no_label_value_is_not_copied() -> None:
     """Edge case 32"""
     marks = admitted({"flavors": {"cpu": "blue"}}, cluster_queue="team.a").labels
     assert marks == {labels.PODSET: "main", labels.LOCAL_QUEUE_NAME: "lq"}
@@ -99,7 +99,7 @@ def test_assignments_belong_to_pod_sets_by_name_and_by_position_where_names_diff
     assert isinstance(podsets.admitted(codec.from_tree(tree, kueue.Workload), StartContext(FLAVORS)), PodSetConflict)
 
 
-def test_a_flavor_that_is_not_there_may_still_come() -> None:
+def test_missing_flavor_is_retried() -> None:
     assert isinstance(admitted({"flavors": {"cpu": "red"}}), Missing)
 
 
@@ -122,7 +122,7 @@ TEMPLATE: Tree = {
 }
 
 
-def test_what_admission_says_is_added_to_what_the_user_said() -> None:
+def test_admission_is_added_to_the_template_of_the_user() -> None:
     info = PodSetInfo("main", 1, node_selector={"pool": "blue"}, tolerations=({"key": "t"}, {"key": "u"}))
     found = podsets.injected(TEMPLATE, info)
     assert not isinstance(found, PodSetConflict)
@@ -150,7 +150,7 @@ def test_the_mark_of_an_earlier_slice_gives_way() -> None:
     assert requeue_after["metadata"]["annotations"][labels.WORKLOAD] == "w2"
 
 
-def test_restoring_replaces_and_keeps_the_labels_it_is_told_to() -> None:
+def test_restoring_replaces_and_keeps_given_labels() -> None:
     running = {
         "metadata": {"labels": {"app": "x", "mine": "1", labels.PODSET: "main"}, "annotations": {"a": "b"}},
         "spec": {"nodeSelector": {"pool": "blue"}, "schedulingGates": [{"name": "g"}], "containers": []},
@@ -184,7 +184,7 @@ def test_annotations_become_a_topology_request(annotations: Tree, request_: Tree
     assert podsets.topology_request(metadata, PodSetTemplate("main", (), 8)) == request_
 
 
-def test_without_the_gate_nobody_asks_for_a_place() -> None:
+def test_without_the_gate_there_is_no_topology_request() -> None:
     template = PodSetTemplate("main", ("spec", "template"), 1, pod_index_label="index")
     job = {"spec": {"template": TEMPLATE}}
     assert podsets.build(job, template, OPTIONS)["topologyRequest"] == {"podIndexLabel": "index"}

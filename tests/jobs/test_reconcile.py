@@ -25,7 +25,7 @@ from pykueue.jobs.reconcile import orphaned
 # --- From a Job to its end --------------------------------------------------------------------------------------------
 
 
-def test_a_job_gets_a_workload_that_says_what_it_asks_for() -> None:
+def test_workload_has_the_requests_of_its_job() -> None:
     workload = JobHarness(batch_job()).settle().workload
     assert workload.metadata.name.startswith("job-alpha-")
     assert workload.metadata.finalizers == (labels.RESOURCE_IN_USE_FINALIZER,)
@@ -38,13 +38,13 @@ def test_a_job_gets_a_workload_that_says_what_it_asks_for() -> None:
     assert request == kueue.PodSetTopologyRequest(pod_index_label=labels.JOB_COMPLETION_INDEX)
 
 
-def test_a_pending_workload_says_that_its_pods_wait_to_start() -> None:
+def test_pending_workload_has_pods_ready_wait_for_start() -> None:
     harness = JobHarness(batch_job()).settle()
     assert harness.condition("PodsReady") == "False/WaitForStart"
     assert harness.job["spec"]["suspend"] is True
 
 
-def test_an_admitted_job_is_started_with_what_its_flavor_and_queue_say() -> None:
+def test_admitted_job_starts_with_node_selector_and_labels() -> None:
     """job/admitted-gets-placement"""
     blue = flavor(nodeLabels={"pool": "blue"}, tolerations=[{"key": "t", "operator": "Exists"}])
     harness = JobHarness(batch_job())
@@ -98,7 +98,7 @@ def test_orphans_that_wait_end_before_the_quota_of_others_is_offered_to_them() -
     assert ended[0] is waits
 
 
-def test_without_the_gate_an_orphan_is_let_go_and_not_finished() -> None:
+def test_without_the_gate_an_orphan_loses_its_finalizer_and_is_not_finished() -> None:
     harness = JobHarness(batch_job(), options=replace(OPTIONS, finish_orphaned=False)).settle().delete().settle()
     assert harness.condition("Finished") == ""
     assert harness.workload.metadata.finalizers == ()
@@ -129,14 +129,14 @@ def test_quota_is_kept_until_the_pods_have_ended() -> None:
     assert harness.condition("QuotaReserved").startswith("False/")
 
 
-def test_an_evicted_job_may_go_to_another_queue() -> None:
+def test_evicted_job_may_change_its_queue() -> None:
     """A departure from the public system, where it has to be admitted once more first (lifecycle 14.2, S3)."""
     harness = JobHarness(batch_job()).settle().admit().settle().evict().settle()
     harness.edit({"metadata": {"labels": {labels.QUEUE_NAME: "other"}}}).settle()
     assert harness.workload.spec.queue_name == "other"
 
 
-def test_a_job_deactivated_by_us_is_deleted_after_its_time() -> None:
+def test_job_deactivated_by_kueue_is_deleted_after_retention() -> None:
     """config/deactivated-by-kueue-removed"""
     harness = JobHarness(batch_job(), options=replace(OPTIONS, keep_deactivated=HOUR)).settle().admit().settle()
     harness.workloads = {
@@ -160,13 +160,13 @@ def test_a_job_deactivated_by_its_user_is_kept() -> None:
 # --- Who owns the flag ------------------------------------------------------------------------------------------------
 
 
-def test_a_user_who_suspends_an_admitted_job_is_undone() -> None:
+def test_admitted_job_suspended_by_a_user_is_resumed() -> None:
     """job/user-suspends-running"""
     harness = JobHarness(batch_job()).settle().admit().settle().edit({"spec": {"suspend": True}}).settle()
     assert harness.job["spec"]["suspend"] is False
 
 
-def test_a_user_who_starts_a_waiting_job_is_undone() -> None:
+def test_pending_job_started_by_a_user_is_suspended() -> None:
     """job/user-unsuspends-too-early"""
     harness = JobHarness(batch_job()).settle().edit({"spec": {"suspend": False}}).settle()
     assert harness.job["spec"]["suspend"] is True
@@ -208,7 +208,7 @@ def test_rewriting_a_workload_keeps_it_inactive() -> None:
     assert harness.workload.spec.active is False
 
 
-def test_another_size_of_a_running_job_stops_it_and_queues_it_anew() -> None:
+def test_resizing_a_running_job_stops_and_requeues_it() -> None:
     """job/parallelism-changed-while-running"""
     harness = JobHarness(batch_job(spec={"parallelism": 2, "completions": None})).settle().admit().settle()
     harness.edit({"spec": {"parallelism": 5}}).settle()
@@ -262,7 +262,7 @@ def test_surplus_workloads_are_deleted() -> None:
     assert "twin" not in harness.workloads
 
 
-def test_a_job_made_anew_under_an_old_name_gets_a_workload_of_its_own() -> None:
+def test_recreated_job_of_the_same_name_gets_its_own_workload() -> None:
     """Edge case 29: owners are looked up by name, ownership is checked by UID."""
     harness = JobHarness(batch_job()).settle().admit()
     old = harness.workload.metadata.name
@@ -278,7 +278,7 @@ def test_without_the_queue_label_the_job_is_let_alone() -> None:
     assert not harness.writes
 
 
-def test_a_job_without_a_queue_that_is_ours_gets_a_workload_without_one() -> None:
+def test_managed_job_without_queue_name_gets_a_workload_without_one() -> None:
     """kep-3589/jobs: a server refuses an empty name, so there is none."""
     tree = batch_job(metadata={"labels": {labels.QUEUE_NAME: None}})
     harness = JobHarness(tree, options=replace(OPTIONS, manage_without_queue=True))
@@ -306,7 +306,7 @@ def test_a_workload_takes_its_priority_from_the_class_that_the_label_names() -> 
     assert (reference.group, reference.kind, reference.name) == ("kueue.x-k8s.io", "WorkloadPriorityClass", "high")
 
 
-def test_a_missing_class_is_told_and_waited_for() -> None:
+def test_missing_priority_class_emits_an_event_and_is_retried() -> None:
     """job/priority-class-missing"""
     harness = JobHarness(batch_job(metadata={"labels": {labels.PRIORITY_CLASS: "later"}})).settle()
     assert not harness.workloads
@@ -344,7 +344,7 @@ def test_chosen_labels_are_copied_once() -> None:
     assert harness.workload.metadata.labels == {labels.JOB_UID: "uid-alpha", "team": "red"}
 
 
-def test_the_gate_of_a_job_is_that_of_its_workload_and_goes_with_it() -> None:
+def test_admission_gate_of_a_job_is_copied_and_removed() -> None:
     """job/admission-gated"""
     harness = JobHarness(batch_job(metadata={"annotations": {labels.ADMISSION_GATED_BY: "example.com/gate"}})).settle()
     assert harness.workload.metadata.annotations == {labels.ADMISSION_GATED_BY: "example.com/gate"}
@@ -383,7 +383,7 @@ def test_a_check_adds_to_the_pods() -> None:
     assert harness.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "new"}
 
 
-def test_a_check_that_contradicts_the_job_ends_the_workload_and_nobody_tries_again() -> None:
+def test_conflicting_pod_set_update_finishes_the_workload_without_retry() -> None:
     """Edge case 31"""
     harness = JobHarness(batch_job(spec={"template": {"spec": {"nodeSelector": {"pool": "old"}}}})).settle()
     _with_check(harness, podSetUpdates=[{"name": "main", "nodeSelector": {"pool": "new"}}])
@@ -392,7 +392,7 @@ def test_a_check_that_contradicts_the_job_ends_the_workload_and_nobody_tries_aga
     assert harness.job["spec"]["suspend"] is True
 
 
-def test_what_a_pending_check_says_is_told_on_the_job() -> None:
+def test_message_of_a_pending_check_is_an_event_on_the_job() -> None:
     harness = JobHarness(batch_job()).settle()
     _with_check(harness, state="Pending", message="waiting for nodes")
     harness.admit(checks=("check",)).settle()
@@ -436,7 +436,7 @@ def test_a_job_waits_for_the_workload_that_it_names_and_owns_it_then() -> None:
     assert harness.job["spec"]["suspend"] is False
 
 
-def test_a_workload_that_says_something_else_ends_out_of_sync() -> None:
+def test_prebuilt_workload_that_differs_is_finished_out_of_sync() -> None:
     harness = JobHarness(batch_job(metadata=NAMES_ONE))
     harness.workloads["ready-made"] = _prebuilt(harness, count=3)
     harness.settle()
@@ -444,7 +444,7 @@ def test_a_workload_that_says_something_else_ends_out_of_sync() -> None:
     assert harness.job["spec"]["suspend"] is True
 
 
-def test_a_pod_whose_workload_made_beforehand_says_something_else_stays_at_its_gate() -> None:
+def test_pod_that_differs_from_its_prebuilt_workload_stays_gated() -> None:
     harness = JobHarness(pod(metadata=NAMES_ONE))
     harness.workloads["ready-made"] = _prebuilt(JobHarness(batch_job()), count=3)
     harness.settle()
@@ -454,7 +454,7 @@ def test_a_pod_whose_workload_made_beforehand_says_something_else_stays_at_its_g
     assert harness.events == []
 
 
-def test_what_the_server_adds_to_a_job_has_to_stand_in_a_workload_made_beforehand_too() -> None:
+def test_prebuilt_workload_must_have_server_defaults() -> None:
     harness = JobHarness(batch_job(metadata=NAMES_ONE))
     harness.workloads["ready-made"] = _prebuilt(harness)
     place = ("spec", "template", "spec", "containers")
@@ -463,7 +463,7 @@ def test_what_the_server_adds_to_a_job_has_to_stand_in_a_workload_made_beforehan
     assert harness.settle().condition("Finished") == "True/OutOfSync"
 
 
-def test_a_workload_of_somebody_else_is_not_touched() -> None:
+def test_prebuilt_workload_of_another_job_is_not_changed() -> None:
     harness = JobHarness(batch_job(metadata=NAMES_ONE))
     other = _prebuilt(harness)
     owner = codec.from_tree(
@@ -504,7 +504,7 @@ def test_a_child_waits_for_its_ancestor() -> None:
     assert not child.workloads
 
 
-def test_a_chain_that_is_too_deep_is_told() -> None:
+def test_too_deep_nesting_emits_an_event() -> None:
     harness = JobHarness(
         batch_job(), ancestry=Ancestry((), "is nested more than 10 levels deep", too_deep=True)
     ).settle()
@@ -515,7 +515,7 @@ def test_a_chain_that_is_too_deep_is_told() -> None:
 # --- Namespaces -------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_done_in_a_namespace_that_is_gone() -> None:
+def test_nothing_is_done_in_a_missing_namespace() -> None:
     harness = JobHarness(batch_job(), namespace=None).settle()
     assert not harness.workloads
 

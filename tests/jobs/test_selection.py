@@ -51,7 +51,9 @@ RESPECTED = replace(ALL, selector_always_respected=True)
         "gate: plain, selected",
     ],
 )
-def test_which_jobs_are_ours(options: IntegrationOptions, tree: Tree, namespace: dict[str, str], managed: bool) -> None:
+def test_which_jobs_are_managed(
+    options: IntegrationOptions, tree: Tree, namespace: dict[str, str], managed: bool
+) -> None:
     assert selection.is_managed(JOB, ObjectView(tree), namespace, options) is managed
 
 
@@ -103,7 +105,7 @@ async def chain(top: str, middle: str, bottom: str, options: IntegrationOptions 
     return (await ancestor(thing("Job", "job", job_set, bottom), job_set, wrapper, options=options))[1]
 
 
-async def test_the_topmost_owner_that_is_ours_is_the_ancestor() -> None:
+async def test_topmost_managed_owner_is_the_ancestor() -> None:
     assert await chain("", "", "") is None
     assert await chain("", "q", "q") == "set"
     assert await chain("q", "", "q") == "wrapper"

@@ -72,16 +72,16 @@ def test_a_job_that_waits_is_resized_in_place() -> None:
     assert slices(resized(harness, 5)) == [(5, False)]
 
 
-def test_the_first_slice_says_that_it_is_the_first_of_them() -> None:
+def test_first_slice_has_its_own_slice_name() -> None:
     first = elastic().workload
     assert first.metadata.annotations[labels.WORKLOAD_SLICE_NAME] == first.metadata.name
 
 
-def test_nobody_is_told_of_a_slice_that_is_resized() -> None:
+def test_resizing_a_slice_emits_no_event() -> None:
     assert "UpdatedWorkload" not in resized(elastic(5), 2).events
 
 
-def test_a_replaced_slice_is_kept_until_somebody_deletes_it() -> None:
+def test_replaced_slice_is_kept_until_it_is_deleted() -> None:
     harness = resized(elastic(), 5)
     first = next(iter(harness.workloads.values()))
     changes = finishing.finish(first, FinishedReason.WORKLOAD_SLICE_REPLACED, "", harness.now)
@@ -125,13 +125,13 @@ def test_a_job_does_not_run_on_the_slice_of_an_earlier_one_of_its_name() -> None
     assert harness.job["spec"]["suspend"] is True
 
 
-def test_pods_of_a_slice_say_to_which_job_of_slices_they_belong() -> None:
+def test_pods_of_a_slice_have_the_slice_name() -> None:
     harness = elastic()
     notes = harness.job["spec"]["template"]["metadata"]["annotations"]
     assert notes[labels.WORKLOAD_SLICE_NAME] == harness.workload.metadata.name
 
 
-def test_without_the_gate_a_job_that_grows_is_stopped_and_queued_anew() -> None:
+def test_without_the_gate_scaling_up_stops_and_requeues_the_job() -> None:
     options = replace(OPTIONS, elastic=False)
     harness = JobHarness(batch_job(metadata=ELASTIC, spec={"parallelism": 2, "completions": None}), options=options)
     harness.settle().admit().settle()

@@ -33,7 +33,7 @@ def test_a_workload_wakes_its_owner_or_its_group() -> None:
     assert list(triggers.owners_of(group, KINDS)) == [JobKey("pod", "main", "g", is_group=True)]
 
 
-def test_a_workload_that_people_made_for_a_group_wakes_no_pod_of_it_alone() -> None:
+def test_prebuilt_workload_of_a_group_triggers_no_single_pod() -> None:
     group = JobHarness(pod("a", "g", 2), pod("b", "g", 2)).settle().workload
     made = structs.replace(group, metadata=structs.replace(group.metadata, annotations={}))
     assert list(triggers.owners_of(made, KINDS)) == []

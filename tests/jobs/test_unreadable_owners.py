@@ -73,7 +73,7 @@ def test_a_job_without_a_queue_is_left_alone_without_an_event() -> None:
     assert (harness.writes, harness.events, harness.requeue_after) == (0, [], unreadable_owners.AGAIN)
 
 
-def test_a_job_that_has_a_workload_goes_on_when_its_owner_cannot_be_read_any_more() -> None:
+def test_job_with_a_workload_continues_while_its_owner_cannot_be_read() -> None:
     """An eviction has to stop it, whatever becomes of its owner."""
     harness = JobHarness(batch_job(**OWNED)).settle().admit().settle()
     assert harness.job["spec"]["suspend"] is False
@@ -109,7 +109,7 @@ def test_the_default_queue_is_given_and_the_job_held_while_its_owner_cannot_be_r
     assert unreadable_owners.is_marked(ObjectView(made))
 
 
-def test_a_marked_pod_of_a_managed_ancestor_gets_back_what_it_was_like() -> None:
+def test_marked_pod_of_a_managed_ancestor_is_restored() -> None:
     ancestor = ObjectView(thing("JobSet", "set", queue="q"))
     (write, event) = unreadable_owners.settled(POD.job(held(raw_pod())), Ancestry((ancestor,)), ancestor, (), NESTED)
     assert isinstance(write, ReplaceObject)

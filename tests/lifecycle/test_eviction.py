@@ -20,7 +20,7 @@ def evicted(harness: WorkloadHarness, reason: EvictedReason = EvictedReason.NODE
 
 
 @pytest.mark.parametrize("drained", [EvictedReason.LOCAL_QUEUE_STOPPED, EvictedReason.CLUSTER_QUEUE_STOPPED])
-def test_whoever_was_drained_waits_for_its_queue_from_the_first_moment(drained: EvictedReason) -> None:
+def test_drained_workload_waits_for_its_queue(drained: EvictedReason) -> None:
     """The pod of a Workload may be gone, and the Workload with it, before its queue is looked at again."""
     assert evicted(WorkloadHarness().reserved(), drained).released().conditions["QuotaReserved"] == "False/Suspended"
 
@@ -39,7 +39,7 @@ def test_quota_stays_taken_until_the_job_has_stopped() -> None:
 @pytest.mark.parametrize(
     ("facts", "requeued"), [(facts_of(), "False/Preempted"), (facts_of(*TWO_CHECKS), "True/Preempted")]
 )
-def test_a_lone_pod_comes_back_only_if_it_was_never_started(facts: WorkloadFacts, requeued: str) -> None:
+def test_single_pod_is_requeued_only_if_it_was_never_started(facts: WorkloadFacts, requeued: str) -> None:
     """With checks still to pass, it has quota and stands at its gate."""
     pod = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="u", controller=True)
     harness = WorkloadHarness(facts=facts)
@@ -66,7 +66,7 @@ def test_a_reset_check_keeps_its_retry_count_and_counts_a_retry(other: str, befo
     assert harness.mirror == {"c1": "Unknown/Pending", "c2": "Unknown/Pending"}
 
 
-def test_what_a_check_suggested_for_the_pods_stays_until_it_answers_again() -> None:
+def test_pod_set_updates_stay_until_the_check_answers_again() -> None:
     suggested = (kueue.PodSetUpdate(name="main", node_selector={"pool": "new"}),)
     harness = (
         WorkloadHarness(facts=facts_of(*TWO_CHECKS)).reserved().check_state("c1", "Ready", pod_set_updates=suggested)
@@ -116,13 +116,13 @@ def test_evictions_are_counted_by_reason_and_cause() -> None:
     assert firsts == [True, False, True]
 
 
-def test_one_that_held_nothing_is_evicted_without_a_word_but_counted() -> None:
+def test_deactivation_without_quota_is_counted_without_an_event() -> None:
     harness = evicted(WorkloadHarness())
     assert harness.events == []
     assert harness.evictions == {"NodeFailures/": 1}
 
 
-def test_the_time_it_was_ready_for_is_told() -> None:
+def test_eviction_reports_how_long_pods_were_ready() -> None:
     harness = evicted(
         WorkloadHarness()
         .reserved()
@@ -134,7 +134,7 @@ def test_the_time_it_was_ready_for_is_told() -> None:
     ]
 
 
-def test_a_victim_is_told_why_and_is_not_evicted_twice() -> None:
+def test_preemption_target_has_the_reason_and_is_evicted_once() -> None:
     harness = WorkloadHarness().reserved()
     harness.write(eviction.preempt(harness.workload, PreemptedReason.IN_COHORT_FAIR_SHARING, "made room", harness.now))
     assert harness.conditions["Preempted"] == "True/InCohortFairSharing"
@@ -145,19 +145,19 @@ def test_a_victim_is_told_why_and_is_not_evicted_twice() -> None:
 
 
 @pytest.mark.parametrize("reason", list(EvictedReason))
-def test_only_those_who_did_nothing_wrong_are_queued_at_once(reason: EvictedReason) -> None:
+def test_only_preemption_and_node_failures_requeue_at_once(reason: EvictedReason) -> None:
     harness = evicted(WorkloadHarness().reserved(), reason).released()
     at_once = reason in (EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES)
     assert harness.conditions["Requeued"] == f"{at_once}/{reason}"
 
 
-def test_a_lone_pod_has_nothing_to_come_back_with() -> None:
+def test_started_single_pod_is_not_requeued() -> None:
     pod = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="u")
     harness = WorkloadHarness(replace(workload(), metadata=meta.ObjectMeta(owner_references=(pod,)))).reserved()
     assert evicted(harness).released().conditions["Requeued"] == "False/NodeFailures"
 
 
-def test_one_that_holds_nothing_has_nothing_to_give_back() -> None:
+def test_release_without_quota_changes_nothing() -> None:
     harness = evicted(WorkloadHarness())
     assert eviction.release(harness.workload, harness.options, harness.now) == ()
     assert eviction.release(WorkloadHarness().reserved().workload, harness.options, harness.now) == ()

@@ -37,7 +37,7 @@ def test_preemption_names_uids_cause_and_paths(reason: PreemptedReason, cause: s
     )
 
 
-def test_preemption_by_an_unknown_workload_says_unknown() -> None:
+def test_preemption_by_an_unknown_workload_has_unknown_in_the_message() -> None:
     message = eviction.preemption_message(None, PreemptedReason.IN_CLUSTER_QUEUE, "", "")
     assert message.startswith("Preempted to accommodate a workload (UID: UNKNOWN, JobUID: UNKNOWN) due to")
     assert message.endswith("preemptor path: UNKNOWN; preemptee path: UNKNOWN")

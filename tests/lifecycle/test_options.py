@@ -15,7 +15,7 @@ def options(gates: dict[str, bool] | None = None, **configuration: Any) -> Lifec
     return LifecycleOptions.of(found.configuration, {**found.gates, **(gates or {})})
 
 
-def test_an_operator_who_said_nothing_has_the_defaults() -> None:
+def test_empty_configuration_has_the_defaults() -> None:
     assert options() == LifecycleOptions()
 
 
@@ -32,7 +32,7 @@ def test_timeouts_and_retention() -> None:
     assert found.keep_finished == 2 * MINUTE
 
 
-def test_recovery_may_take_as_long_as_the_start_unless_said_otherwise() -> None:
+def test_recovery_timeout_defaults_to_the_start_timeout() -> None:
     found = options(waitForPodsReady={"timeout": "90s"}).pods_ready
     assert found is not None
     assert found.recovery_timeout == 90 * SECOND

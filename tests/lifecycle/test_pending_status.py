@@ -21,7 +21,7 @@ def tried(
     )
 
 
-def test_the_reason_what_it_asks_for_and_a_warning() -> None:
+def test_failed_attempt_writes_reason_requests_and_a_warning_event() -> None:
     harness = WorkloadHarness()
     harness.write(tried(harness))
     assert harness.conditions == {"QuotaReserved": "False/WaitingForQuota", "Admitted": "False/NoReservation"}
@@ -29,7 +29,7 @@ def test_the_reason_what_it_asks_for_and_a_warning() -> None:
     assert harness.events == ["Warning WaitingForQuota"]
 
 
-def test_a_second_attempt_with_the_same_outcome_is_told_and_not_written() -> None:
+def test_second_failed_attempt_emits_an_event_without_a_write() -> None:
     harness = WorkloadHarness()
     harness.write(tried(harness))
     before = harness.workload
@@ -51,7 +51,7 @@ def test_long_messages_are_cut_shorter_in_the_event() -> None:
     assert told.note.endswith(" ...")
 
 
-def test_one_that_only_waits_for_the_pods_of_others_is_not_told() -> None:
+def test_waiting_for_pods_of_other_workloads_emits_no_event() -> None:
     assert workload_changes.notifications(tried(WorkloadHarness(), emit_event=False)) == ()
 
 

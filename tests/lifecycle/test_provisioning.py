@@ -79,7 +79,7 @@ def test_an_answer_that_was_given_already_is_not_given_again() -> None:
     ],
     ids=" and ".join,
 )
-def test_of_several_things_that_are_said_the_worst_counts(said: tuple[str, ...], state: str) -> None:
+def test_worst_condition_of_a_request_counts(said: tuple[str, ...], state: str) -> None:
     harness = reserving()
     assert harness.write(due(harness, request(1, *said)).changes).checks == {"c1": state}
 
@@ -97,13 +97,13 @@ def test_a_plan_that_was_carried_out_has_nothing_left_to_do() -> None:
         assert due(harness, request(1, said)) == ProvisioningPlan()
 
 
-def test_an_evicted_workload_keeps_no_request_and_asks_for_none() -> None:
+def test_evicted_workload_has_no_provisioning_request() -> None:
     harness = reserving().with_condition(WorkloadCondition.EVICTED, conditions.ConditionStatus.TRUE, "Preempted")
     assert due(harness, request(1)) == ProvisioningPlan(unused=(request(1),))
     assert due(harness, request(1), cleanup=False) == ProvisioningPlan()
 
 
-def test_without_quota_nothing_is_asked() -> None:
+def test_without_quota_no_request_is_created() -> None:
     assert due(WorkloadHarness(facts=facts_of(*ONE_CHECK)).settle()) == ProvisioningPlan()
 
 
@@ -115,7 +115,7 @@ def test_a_request_with_other_parameters_is_not_the_current_one() -> None:
     assert not due(harness, request(1, parameters={"zone": "b", "more": "x"})).unused
 
 
-def test_what_could_not_be_asked_is_said_by_the_check_itself() -> None:
+def test_failed_request_creation_is_the_message_of_the_check() -> None:
     harness = reserving()
     harness.write(provisioning.create_failed(harness.workload, "c1", "the server said no", harness.now))
     assert harness.workload.status.admission_checks[0].message == "the server said no"

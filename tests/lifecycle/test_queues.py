@@ -161,7 +161,7 @@ def test_whether_a_local_queue_takes_workloads(queue: LocalQueue, behind: Cluste
     assert f"{found.status}/{found.reason}" == said
 
 
-def test_a_stopped_local_queue_has_nobody_waiting_but_still_shows_what_runs() -> None:
+def test_stopped_local_queue_has_no_pending_workloads_but_its_usage() -> None:
     status = queues.local_queue_status(local_queue("Hold"), active(cluster_queue()), COUNTED, NOW)
     assert (status.pending_workloads, status.reserving_workloads) == (0, 3)
     assert status.flavors_reservation[1].resources[0].total == "5"
@@ -172,7 +172,7 @@ def test_without_its_cluster_queue_nothing_is_taken_through_it() -> None:
     assert (status.reserving_workloads, status.admitted_workloads, status.flavors_usage) == (0, 0, ())
 
 
-def test_what_was_used_over_time_is_shown_where_it_counts() -> None:
+def test_usage_over_time_is_in_the_local_queue_status() -> None:
     consumed = kueue.AdmissionFairSharingStatus()
     status = queues.local_queue_status(local_queue(), active(cluster_queue()), COUNTED, NOW, consumed=consumed)
     assert status.fair_sharing is not None
@@ -191,7 +191,7 @@ def test_what_was_used_over_time_is_shown_where_it_counts() -> None:
         ((), True, True, ()),
     ],
 )
-def test_our_finalizer_goes_with_the_last_user(
+def test_finalizer_is_removed_with_the_last_user(
     present: tuple[str, ...], deleting: bool, used: bool, expected: tuple[str, ...]
 ) -> None:
     metadata = ObjectMeta(finalizers=present, deletion_timestamp=meta.format_time(NOW) if deleting else None)

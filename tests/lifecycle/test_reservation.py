@@ -14,7 +14,7 @@ from pykueue.lifecycle import eviction, reservation, workload_changes
 from pykueue.lifecycle.facts import CheckFacts, LifecycleOptions
 
 
-def test_without_checks_quota_and_admission_go_out_in_one_write() -> None:
+def test_without_checks_reservation_and_admission_are_one_write() -> None:
     harness = WorkloadHarness().after(7).reserved()
     assert harness.conditions == {"QuotaReserved": "True/QuotaReserved", "Admitted": "True/Admitted"}
     assert harness.workload.status.admission == assigned()
@@ -23,7 +23,7 @@ def test_without_checks_quota_and_admission_go_out_in_one_write() -> None:
     assert workload_changes.Admitted("cq", 7 * SECOND, 0, had_checks=False) in harness.notifications
 
 
-def test_with_checks_the_reservation_lists_them_and_admits_nobody() -> None:
+def test_reservation_with_checks_lists_them_and_does_not_admit() -> None:
     harness = WorkloadHarness(facts=facts_of(*ONE_CHECK)).reserved()
     assert harness.conditions["Admitted"] == "False/UnsatisfiedAdmissionChecks"
     assert harness.checks == {"c1": "Pending"}
@@ -45,7 +45,7 @@ def test_a_check_of_the_assigned_flavor_only_leaves_no_instant_of_admission() ->
     assert harness.checks == {"c1": "Pending", "c2": "Ready"}
 
 
-def test_a_new_reservation_ends_what_the_eviction_said_and_quotes_it() -> None:
+def test_reservation_sets_evicted_to_false_with_the_previous_message() -> None:
     harness = WorkloadHarness().reserved()
     harness.write(eviction.preempt(harness.workload, PreemptedReason.IN_CLUSTER_QUEUE, "made room", harness.now))
     harness.released().reserved()
@@ -95,7 +95,7 @@ def test_time_that_ran_out_is_not_banked_so_that_a_reactivated_workload_has_it_a
     assert harness.workload.status.accumulated_past_execution_time_seconds is None
 
 
-def test_a_reservation_that_is_given_up_asks_the_checks_anew_and_is_no_eviction() -> None:
+def test_lost_reservation_resets_checks_without_eviction() -> None:
     harness = (
         WorkloadHarness(facts=facts_of(*ONE_CHECK))
         .reserved()
@@ -109,7 +109,7 @@ def test_a_reservation_that_is_given_up_asks_the_checks_anew_and_is_no_eviction(
     assert harness.workload.spec.active
 
 
-def test_a_repaired_placement_is_not_told_again() -> None:
+def test_second_pass_emits_no_event() -> None:
     harness = (
         WorkloadHarness().reserved().write((workload_changes.SetUnhealthyNodes((kueue.UnhealthyNode(name="n1"),)),))
     )
@@ -119,7 +119,7 @@ def test_a_repaired_placement_is_not_told_again() -> None:
     assert harness.notifications == []
 
 
-def test_pods_that_get_a_place_later_keep_what_was_given_though_fewer_are_left() -> None:
+def test_delayed_topology_assignment_keeps_the_assigned_counts() -> None:
     """An elastic job may shrink while it waits for its nodes. What it holds cannot be changed: such a write is refused."""
     harness = WorkloadHarness().reserved()
     given = harness.workload.status.admission
@@ -148,7 +148,7 @@ def test_the_older_words_when_the_gate_is_off(reason: QuotaReservedReason, old: 
     assert reservation.written_reason(reason, LifecycleOptions()) == reason
 
 
-def test_with_the_gate_off_no_is_said_only_to_one_that_was_told_yes() -> None:
+def test_without_observability_admitted_false_only_follows_true() -> None:
     harness = WorkloadHarness(options=LifecycleOptions(observability=False))
     harness.write(
         reservation.clear(harness.workload, QuotaReservedReason.SUSPENDED, "stopped", harness.options, harness.now)
@@ -161,6 +161,6 @@ def test_with_the_gate_off_no_is_said_only_to_one_that_was_told_yes() -> None:
     assert harness.conditions["Admitted"] == "False/NoReservation"
 
 
-def test_nothing_is_said_of_admission_before_anything_was_said_of_quota() -> None:
+def test_admitted_is_not_written_before_quota_reserved() -> None:
     assert reservation.admitted(workload(), LifecycleOptions(), START) == ()
     assert reservation.admitted(workload(), LifecycleOptions(explicit_status=True), START) != ()

@@ -39,7 +39,7 @@ def test_a_waiting_workload_is_evicted_too_without_a_word_and_is_queued_at_once_
 
 
 @pytest.mark.parametrize("cause", list(DeactivationReason))
-def test_a_deactivation_of_our_own_is_a_wish_first_then_done_then_an_eviction_with_the_cause(
+def test_deactivation_sets_the_target_then_active_false_then_evicts_with_the_cause(
     cause: DeactivationReason,
 ) -> None:
     harness = WorkloadHarness().reserved().write((workload_changes.SetRequeue(3, None),))
@@ -83,7 +83,7 @@ def test_out_of_the_queue_until_its_time_and_the_count_stays() -> None:
     assert harness.conditions["Requeued"] == "True/BackoffFinished"
 
 
-def test_one_that_still_holds_quota_keeps_its_time_to_come_back() -> None:
+def test_workload_with_quota_keeps_requeue_at() -> None:
     harness = WorkloadHarness().reserved().write((workload_changes.SetRequeue(1, START + SECOND),))
     harness.with_condition(WorkloadCondition.EVICTED, ConditionStatus.TRUE, EvictedReason.PODS_READY_TIMEOUT).after(
         5
@@ -91,7 +91,7 @@ def test_one_that_still_holds_quota_keeps_its_time_to_come_back() -> None:
     assert states.requeue_at(harness.workload) == START + SECOND
 
 
-def test_a_preempted_workload_is_not_released_from_what_it_was_not_kept_by() -> None:
+def test_restart_of_a_queue_does_not_requeue_a_preempted_workload() -> None:
     harness = (
         WorkloadHarness()
         .with_condition(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, EvictedReason.PREEMPTED)

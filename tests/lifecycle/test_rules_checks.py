@@ -27,7 +27,7 @@ def reserving(asked: tuple[CheckFacts, ...] = ONE_CHECK) -> WorkloadHarness:
 # --- check_list -------------------------------------------------------------------------------------------------------
 
 
-def test_before_quota_only_checks_of_every_flavor_are_asked() -> None:
+def test_before_quota_only_checks_of_every_flavor_are_required() -> None:
     queue = ClusterQueueFacts(
         "cq",
         flavors=frozenset({"one", "two"}),
@@ -76,7 +76,7 @@ def test_checks_of_the_flavor_that_a_workload_had_are_kept_for_a_moment() -> Non
     assert harness.after(2).settle().checks == {}
 
 
-def test_a_local_queue_that_is_stopped_leads_nobody_to_checks() -> None:
+def test_stopped_local_queue_adds_no_checks() -> None:
     harness = WorkloadHarness(facts=facts_of(OF_ONE_FLAVOR)).reserved("special", "c1")
     harness.facts = with_(harness.facts, local_queue=LocalQueueFacts(stop_policy=StopPolicy.HOLD))
     assert harness.settle().after(60).settle().checks == {"c1": "Pending"}
@@ -125,7 +125,7 @@ def test_a_newer_state_shows_in_the_condition() -> None:
 
 
 @pytest.mark.parametrize("is_condition", [True, False], ids=["as condition", "as state"])
-def test_a_question_that_was_asked_on_a_fast_clock_does_not_outlive_its_answer(is_condition: bool) -> None:
+def test_pending_check_with_a_future_time_is_older_than_any_answer(is_condition: bool) -> None:
     harness = WorkloadHarness(facts=facts_of(*ONE_CHECK)).after(3600).settle().reserved().after(-3600)
     assert harness.checks == {"c1": "Pending"}
     answer = (
@@ -143,7 +143,7 @@ def test_where_both_are_equally_old_the_state_counts() -> None:
     assert harness.mirror == {"c1": "Unknown/Pending"}
 
 
-def test_an_answer_that_comes_before_the_list_is_not_lost() -> None:
+def test_check_answer_before_the_list_is_kept() -> None:
     harness = answered(WorkloadHarness(facts=facts_of(*ONE_CHECK)), "True", "Passed", START).settle()
     assert harness.checks == {"c1": "Ready"}
 
@@ -185,7 +185,7 @@ def test_a_reservation_that_does_not_hold_any_more_is_given_up(asked: tuple[Chec
     assert harness.workload.spec.active
 
 
-def test_nobody_looks_again_while_a_check_is_open_or_once_it_is_admitted() -> None:
+def test_reservation_is_not_evaluated_again_while_a_check_is_open_or_once_admitted() -> None:
     harness = reserving()
     harness.facts = with_(harness.facts, reservation_holds=None)
     assert not harness.step_once().recheck
@@ -194,7 +194,7 @@ def test_nobody_looks_again_while_a_check_is_open_or_once_it_is_admitted() -> No
     assert not harness.settle().step_once().recheck
 
 
-def test_an_answer_during_an_eviction_admits_nobody() -> None:
+def test_check_answer_during_an_eviction_does_not_admit() -> None:
     harness = reserving().check_state("c1", "Retry").settle().check_state("c1", "Ready").settle()
     assert harness.conditions["Admitted"] == "False/UnsatisfiedAdmissionChecks"
 
@@ -234,7 +234,7 @@ def test_one_rejection_deactivates(asked: tuple[CheckFacts, ...], running: bool)
     assert harness.checks["c1"] == "Pending"
 
 
-def test_a_rejection_counts_more_than_a_retry_and_names_only_who_rejected() -> None:
+def test_rejected_check_wins_over_retry_and_is_named_alone() -> None:
     harness = (
         reserving(TWO_CHECKS)
         .check_state("c1", "Retry", message="busy")
@@ -249,7 +249,7 @@ def test_a_rejection_counts_more_than_a_retry_and_names_only_who_rejected() -> N
 
 
 @BOTH
-def test_a_retry_gives_the_quota_back_and_without_a_delay_it_may_come_at_once(asked: tuple[CheckFacts, ...]) -> None:
+def test_retry_without_delay_releases_quota_and_requeues_at_once(asked: tuple[CheckFacts, ...]) -> None:
     harness = reserving(asked).after(2).check_state("c1", "Retry").settle()
     assert harness.conditions["Evicted"] == "True/AdmissionCheck"
     assert harness.workload.status.requeue_state is None
@@ -259,7 +259,7 @@ def test_a_retry_gives_the_quota_back_and_without_a_delay_it_may_come_at_once(as
     assert harness.settle().conditions["Requeued"] == "True/BackoffFinished"
 
 
-def test_the_quota_goes_back_at_once_though_the_delay_lasts() -> None:
+def test_retry_releases_quota_before_the_delay_ends() -> None:
     """S1: the delay keeps the Workload out of the queue, not the quota taken."""
     harness = reserving((CheckFacts("c1", retry_delay_minutes=1),)).after(2).check_state("c1", "Retry")
     found = harness.step_once()
@@ -293,14 +293,14 @@ def test_of_two_delays_the_later_end_counts_not_the_larger_number() -> None:
     assert states.requeue_at(harness.settle().workload) == START + 15 * SECOND
 
 
-def test_the_time_to_come_back_only_moves_later() -> None:
+def test_requeue_at_only_moves_later() -> None:
     harness = reserving().write((workload_changes.SetRequeue(1, START + 60 * SECOND),))
     harness.check_state("c1", "Retry", requeue_after_seconds=10).settle()
     assert states.requeue_at(harness.workload) == START + 60 * SECOND
     assert states.requeue_count(harness.workload) == 1
 
 
-def test_a_retry_while_running_stops_the_job_and_it_comes_back() -> None:
+def test_retry_while_running_evicts_and_requeues() -> None:
     harness = (
         reserving()
         .after(1)
@@ -329,12 +329,12 @@ def test_a_retry_during_an_eviction_is_no_second_eviction() -> None:
     assert states.requeue_at(harness.workload) == START + 31 * SECOND
 
 
-def test_a_retry_does_not_give_an_inactive_workload_a_time_to_come_back() -> None:
+def test_retry_sets_no_requeue_at_on_an_inactive_workload() -> None:
     harness = reserving((CheckFacts("c1"),)).activate(False).settle().check_state("c1", "Retry").settle()
     assert harness.workload.status.requeue_state is None
 
 
-def test_a_retry_without_quota_is_asked_anew_after_its_delay() -> None:
+def test_retry_without_quota_is_reset_after_its_delay() -> None:
     """Otherwise nobody would ever ask again, because the scheduler leaves such a Workload alone."""
     harness = (
         WorkloadHarness(facts=facts_of(CheckFacts("c1", retry_delay_minutes=1)))
@@ -414,7 +414,7 @@ def test_a_reservation_without_checks_is_admitted_as_it_stands() -> None:
     assert harness.conditions["QuotaReserved"] == "True/x"
 
 
-def test_a_reservation_whose_checks_have_passed_is_evaluated_again_and_given_back_with_the_reason() -> None:
+def test_reservation_is_evaluated_again_after_checks_and_cleared_with_the_reason() -> None:
     harness = reserving().check_state("c1", "Ready")
     harness.facts = with_(harness.facts, reservation_holds=None)
     assert harness.step_once().recheck

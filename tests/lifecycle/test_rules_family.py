@@ -167,7 +167,7 @@ def test_variants_in_a_local_queue_that_the_parent_has_left_are_deleted() -> Non
     assert {variant.spec.queue_name for variant in family(moved)} == {"other"}
 
 
-def test_a_parent_in_a_queue_without_policy_is_an_ordinary_workload_once_its_variants_are_gone() -> None:
+def test_parent_without_policy_is_unmarked_once_its_variants_are_deleted() -> None:
     step = variants.decide(parent(), family(), None, OPTIONS, START)
     assert [DeleteWorkload() in one.changes for one in step.actions if isinstance(one, ChangeMember)] == [True] * 3
     alone = parent()

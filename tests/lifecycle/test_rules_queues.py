@@ -67,7 +67,7 @@ def test_held_queues_let_it_run_on(kind: str) -> None:
 
 @pytest.mark.parametrize("policy", [StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN])
 @KINDS
-def test_stopped_queues_take_back_quota_that_nobody_uses_yet(kind: str, policy: StopPolicy) -> None:
+def test_stopped_queue_clears_reservations_but_not_admissions(kind: str, policy: StopPolicy) -> None:
     harness = WorkloadHarness(facts=WAITING_FOR_CHECKS).reserved()
     harness.facts = stopped(WAITING_FOR_CHECKS, kind, policy)
     harness.settle()
@@ -85,7 +85,7 @@ def test_stopped_queues_take_back_quota_that_nobody_uses_yet(kind: str, policy: 
     ],
     ids=["no LocalQueue", "LocalQueue being deleted", "no ClusterQueue"],
 )
-def test_missing_queues_let_it_run_on_but_take_back_quota_that_nobody_uses_yet(broken: object) -> None:
+def test_missing_queue_clears_reservations_but_not_admissions(broken: object) -> None:
     assert callable(broken)
     running = WorkloadHarness(facts=RUNNING).reserved()
     running.facts = broken(RUNNING)
@@ -124,7 +124,7 @@ def test_a_queue_that_starts_again_lets_back_those_it_drained_and_no_others(kind
     assert late.settle().conditions["Requeued"] == "False/Preempted"
 
 
-def test_a_cluster_queue_that_starts_again_lets_nobody_back_whose_local_queue_is_stopped() -> None:
+def test_cluster_queue_restart_does_not_requeue_workloads_of_a_stopped_local_queue() -> None:
     harness = WorkloadHarness(facts=RUNNING).reserved()
     harness.facts = stopped(RUNNING, "ClusterQueue", StopPolicy.HOLD_AND_DRAIN)
     harness.settle().released()
@@ -137,7 +137,7 @@ def test_a_cluster_queue_that_starts_again_lets_nobody_back_whose_local_queue_is
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def test_of_a_new_workload_nothing_is_said_until_somebody_has_something_to_say() -> None:
+def test_new_workload_has_no_condition_without_explicit_status() -> None:
     assert WorkloadHarness().step_once().changes == ()
     assert WorkloadHarness(options=LifecycleOptions(explicit_status=True)).settle().conditions == {
         "QuotaReserved": "False/PendingEvaluation",
@@ -155,7 +155,7 @@ BLOCKERS = [
 
 
 @pytest.mark.parametrize(("facts", "reason"), BLOCKERS)
-def test_a_blocker_is_told_and_when_it_is_gone_the_workload_waits_to_be_evaluated(
+def test_blocker_is_the_reason_and_without_it_evaluation_is_pending(
     facts: WorkloadFacts, reason: QuotaReservedReason
 ) -> None:
     harness = WorkloadHarness(facts=facts).settle()
@@ -164,7 +164,7 @@ def test_a_blocker_is_told_and_when_it_is_gone_the_workload_waits_to_be_evaluate
     assert harness.settle().conditions["QuotaReserved"] == "False/PendingEvaluation"
 
 
-def test_the_first_blocker_is_the_one_that_is_told() -> None:
+def test_first_blocker_is_the_reason() -> None:
     everything = with_(local(RUNNING, None), cluster_queue=None, problem="namespace")
     harness = WorkloadHarness(facts=everything).annotated(**{labels.ADMISSION_GATED_BY: "x/y"}).settle()
     assert harness.message(WorkloadCondition.QUOTA_RESERVED) == "LocalQueue lq doesn't exist"
@@ -177,7 +177,7 @@ def test_a_blocker_that_stays_changes_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("word", ["WaitingForQuota", "NoMatchingFlavor", "WaitingForPreemptedWorkloads"])
-def test_what_the_scheduler_said_stays_until_it_speaks_again(word: str) -> None:
+def test_reason_of_the_scheduler_stays_until_its_next_attempt(word: str) -> None:
     harness = (
         WorkloadHarness()
         .with_condition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, word, "cpu: 3 more needed")
@@ -187,7 +187,7 @@ def test_what_the_scheduler_said_stays_until_it_speaks_again(word: str) -> None:
     assert harness.message(WorkloadCondition.QUOTA_RESERVED) == "cpu: 3 more needed"
 
 
-def test_the_verdict_over_one_that_is_scheduled_alike_is_taken_over() -> None:
+def test_failure_of_the_same_equivalence_class_is_copied() -> None:
     known = with_(RUNNING, known_failure=KnownFailure(QuotaReservedReason.EXCEEDS_MAX_QUOTA))
     harness = (
         WorkloadHarness(facts=known)
@@ -213,7 +213,7 @@ def test_one_on_hold_is_left_alone_whatever_its_queues_are() -> None:
     assert harness.settle().conditions["QuotaReserved"] == "False/OnHold"
 
 
-def test_with_the_gate_off_only_queues_are_told_and_in_one_word() -> None:
+def test_without_observability_queue_problems_are_inadmissible() -> None:
     harness = WorkloadHarness(facts=BLOCKERS[0][0], options=LifecycleOptions(observability=False)).settle()
     assert harness.conditions == {"QuotaReserved": "False/Inadmissible"}
     harness = WorkloadHarness(
@@ -239,7 +239,7 @@ def test_a_gate_holds_it_back_until_it_is_emptied(observability: bool) -> None:
     assert harness.events == ["Normal AdmissionGated", "Normal AdmissionGateCleared"]
 
 
-def test_that_a_gate_is_gone_is_told_though_the_scheduler_is_faster() -> None:
+def test_cleared_admission_gate_emits_an_event_also_from_the_scheduler() -> None:
     gated = {labels.ADMISSION_GATED_BY: "x/y"}
     harness = WorkloadHarness().annotated(**gated).settle().annotated().reserved()
     assert harness.events == [
@@ -261,7 +261,7 @@ def test_a_gate_takes_back_quota() -> None:
     assert harness.workload.status.admission is None
 
 
-def test_a_gate_that_is_switched_off_holds_nobody() -> None:
+def test_disabled_admission_gate_has_no_effect() -> None:
     harness = WorkloadHarness(options=LifecycleOptions(admission_gated_by=False)).annotated(
         **{labels.ADMISSION_GATED_BY: "x/y"}
     )

@@ -50,7 +50,7 @@ def test_requeue_at_is_removed_after_the_backoff_also_while_quota_is_held() -> N
     assert states.requeue_count(harness.workload) == 1
 
 
-def test_pods_that_do_not_come_back_in_time_cost_it_too_by_their_own_clock() -> None:
+def test_recovery_timeout_evicts_by_its_own_clock() -> None:
     harness = WorkloadHarness(options=QUICK).reserved().after(2)
     harness.write(readiness.pods_ready(harness.workload, True, harness.options)).after(100)
     assert harness.step_once().wake_at is None
@@ -80,7 +80,7 @@ def test_after_so_many_times_it_is_deactivated(most: int) -> None:
     assert harness.evictions.get("PodsReadyTimeout/WaitForStart", 0) == most
 
 
-def test_a_time_to_come_back_that_is_later_already_stays() -> None:
+def test_later_requeue_at_is_kept() -> None:
     harness = (
         WorkloadHarness(options=QUICK)
         .reserved()
@@ -130,7 +130,7 @@ def test_chance_only_lengthens_a_wait_a_little() -> None:
         (("False", "SomethingElse"), False, "False/WaitForStart"),
     ],
 )
-def test_how_readiness_goes_on(before: tuple[str, str] | None, is_ready: bool, after: str) -> None:
+def test_pods_ready_transitions(before: tuple[str, str] | None, is_ready: bool, after: str) -> None:
     harness = WorkloadHarness().reserved()
     if before:
         harness.with_condition(WorkloadCondition.PODS_READY, ConditionStatus(before[0]), before[1])
@@ -138,7 +138,7 @@ def test_how_readiness_goes_on(before: tuple[str, str] | None, is_ready: bool, a
     assert harness.conditions["PodsReady"] == after
 
 
-def test_one_that_is_not_admitted_waits_for_its_start() -> None:
+def test_pods_ready_of_an_unadmitted_workload_is_wait_for_start() -> None:
     harness = WorkloadHarness().with_condition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started")
     harness.write(readiness.pods_ready(harness.workload, True, harness.options))
     assert harness.conditions["PodsReady"] == "False/WaitForStart"
@@ -153,7 +153,7 @@ def test_no_more_pods_are_reclaimed_than_there_are() -> None:
     assert readiness.reclaim(harness.workload, {"main": 4}) == ()
 
 
-def test_what_was_given_back_stays_so_while_quota_is_held() -> None:
+def test_reclaimable_pods_do_not_decrease_while_quota_is_reserved() -> None:
     """A job that was let in again with fewer pods at once finds fewer of them superfluous; others may use that room."""
     harness = WorkloadHarness().reserved()
     harness.write(readiness.reclaim(harness.workload, {"main": 3}))
@@ -216,7 +216,7 @@ def finished(harness: WorkloadHarness, keep: int | None) -> WorkloadHarness:
     return harness.write(finishing.finish(harness.workload, FinishedReason.SUCCEEDED, "done", harness.now))
 
 
-def test_finished_workloads_are_kept_for_ever_unless_the_operator_says_how_long() -> None:
+def test_finished_workloads_are_kept_without_a_retention_policy() -> None:
     assert finished(held(), None).after(10**8).step_once() == held().step_once()
     harness = finished(held(), HOUR)
     assert harness.step_once().wake_at == START + HOUR
@@ -226,13 +226,13 @@ def test_finished_workloads_are_kept_for_ever_unless_the_operator_says_how_long(
     assert [one.reason for one in changes[2:] if isinstance(one, workload_changes.EmitEvent)] == ["Deleted"]
 
 
-def test_one_that_is_going_already_is_not_deleted_twice() -> None:
+def test_finished_workload_that_is_being_deleted_is_not_deleted_again() -> None:
     harness = finished(held(deletion_timestamp=meta.format_time(START)), 0)
     assert harness.step_once().changes == (RemoveFinalizer(),)
     assert harness.settle().workload.metadata.finalizers == ("their/own",)
 
 
-def test_finishing_leaves_what_it_held_and_tells_how_long_it_ran() -> None:
+def test_finishing_keeps_the_admission_and_reports_the_execution_time() -> None:
     harness = WorkloadHarness().write((workload_changes.SetPastExecution(60),)).reserved().after(30)
     finished(harness, None)
     assert harness.conditions["QuotaReserved"] == "True/QuotaReserved"
@@ -243,7 +243,7 @@ def test_finishing_leaves_what_it_held_and_tells_how_long_it_ran() -> None:
     ]
 
 
-def test_an_orphan_is_finished_and_let_go() -> None:
+def test_orphan_is_finished_and_loses_its_finalizer() -> None:
     harness = held(owner_references=(), labels={labels.JOB_UID: "u1"}).settle()
     assert harness.conditions["Finished"] == "True/OwnerNotFound"
     assert harness.workload.metadata.finalizers == ("their/own",)
@@ -256,13 +256,13 @@ def test_a_workload_made_by_hand_is_no_orphan_and_neither_is_one_with_the_gate_o
     assert harness.step_once().changes == ()
 
 
-def test_one_whose_job_is_there_is_no_orphan() -> None:
+def test_workload_with_an_owner_is_no_orphan() -> None:
     assert held(labels={labels.JOB_UID: "u1"}).step_once().changes == ()
     going = held(labels={labels.JOB_UID: "u1"}, deletion_timestamp=meta.format_time(START))
     assert going.step_once().changes == (), "its job has to be stopped first"
 
 
-def test_an_orphan_that_is_being_deleted_is_let_go_without_being_finished() -> None:
+def test_deleted_orphan_loses_its_finalizer_without_being_finished() -> None:
     harness = held(owner_references=(), deletion_timestamp=meta.format_time(START)).settle()
     assert harness.conditions == {}
     assert harness.workload.metadata.finalizers == ("their/own",)
@@ -271,7 +271,7 @@ def test_an_orphan_that_is_being_deleted_is_let_go_without_being_finished() -> N
 # --- claims, preemption_gates -----------------------------------------------------------------------------------------
 
 
-def test_claims_are_refused_while_nobody_counts_them() -> None:
+def test_resource_claims_are_inadmissible_without_the_gate() -> None:
     harness = WorkloadHarness(options=LifecycleOptions())
     harness.workload = replace(harness.workload, spec=replace(harness.workload.spec, pod_sets=(CLAIMING,)))
     assert harness.settle().conditions == {
@@ -285,7 +285,7 @@ def test_claims_are_refused_while_nobody_counts_them() -> None:
         )
 
 
-def test_new_preemption_gates_are_closed_and_old_ones_go() -> None:
+def test_new_preemption_gates_are_closed_and_old_ones_removed() -> None:
     gates = (kueue.PreemptionGate(name="a"), kueue.PreemptionGate(name="b"))
     opened = kueue.PreemptionGateState(name="b", position="Open", last_transition_time="2026-01-01T00:00:00Z")
     stale = replace(opened, name="z")

@@ -33,7 +33,7 @@ def test_the_earliest_of_the_times_to_look_again_counts() -> None:
     assert harness.step_once().wake_at == START + 5 * SECOND
 
 
-def test_one_write_carries_what_would_be_a_chain() -> None:
+def test_consecutive_changes_are_one_write() -> None:
     """A check's No to a waiting Workload: its delay, the eviction, the reset answers and their mirror."""
     harness = (
         WorkloadHarness(facts=facts_of(*ONE_CHECK)).reserved().check_state("c1", "Retry", requeue_after_seconds=60)
@@ -63,7 +63,7 @@ def test_the_object_is_changed_only_once_nothing_is_due_on_the_status() -> None:
     assert harness.write(first).step_once().changes == (DeactivateWorkload(),)
 
 
-def test_chance_moves_only_the_time_to_come_back() -> None:
+def test_jitter_changes_only_requeue_at() -> None:
     options = LifecycleOptions(
         pods_ready=PodsReadyOptions(timeout=SECOND, backoff_base_seconds=100_000, backoff_max_seconds=0)
     )

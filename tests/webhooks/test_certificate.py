@@ -40,12 +40,12 @@ def test_a_certificate_is_renewed_a_month_before_its_end_by_the_same_authority()
     assert (new.ca, new.ca_key) == (made.ca, made.ca_key)
 
 
-def test_a_certificate_for_other_hosts_is_made_anew() -> None:
+def test_certificate_for_other_hosts_is_replaced() -> None:
     made = renewed(CertificateBundle(), HOSTS, NOW)
     assert renewed(made, ("other.example.svc",), NOW).certificate != made.certificate
 
 
-def test_a_certificate_that_another_authority_signed_is_made_anew() -> None:
+def test_certificate_of_another_ca_is_replaced() -> None:
     made, other = renewed(CertificateBundle(), HOSTS, NOW), renewed(CertificateBundle(), HOSTS, NOW)
     mixed = CertificateBundle(made.ca, made.ca_key, other.certificate, other.key)
     assert renewed(mixed, HOSTS, NOW).certificate != other.certificate
@@ -66,7 +66,7 @@ def test_an_authority_near_its_end_is_followed_by_another_and_believed_until_it_
 @pytest.mark.parametrize(
     "kept", [CertificateBundle(b"?", b"?", b"?", b"?"), CertificateBundle(ca=b"-----END CERTIFICATE-----\n")]
 )
-def test_what_cannot_be_read_is_made_anew(kept: CertificateBundle) -> None:
+def test_unreadable_certificate_is_replaced(kept: CertificateBundle) -> None:
     made = renewed(kept, HOSTS, NOW)
     assert renewed(made, HOSTS, NOW) is made
 

@@ -71,7 +71,7 @@ async def until_asked(client: ApiClient) -> None:
     await eventually(is_asked, 0.05)
 
 
-async def test_an_installation_of_somebody_else_is_not_overwritten(cluster: client_config.ClientConfig) -> None:
+async def test_installation_of_another_manager_is_not_overwritten(cluster: client_config.ClientConfig) -> None:
     """A public Kueue has the same names; ours is known by a label."""
     async with connected(cluster) as client:
         wanted = list(manifests.all_manifests(manifests.InstallPlan(namespace="default")))
@@ -162,7 +162,7 @@ async def test_from_install_to_uninstall(cluster: client_config.ClientConfig) ->
         await eventually(is_gone, 0.1)
 
 
-async def test_an_older_installation_is_brought_up_to_date_under_what_people_made(
+async def test_upgrade_keeps_objects_of_users(
     cluster: client_config.ClientConfig,
 ) -> None:
     """Another image, a kind with a new field, rights that are no longer needed: each changes, and nothing else does."""

@@ -89,7 +89,7 @@ async def test_what_cannot_be_read_is_a_400(behind_webhooks: ApiClient) -> None:
     assert message.startswith('admission webhook "mclusterqueue.kb.io" denied the request: ')
 
 
-async def test_a_status_is_looked_at_and_other_statuses_are_not(behind_webhooks: ApiClient) -> None:
+async def test_only_the_workload_status_is_reviewed(behind_webhooks: ApiClient) -> None:
     template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}]}
     workload = {"apiVersion": GROUP, "kind": "Workload", "metadata": {"name": "w", "namespace": "default"}}
@@ -131,6 +131,6 @@ async def test_a_pod_is_seen_as_it_will_be_kept_so_that_its_role_is_the_same_eve
     assert made["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"] == "c3465716"
 
 
-async def test_deleting_needs_nobody(behind_webhooks: ApiClient) -> None:
+async def test_deletion_is_not_reviewed(behind_webhooks: ApiClient) -> None:
     await behind_webhooks.create(kind("Job"), job(**{QUEUE: "lq"}))
     await behind_webhooks.delete(kind("Job"), "train", "default")

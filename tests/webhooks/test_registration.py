@@ -29,24 +29,24 @@ def webhooks(reach: WebhookClientConfig = SERVICE, **configuration: Any) -> dict
     return {webhook["name"]: webhook for one in made for webhook in one["webhooks"]}
 
 
-def test_nothing_is_asked_when_something_is_deleted() -> None:
+def test_no_webhook_is_called_on_deletion() -> None:
     operations = {operation for one in webhooks().values() for rule in one["rules"] for operation in rule["operations"]}
     assert operations == {"CREATE", "UPDATE"}
 
 
-def test_our_own_kinds_are_looked_at_everywhere() -> None:
+def test_kueue_kinds_are_reviewed_in_every_namespace() -> None:
     found = webhooks()["vclusterqueue.kb.io"]
     assert (found["namespaceSelector"], found["objectSelector"]) == ({}, {})
 
 
-def test_jobs_of_the_system_are_never_looked_at() -> None:
+def test_jobs_of_system_namespaces_are_not_reviewed() -> None:
     """Else a cluster could not start while we are down."""
     for name, webhook in webhooks().items():
         if "job" in name or "pod" in name:
             assert webhook["namespaceSelector"]["matchExpressions"] == [SPARED]
 
 
-def test_elsewhere_only_jobs_that_name_a_queue_are_looked_at() -> None:
+def test_in_other_namespaces_only_jobs_with_queue_name_are_reviewed() -> None:
     found = webhooks(managedJobsNamespaceSelector={"matchLabels": {"team": "red"}})
     assert found["mpod.kb.io"]["namespaceSelector"]["matchExpressions"] == [
         SPARED,
@@ -68,7 +68,7 @@ def test_with_the_selector_always_respected_pods_elsewhere_are_left_alone() -> N
     assert "mjob-named.kb.io" in found
 
 
-def test_pods_are_looked_at_only_where_somebody_asked_for_that() -> None:
+def test_pods_are_reviewed_only_with_the_integration() -> None:
     assert not [name for name in webhooks(integrations={"frameworks": ["batch/job"]}) if "pod" in name]
 
 
@@ -109,7 +109,7 @@ async def test_registering_changes_what_differs_and_then_nothing(client: ApiClie
     assert "mpod.kb.io" not in [webhook["name"] for webhook in stored["webhooks"]]
 
 
-async def test_conversion_is_led_here_and_what_others_wrote_stays(client: ApiClient) -> None:
+async def test_registration_sets_conversion_and_keeps_other_fields(client: ApiClient) -> None:
     name = kind("ClusterQueue").name
     await client.patch(CRD, name, {"metadata": {"labels": {"team": "platform"}}})
     await registration.register(client, choices(), BESIDE, NAMESPACE)

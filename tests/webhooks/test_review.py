@@ -46,14 +46,14 @@ def test_a_new_cluster_queue_gets_the_finalizer_that_keeps_it_while_it_is_used()
     assert made["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
 
 
-def test_what_cannot_be_read_is_refused_with_400_before_anybody_asks_a_rule() -> None:
+def test_undecodable_object_is_refused_with_400_before_validation() -> None:
     refusal = asked(Phase.MUTATE, cluster_queue(quota="ten")).refusal
     assert refusal is not None
     assert (refusal.code, refusal.reason) == (400, "BadRequest")
     assert "nominalQuota" in refusal.message
 
 
-def test_a_null_in_a_list_goes_on_as_something_empty() -> None:
+def test_null_in_a_list_becomes_an_empty_object() -> None:
     flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "x"}}
     made = asked(Phase.MUTATE, {**flavor, "spec": {"tolerations": [None]}}).object
     assert made is not None
@@ -92,7 +92,7 @@ def test_names_of_default_local_queues_are_compared_only_while_the_gate_is_on() 
     assert on.refusal.causes[0]["field"] == "spec.defaultLocalQueue.name"
 
 
-def test_a_warning_is_told_and_refuses_nothing() -> None:
+def test_warning_does_not_refuse() -> None:
     excluding = choices(featureGates={"ClusterQueueExcludeResourcePrefixes": True})
     tree = cluster_queue(excludeResourcePrefixes=["example.com"])
     told = asked(Phase.VALIDATE, tree, chosen=replace(excluding, only_declared=True))
@@ -117,7 +117,7 @@ def test_a_job_without_a_queue_gets_the_default_one_where_there_is_one() -> None
     assert made["metadata"]["labels"][QUEUE] == "default"
 
 
-def test_a_job_of_a_kind_that_nobody_wants_looked_at_is_left_alone() -> None:
+def test_job_of_a_disabled_integration_is_not_changed() -> None:
     only_pods = choices(integrations={"frameworks": ["pod"]})
     response = asked(Phase.MUTATE, job(**{QUEUE: "lq"}), chosen=only_pods)
     assert response == ALLOWED

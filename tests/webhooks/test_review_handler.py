@@ -75,7 +75,7 @@ async def test_a_refusal_carries_code_reason_and_causes() -> None:
         pytest.param("", None, "cq", True, id="nobody-in-particular"),
     ],
 )
-async def test_quota_is_given_by_whoever_leads_now(
+async def test_only_the_current_leader_may_reserve_quota(
     manager: str, before: str | None, after: str | None, allowed: bool
 ) -> None:
     def workload(queue: str | None) -> Tree:
@@ -93,7 +93,7 @@ async def test_quota_is_given_by_whoever_leads_now(
         assert answer["response"]["status"]["message"].startswith("an old leader is no longer the leader")
 
 
-async def test_a_job_is_decided_about_with_what_else_there_is() -> None:
+async def test_job_review_reads_namespace_and_default_objects() -> None:
     """The namespace and its default LocalQueue are read before the decision."""
     local_queue = {
         "apiVersion": GROUP,
@@ -124,7 +124,7 @@ async def test_a_job_is_decided_about_with_what_else_there_is() -> None:
         ("/convert", {"request": {"uid": "a", "objects": "?"}}, 400),
     ],
 )
-async def test_what_is_no_review_is_answered_with_one_sentence(path: str, body: object, code: int) -> None:
+async def test_malformed_review_gets_a_plain_text_error(path: str, body: object, code: int) -> None:
     answered, text = await post(handler(), path, body)
     assert answered == code
     assert len(text.splitlines()) == 1
@@ -265,7 +265,7 @@ async def test_reviews_are_posted() -> None:
     assert answer.status == 405
 
 
-async def test_a_decision_that_breaks_refuses_one_write_and_stops_nobody_else() -> None:
+async def test_failed_decision_refuses_one_write_and_no_other() -> None:
     class Broken(Shelf):
         async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
             raise ConnectionError("no answer")

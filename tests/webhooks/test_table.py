@@ -18,7 +18,7 @@ def line(endpoint: WebhookEndpoint) -> str:
     return f"{endpoint.name} {endpoint.path} {','.join(endpoint.operations)} {group_version}/{','.join(endpoint.resources)}"
 
 
-def test_these_are_looked_at() -> None:
+def test_reviewed_kinds_and_operations() -> None:
     assert sorted(map(line, endpoints(choices()))) == [
         "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue CREATE kueue.x-k8s.io/v1beta2/clusterqueues",
         "mjob.kb.io /mutate-batch-v1-job CREATE batch/v1/jobs",

@@ -48,7 +48,7 @@ async def revision(client: ApiClient) -> str:
     return text
 
 
-async def test_nobody_gets_past_us_while_we_are_down(installed: ApiClient) -> None:
+async def test_writes_are_refused_while_webhooks_are_down(installed: ApiClient) -> None:
     async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as first:
         await first.register()
         await installed.create(kind("ClusterQueue"), cluster_queue("a"))

@@ -52,7 +52,7 @@ def test_every_row_has_an_example(row: JobIntegration) -> None:
     assert KINDS.of(ObjectView(tree)) is row
 
 
-def test_a_new_job_is_held_and_stays_as_it_is_when_asked_again(job: GenericJob) -> None:
+def test_defaulting_suspends_a_new_job_and_is_idempotent(job: GenericJob) -> None:
     once = job.with_tree(job.defaulted(OPTIONS))
     assert once.is_suspended()
     assert once.defaulted(OPTIONS) == once.tree
@@ -85,7 +85,7 @@ def test_a_job_is_equivalent_to_the_workload_made_of_it(job: GenericJob) -> None
     assert workloads.is_equivalent(job, workload, OPTIONS)
 
 
-def test_a_started_job_is_not_suspended_and_has_what_admission_says(job: GenericJob) -> None:
+def test_started_job_is_resumed_with_its_pod_set_info(job: GenericJob) -> None:
     started = job.start(infos(job), "note")
     assert not isinstance(started, PodSetConflict)
     (write,) = [action for action in started if isinstance(action, ReplaceObject)]
@@ -97,7 +97,7 @@ def test_a_job_refuses_a_number_of_pod_sets_that_is_not_its_own(job: GenericJob)
     assert isinstance(job.start((*infos(job), *infos(job)), "note"), PodSetConflict)
 
 
-def test_what_contradicts_the_job_is_a_conflict_and_not_a_choice(job: GenericJob) -> None:
+def test_contradicting_value_is_a_conflict(job: GenericJob) -> None:
     spots = [template.spot for template in job.templates()]
     tree = job.tree
     for spot in spots:
@@ -128,7 +128,7 @@ def test_variables_named_twice_count_once_with_the_last_value(job: GenericJob) -
         assert env == [{"name": "A", "value": "3"}, {"name": "B", "value": "2"}]
 
 
-def test_topology_is_asked_for_by_the_annotations_of_the_pods(job: GenericJob) -> None:
+def test_topology_request_is_read_from_pod_annotations(job: GenericJob) -> None:
     asked = {"metadata": {"annotations": {labels.PODSET_REQUIRED_TOPOLOGY: "rack"}}}
     tree = job.tree
     for template in job.templates():
@@ -143,5 +143,5 @@ def test_a_queue_that_cannot_exist_is_refused(row: JobIntegration) -> None:
     assert [error.path for error in verdict.errors] == [f"metadata.labels[{labels.QUEUE_NAME}]"]
 
 
-def test_events_are_told_in_the_name_of_the_framework(row: JobIntegration) -> None:
+def test_reporting_controller_is_named_after_the_framework(row: JobIntegration) -> None:
     assert row.controller == f"{row.framework}-kueue-controller"
