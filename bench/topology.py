@@ -91,8 +91,8 @@ def measure(size: int, rounds: int) -> dict[str, float]:
     fleet = cluster(size)
     figures = {"grow the tree": median_microseconds(lambda: _grow(fleet), min(rounds, 20))}
     victims = [(usage(f"n{number:05}", 4),) for number in range(1, size, 3)]
-    for name, (count, wish) in REQUESTS.items():
-        request = PlacementRequest("main", FLAVOR.name, count, POD, wish)
+    for name, (count, level) in REQUESTS.items():
+        request = PlacementRequest("main", FLAVOR.name, count, POD, level)
         figures[f"{name}: first"] = _first(fleet, request)
         figures[f"{name}: decide"] = _decide(fleet, request, rounds)
         figures[f"{name}: again"] = median_microseconds(partial(place, fleet, [request]), rounds)

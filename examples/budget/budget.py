@@ -67,7 +67,7 @@ def decide(workload: Tree, budget: Decimal | None, consumed: Decimal, now: datet
 
 
 def core_hours(workload: Tree) -> Decimal | None:
-    """What the Workload may take at most; None where nobody said how long it runs."""
+    """What the Workload may take at most; None where it has no maximum execution time."""
     seconds = workload["spec"].get("maximumExecutionTimeSeconds")
     if seconds is None:
         return None
@@ -136,12 +136,12 @@ class BudgetController:
 
     def _check_seen(self, change: InformerEvent[Tree]) -> None:
         self.loop.add(("AdmissionCheck", change.key))
-        self._everybody()
+        self._enqueue_workloads()
 
     def _budget_seen(self, change: InformerEvent[Tree]) -> None:
-        self._everybody(change.key.namespace)
+        self._enqueue_workloads(change.key.namespace)
 
-    def _everybody(self, namespace: str = "") -> None:
+    def _enqueue_workloads(self, namespace: str = "") -> None:
         for key, _ in self.workloads.items():
             if not namespace or key.namespace == namespace:
                 self.loop.add(("Workload", key))
@@ -151,7 +151,7 @@ class BudgetController:
         return await (self._activate(key) if kind == "AdmissionCheck" else self._answer(key))
 
     async def _activate(self, key: ObjectKey) -> None:
-        """Say that somebody is here to answer; ClusterQueues wait for that."""
+        """Set the condition Active of the AdmissionCheck; ClusterQueues wait for it."""
         check = self.checks.get(key.name)
         if check is None or check["spec"]["controllerName"] != NAME:
             return
@@ -170,11 +170,11 @@ class BudgetController:
         try:
             consumed = await self._meter.consumed(key.namespace)
         except OSError as error:
-            # Nobody is stopped, and nobody started, because a meter cannot be read.
+            # No job is stopped or started because a meter cannot be read.
             log.warning("%s: what was consumed is not known: %s", key, error)
             return self._every_seconds
         answer = decide(workload, amount, consumed, now())
-        news = [told(each, answer) for each in asked if each["state"] != answer.state]
+        news = [updated(each, answer) for each in asked if each["state"] != answer.state]
         if news:
             log.info("%s: %s. %s", key, answer.state, answer.message)
             await self._apply(WORKLOAD, workload, {"admissionChecks": news})
@@ -186,14 +186,14 @@ class BudgetController:
         return found is not None and found["spec"]["controllerName"] == NAME
 
     async def _apply(self, kind: Kind, found: Tree, status: Tree) -> None:
-        """Write our part of a status, and only upon what was looked at: an eviction in between asks anew."""
+        """Write our part of a status, and only upon what was looked at: an eviction in between resets the check."""
         kept = ("name", "namespace", "resourceVersion")
         metadata = {name: value for name, value in found["metadata"].items() if name in kept}
         tree = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "status": status}
         await self._client.apply(kind, tree, NAME, subresource="status")
 
 
-def told(check: Tree, answer: Answer) -> Tree:
+def updated(check: Tree, answer: Answer) -> Tree:
     entry = {"name": check["name"], "state": answer.state, "message": answer.message}
     if answer.again is not None:
         entry["requeueAfterSeconds"] = int(answer.again.total_seconds())

@@ -137,12 +137,12 @@ class Tour:
     async def sees_event(self, name: str, reason: str, start: str = "") -> None:
         """The note of an Event, from this word on."""
 
-        async def told() -> str:
+        async def found_note() -> str:
             events = await self.all(EVENTS)
             notes = [each["note"] for each in events if (each["regarding"]["name"], each["reason"]) == (name, reason)]
             return notes[0] if notes else ""
 
-        note = await until(f"an Event {reason} about {name}", told)
+        note = await until(f"an Event {reason} about {name}", found_note)
         print(f"  Event {reason}: {note[note.index(start) :]}")
 
     async def sees_condition(self, job: str, type_: str, reason: str) -> None:
@@ -199,7 +199,7 @@ async def managed_namespaces(tour: Tour) -> None:
     tour.stop("3589", "one selector says in which namespaces jobs without a queue are managed")
     await tour.applies(PROPOSALS / "3589.yaml")
     await tour.sees_job("team/sneaky", run=False, why="it names no queue, and the namespace is managed")
-    await tour.sees_job("platform/backup", run=True, why="it names no queue, and nobody asked us to look here")
+    await tour.sees_job("platform/backup", run=True, why="it names no queue, and its namespace is not selected")
 
 
 async def exclusions(tour: Tour) -> None:
@@ -241,7 +241,7 @@ async def answer(tour: Tour, state: str) -> None:
 async def quota_check(tour: Tour) -> None:
     tour.stop("7513", "quota counts only what ClusterQueues declare")
     await tour.applies(PROPOSALS / "7513.yaml")
-    await tour.sees_job("default/fits", run=True, why="64 cores are nobody's concern, and 8 GPUs fit")
+    await tour.sees_job("default/fits", run=True, why="64 cores are not counted, and 8 GPUs fit")
     await tour.sees_job("default/too-many-gpus", run=False)
     await tour.sees_condition("default/too-many-gpus", "QuotaReserved", "ExceedsMaxQuota")
 
