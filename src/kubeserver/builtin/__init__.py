@@ -1,12 +1,11 @@
-"""The kinds that every cluster has: what they are called, what their fields are, what differs in their behaviour.
+"""The built-in kinds: their names, their fields, and the behaviour that differs between them.
 
-- `fields.json` says every field of every type once: its number on the wire, its type, how lists merge, its enum.
-- `table` reads it; `schemas` makes OpenAPI of it; `reading` reads an object as the kind's own types would.
+- `builtin_types` has every field of every type, from `fields.json`, and the OpenAPI schemas.
+- `decoding` decodes an object as the Go type of its kind would.
 - `defaults` fills in what is absent, by type.
-- What a kind does not let through is in the module named after it (`pods` with `containers` and `placement`, `jobs`,
-  `cluster`, `configuration`, `scheduling`, `events`, `hooks`, `access`, `devices`), with `checks` beneath them.
-- `columns` is what kubectl prints.
-- `kinds.RESOURCES` puts all this together, one row a kind; `admission.hooks` are the plugins that look further.
-
-This module imports nothing, so that `apply` can ask `schemas` for the shape of metadata without a circle.
+- Validation is in the module of the kind (`pods` with `containers` and `placement`, `jobs`, `cronjobs`, `workloads`,
+  `services`, `cluster`, `configuration`, `scheduling`, `events`, `webhook_configurations`, `access`, `devices`);
+  `checks` has what they share, `warnings` the warnings about valid objects.
+- `columns` has the printer columns.
+- `kinds.RESOURCES` combines these, one row per kind; `admission.hooks` are the built-in admission plugins.
 """

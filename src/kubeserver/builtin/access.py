@@ -1,4 +1,4 @@
-"""Roles and bindings: kept in good order, though this server does not ask them."""
+"""Roles and bindings: validated and stored; this server does not enforce them."""
 
 from __future__ import annotations
 

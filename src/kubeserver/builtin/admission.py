@@ -1,6 +1,6 @@
-"""What the server itself does to a pod on its way in: priority, limits, runtime class, nodes in trouble.
+"""Built-in admission of pods: priority, LimitRange, runtime class, default tolerations.
 
-    hooks(find)   where `find(group_resource, namespace)` gives the objects of a resource ("" for all namespaces)
+    hooks(find)   where `find(group_resource, namespace)` returns the objects of a resource ("" for all namespaces)
 
 These are the admission plugins that a cluster has switched on by default and that concern what a pod asks for.
 """
@@ -26,7 +26,7 @@ _LIMIT_NOTE: Final = "kubernetes.io/limit-ranger"
 
 
 def hooks(find: Find) -> tuple[AdmissionHook, ...]:
-    """The plugins, in the order in which they look at a pod."""
+    """Return the admission plugins, in their order."""
 
     def pod(name: str, change: Callable[[Tree, AdmissionAttributes], None]) -> AdmissionHook:
         def mutate(review: AdmissionAttributes) -> Tree | None:
@@ -139,7 +139,7 @@ def _resolve_runtime_class(pod: Tree, review: AdmissionAttributes, classes: Iter
 
 
 def _apply_limits(pod: Tree, review: AdmissionAttributes, ranges: Iterable[Tree]) -> None:
-    """Give containers what their namespace gives to those who ask for nothing; refuse what is out of bounds."""
+    """Apply the defaults of LimitRanges to containers without requests; refuse what is out of bounds."""
     items = [item for one in ranges for item in one["spec"].get("limits") or ()]
     notes: list[str] = []
     for item in items:
@@ -183,7 +183,7 @@ def _amounts(tree: dict[str, str] | None) -> dict[str, Quantity]:
 
 
 def _total(spec: Tree, field: str) -> dict[str, Quantity]:
-    """The sum over containers, or the most that one init container takes, whichever is more."""
+    """Return the larger of the sum over containers and the maximum over init containers."""
     total: dict[str, Quantity] = {}
     for container in spec.get("containers") or ():
         for name, amount in _amounts(container.get("resources", {}).get(field)).items():

@@ -1,4 +1,4 @@
-"""Small checks that the built-in kinds share. Each yields the field errors it finds; none raises."""
+"""Checks that the built-in kinds share. Each yields the field errors it finds; none raises."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def between(value: int, low: int, high: int, path: str) -> Errors:
 
 
 def named(check: Callable[[str], Iterable[str]], value: str, path: str) -> Errors:
-    """The messages of one of `meta`'s checks of names."""
+    """Yield the errors of one of `meta`'s checks of names."""
     for text in check(value):
         yield invalid(path, value, text)
 
@@ -67,7 +67,7 @@ def labels(tree: Mapping[str, str] | None, path: str) -> Errors:
 
 
 def unique(names: Iterable[tuple[str, object]]) -> Errors:
-    """The second and later of equal values, each with its path."""
+    """Yield errors for the second and later of equal values."""
     seen: set[object] = set()
     for path, value in names:
         if value in seen:
@@ -113,17 +113,17 @@ HUGE_PAGES: Final = "hugepages-"
 
 
 def is_standard(resource: str) -> bool:
-    """Is this one that every cluster knows by its short name?"""
+    """Whether this is a standard resource, with a short name."""
     return resource in CONTAINER_RESOURCES or resource == "storage" or resource.startswith(HUGE_PAGES)
 
 
 def is_extended(resource: str) -> bool:
-    """Is this one that the cluster's own domain does not define, such as a device?"""
+    """Whether this is an extended resource, such as a device."""
     return "/" in resource and _NATIVE_DOMAIN not in resource and not resource.startswith("requests.")
 
 
 def amounts(tree: Mapping[str, str], path: str, *, dotted: bool = False) -> Errors:
-    """Quantities that must not be negative, and whole numbers where a part of a thing is no thing."""
+    """Yield errors for negative quantities, and for fractions of resources that are counted in whole numbers."""
     for resource, text in tree.items():
         place = f"{path}.{resource}" if dotted else f"{path}[{resource}]"
         amount = quantity.parse(text)

@@ -101,7 +101,7 @@ def _counted_containers(spec: Tree) -> int:
 
 
 def _pod_state(pod: Tree) -> tuple[str, int, int, str]:
-    """The one word for a pod, how many of its containers are ready, how often they were restarted, and when last."""
+    """Return the status of a pod, its number of ready containers, its restarts, and the time of the last one."""
     status = pod.get("status", {})
     gated = any(
         one.get("type") == "PodScheduled" and one.get("reason") == "SchedulingGated"
@@ -124,7 +124,7 @@ def _pod_state(pod: Tree) -> tuple[str, int, int, str]:
 
 @dataclass(slots=True)
 class _Count:
-    """What is added up over containers; of those that only begin the pod, sidecars go on and stay in the sums."""
+    """Sums over containers; of init containers, only sidecars stay in the sums."""
 
     ready: int = 0
     restarts: int = 0
@@ -141,7 +141,7 @@ class _Count:
 
 
 def _count_beginning(spec: Tree, status: Tree, count: _Count) -> str:
-    """The word for a pod that has not begun; empty once its init containers are through."""
+    """Return the status of a pod during initialization; "" once its init containers are done."""
     beginnings = {container.get("name"): container for container in spec.get("initContainers", ())}
     for index, container in enumerate(status.get("initContainerStatuses", ())):
         sidecar = _is_sidecar(beginnings.get(container.get("name"), {}))

@@ -34,7 +34,7 @@ def _validate_keys(keys: Iterable[str], path: str) -> Errors:
 
 
 def _validate_frozen(new: Tree, old: Tree, *fields: str) -> Errors:
-    """An object that was declared immutable stays so, and stays as it is."""
+    """Refuse changes of an immutable object, and of its immutability."""
     if not old.get("immutable"):
         return
     if not new.get("immutable"):
@@ -66,7 +66,7 @@ def validate_config_map(new: Tree, old: Tree | None, _subresource: str) -> Error
 
 
 def with_text_data(secret: Tree) -> Tree:
-    """The secret with its `stringData`, which can only be written, moved to where it is kept."""
+    """Return the Secret with its write-only `stringData` moved into `data`."""
     texts = secret.pop("stringData", None)
     if texts:
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in texts.items()}

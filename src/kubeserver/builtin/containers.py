@@ -1,4 +1,4 @@
-"""The containers and volumes of a pod: what the server does not let through."""
+"""The containers and volumes of a pod: validation."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _validate_shared_ports(spec: Tree, path: str) -> Errors:
 
 
 def _host_ports(spec: Tree, path: str) -> Iterator[tuple[str, object]]:
-    """Every port of the host that the containers take, with its place."""
+    """Yield every host port of the containers, with its path."""
     for index, container in enumerate(spec.get("containers") or ()):
         for number, port in enumerate(container.get("ports", ())):
             if port.get("hostPort"):

@@ -1,4 +1,4 @@
-"""Reading an object as its own type would: the JSON that goes in, and the JSON that the public server gives back.
+"""Decoding of an object as its Go type would: the JSON that is sent, and the JSON that kube-apiserver returns.
 
 The public types are structs. What a struct does not know is dropped; null is nothing; an empty value of an optional
 field vanishes, while a mandatory field is written even when it is empty; quantities and times come back in their one
@@ -25,12 +25,12 @@ class DecodingError(ValueError):
 
 
 def read(name: str, tree: Any) -> dict[str, Any]:
-    """The object as the message of this name would read it and write it back. Raises `Malformed`."""
+    """The object as the message of this name would read it and write it back. Raises `DecodingError`."""
     return _read_message(message(name), tree, "", _DEEPEST)
 
 
 def zero(name: str) -> dict[str, Any]:
-    """The message before anything is set."""
+    """Return the zero value of a message."""
     return read(name, {})
 
 
@@ -84,7 +84,7 @@ def _read_field(field: MessageField, value: Any, path: str, depth: int) -> Any:
 
 
 def _is_empty(kind: FieldType, value: Any) -> bool:
-    """Is this what an optional field leaves out? A message and a quantity have no such thing as nothing."""
+    """Whether an optional field omits this value. Messages and quantities have no empty value."""
     if kind.is_message or kind.name == "Quantity":
         return False
     return value is None or value in ("", 0, [], {})
@@ -226,7 +226,7 @@ def _anything(value: Any, _path: str) -> Any:
 
 
 def _schema_or(*others: type) -> Callable[[Any, str], Any]:
-    """A schema in a CRD, where something else may stand as well."""
+    """Decode a schema in a CRD, or another value that may be in its place."""
 
     def read_schema(value: Any, path: str) -> Any:
         if isinstance(value, others):

@@ -159,7 +159,7 @@ def _is_concerned_type(kind: FieldType) -> bool:
 
 @cache
 def _is_concerned(name: str) -> bool:
-    """Has this type a default, or leads to one that has?"""
+    """Whether this type has defaults, or contains a type that has."""
     return _leads_to_default(name, frozenset())
 
 
@@ -198,7 +198,7 @@ def _container(container: Tree) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """An image without a tag, or with the tag that always moves, is pulled every time."""
+    """Return Always for an image with the tag latest, or without tag and digest, else IfNotPresent."""
     if not _IMAGE.fullmatch(image):
         return "IfNotPresent"
     name, at, _digest = image.partition("@")

@@ -1,4 +1,4 @@
-"""Events: one kind of object with two faces, the one of the core group and the one of `events.k8s.io`.
+"""Events: one stored object in two groups, the core group and `events.k8s.io`.
 
 Both show the same stored objects: what a controller writes through one, `kubectl describe` reads through the other.
 """
@@ -41,7 +41,7 @@ _NAME_LENGTH: Final = 128
 
 
 def convert(tree: Tree, api_version: str) -> Tree:
-    """The event with its other face."""
+    """Return the Event in the form of the other group."""
     if tree.get("apiVersion") == api_version:
         return tree
     to_core = api_version == CORE

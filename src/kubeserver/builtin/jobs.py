@@ -94,7 +94,7 @@ def _validate_hostnames(job: Tree) -> Errors:
 
 
 def validate_spec(spec: Tree) -> Errors:
-    """What is wrong with the spec of a Job, or of a CronJob's template; paths begin with `spec`."""
+    """Yield the errors of the spec of a Job, or of a CronJob's template; paths begin with `spec`."""
     yield from checks.not_negative(
         spec,
         "spec",
@@ -269,7 +269,7 @@ def _validate_template_update(new: Tree, old: Tree, job: Tree) -> Errors:
 
 
 def is_template_open(job: Tree) -> bool:
-    """May the pod template of this (stored) job change?"""
+    """Whether the pod template of this (stored) Job may change."""
     status = job.get("status", {})
     suspended = any(
         condition.get("type") == "Suspended" and condition.get("status") == "True"

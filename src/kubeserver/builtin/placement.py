@@ -1,4 +1,4 @@
-"""Where a pod may run: selectors, tolerations, affinities and spreads that make sense."""
+"""Validation of selectors, tolerations, affinities and topology spread constraints of pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods and pod templates: what the server sets on its own, and what it does not let through."""
+"""Pods and pod templates: fields that the server sets, and validation."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def bind(pod: Tree, binding: Tree) -> None:
 
 
 def quality_of_service(spec: Tree) -> str:
-    """Guaranteed where every container has limits for both resources and asks for all of them."""
+    """Return the QoS class: Guaranteed where every container has limits for both resources, equal to its requests."""
     asks = False
     guaranteed = True
     for container in _containers(spec):
@@ -211,7 +211,7 @@ def _validate_status(new: Tree, old: Tree) -> Errors:
 
 
 def _validate_update(new: Tree, old: Tree) -> Errors:
-    """Hardly anything of a pod may change; what may is put back as it was, and the rest compared."""
+    """Refuse changes of a pod but of a few fields: these are reset to their old values, and the rest compared."""
     for field in ("containers", "initContainers"):
         if len(new.get(field) or ()) != len(old.get(field) or ()):
             yield forbidden(f"spec.{field}", "the containers of a pod stay the same in number")

@@ -90,7 +90,7 @@ def _family(address: _Address) -> str:
 
 
 def parsed(text: str) -> _Address | None:
-    """The address that a text spells; None where it spells none."""
+    """Parse an IP address; None where it is none."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -220,7 +220,7 @@ def _validate_affinity(spec: Tree) -> Errors:
 
 
 def _is_external(spec: Tree) -> bool:
-    """Is the Service reachable from outside of a cluster?"""
+    """Whether the Service is reachable from outside of a cluster."""
     return spec.get("type") in _WITH_NODE_PORTS or bool(spec.get("type") == "ClusterIP" and spec.get("externalIPs"))
 
 

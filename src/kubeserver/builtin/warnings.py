@@ -69,7 +69,7 @@ def of_cron_job(new: Tree, old: Tree | None) -> Words:
 
 
 def of_workload(new: Tree, old: Tree | None) -> Words:
-    """What `apps/v1` warns of: its pod templates, whenever what is wanted changes."""
+    """Yield the warnings of an `apps/v1` object about its pod template, whenever its generation changes."""
     if _counted(new, old):
         yield from _of_template(new["spec"]["template"], "spec.template.")
     if new["kind"] == "StatefulSet" and (new["spec"].get("revisionHistoryLimit") or 0) < 0:
@@ -102,7 +102,7 @@ def of_secret(new: Tree, _old: Tree | None) -> Words:
 
 
 def _counted(new: Tree, old: Tree | None) -> bool:
-    """Whether what is wanted has changed, by the count of such changes."""
+    """Whether the generation has changed."""
     return old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
 
 
@@ -134,7 +134,7 @@ def _of_template(template: Tree, path: str) -> Words:
 
 
 def _nodes(spec: Tree, path: str) -> Words:
-    """Labels of nodes that are asked for by names which they no longer have."""
+    """Yield warnings for deprecated node labels."""
     for key in spec.get("nodeSelector") or {}:
         if key in _OLD_LABELS:
             yield f"{path}.nodeSelector[{key}]: {_OLD_LABELS[key]}"
@@ -155,7 +155,7 @@ def _nodes(spec: Tree, path: str) -> Words:
 
 
 def _neighbours(spec: Tree, path: str) -> Words:
-    """Pods that are looked for by no labels at all: that finds none, and not all."""
+    """Yield warnings for absent label selectors, which select no pods instead of all."""
     for at, one in enumerate(spec.get("topologySpreadConstraints") or ()):
         place = f"{path}.topologySpreadConstraints[{at}]"
         if one.get("topologyKey") in _OLD_LABELS:
@@ -227,7 +227,7 @@ def _ports(ports: list[tuple[str, Tree]]) -> Words:
 
 
 def _collision(one: Tree, other: Tree) -> str:
-    """How two entries for the same port of a pod get into each other's way, if they do."""
+    """Return how two entries for the same port of a pod collide; "" where they do not."""
     if any(one.get(key) != other.get(key) for key in ("containerPort", "protocol")):
         return ""
     (address, port), (their_address, their_port) = ((each.get("hostIP"), each.get("hostPort")) for each in (one, other))
