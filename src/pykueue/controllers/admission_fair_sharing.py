@@ -1,6 +1,6 @@
-"""Admission fair sharing: what LocalQueues have used lately, sampled, settled and written down.
+"""Admission fair sharing: samples the usage of LocalQueues and writes it to their status.
 
-The figures live in the memory (`state.history`) and fade there; the status of a LocalQueue keeps them over a restart.
+The usage is kept and decays in the scheduler's state (`state.usage_history`); the status keeps it over a restart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UsageSampler:
     def sample(
         self, local_queue: kueue.LocalQueue, *, is_active: bool
     ) -> tuple[kueue.AdmissionFairSharingStatus | None, float | None]:
-        """What is written to the status, and in how many seconds the next sample is due; nothing where none is taken.
+        """Return what is written to the status, and in how many seconds the next sample is due; None if none is taken.
 
         As in Kueue, every active LocalQueue is sampled as soon as the Configuration has `admissionFairSharing`, also
         where its ClusterQueue has no `admissionScope`: so there is a history when the scope is turned on.
@@ -49,11 +49,11 @@ class UsageSampler:
         consumed: dict[str, QuantityText] = {
             name: Quantity(amount, _BILLIONTH).canonical for name, amount in sorted(self._world.consumed(key).items())
         }
-        said = kueue.AdmissionFairSharingStatus(consumed_resources=consumed, last_update=format_time(last))
-        return said, (last + interval - now) / SECOND
+        status = kueue.AdmissionFairSharingStatus(consumed_resources=consumed, last_update=format_time(last))
+        return status, (last + interval - now) / SECOND
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        """[AF6] An admission turns the charge into past use; [AF7] what came to nothing is forgiven."""
+        """Turn the entry penalty into past usage at admission [AF6]; remove it if there is no admission [AF7]."""
         old, new = change.old, change.new
         workload = new or old
         if workload is None:
@@ -75,7 +75,7 @@ class UsageSampler:
         return spec is not None and spec.is_usage_based
 
     def _in_use(self, local_queue: str, cluster_queue: str) -> dict[str, usage_history.Billionths]:
-        """What the admitted Workloads of a LocalQueue use now, whatever flavor it is of."""
+        """Return what the admitted Workloads of a LocalQueue use now, over all flavors."""
         namespace, _, name = local_queue.partition("/")
         total: dict[str, usage_history.Billionths] = {}
         for held in self._world.reservations_in(cluster_queue):

@@ -1,7 +1,7 @@
-"""The visibility API behind the API server of a cluster: how it is led to us, and whom we believe.
+"""The visibility API behind the API server of a cluster: its APIService, and which client certificates are trusted.
 
-In a cluster it comes through the Service that was installed with us. Beside one, no Service leads to this machine; but
-a Service can be another name for a host, and the API server, on the same machine, finds us under its loopback address.
+In a cluster, requests come through the installed Service. A manager beside a cluster has no Service that points to its
+machine; but a Service can be an external name, and the API server, on the same machine, reaches it by loopback.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 class Aggregated:
-    """What an API server has to know of our lists, and what we have to know of it."""
+    """Registers the visibility API with the API server, and reads how the API server authenticates itself."""
 
-    def __init__(self, door: DelegatedAuthorizer, tls: ssl.SSLContext, namespace: str, *, beside: bool) -> None:
-        self._client = door.client
+    def __init__(self, authorizer: DelegatedAuthorizer, tls: ssl.SSLContext, namespace: str, *, beside: bool) -> None:
+        self._client = authorizer.client
         self._tls = tls
         self._namespace = namespace
         self._beside = beside
-        self._door = door
+        self._authorizer = authorizer
         self._said: set[str] = set()
         self.port = visibility.SERVICE_PORT
         # The API server shows a certificate of its own; who has none may still come with a token.
         tls.verify_mode = ssl.CERT_OPTIONAL
 
     async def renew(self) -> None:
-        """Learn how the API server proves itself; it may change its authority while we run."""
-        front = await self._told()
-        if front.authorities and front.authorities != self._door.request_header.authorities:
+        """Read how the API server authenticates itself; its certificate authority may change at runtime."""
+        front = await self._read_config()
+        if front.authorities and front.authorities != self._authorizer.request_header.authorities:
             try:
                 self._tls.load_verify_locations(cadata=front.authorities)
             except ssl.SSLError as error:
-                self._warn(f"the authority of the API server cannot be read: {error}")
+                self._warn(f"the client certificate authority of the API server cannot be read: {error}")
                 front = RequestHeaderConfig()
         if not front.authorities:
-            # Only this machine can reach us beside a cluster, and what we show is no secret to who works on it.
+            # Beside a cluster only this machine can connect, and its users may read what is shown.
             front = replace(front, trusts_any_client=self._beside)
-            who = "every program of this machine may read" if self._beside else "nobody can read"
-            self._warn(f"the API server has no certificate to prove itself with: {who} who waits where")
-        self._door.request_header = front
+            who = "every program of this machine can" if self._beside else "no client can"
+            self._warn(f"the API server has no client certificate authority: {who} read the visibility API")
+        self._authorizer.request_header = front
 
-    async def _told(self) -> RequestHeaderConfig:
+    async def _read_config(self) -> RequestHeaderConfig:
         try:
             found = await self._client.find(_CONFIG_MAP, CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE)
         except errors.ApiError as error:
@@ -81,13 +81,13 @@ class Aggregated:
         return RequestHeaderConfig.from_config_map(unstructured.texts(unstructured.get(found, "data")))
 
     def _warn(self, sentence: str) -> None:
-        """Once: it is found again at every look."""
+        """Log a problem once: it is found again at every look."""
         if sentence not in self._said:
             self._said.add(sentence)
             log.warning("%s", sentence)
 
     async def register(self, authority: bytes) -> list[str]:
-        """Lead the API server here; names what had to be changed for that."""
+        """Write the APIService and its Service; return what had to be changed."""
         service, port = (SERVICE_BESIDE, self.port) if self._beside else (visibility.SERVICE, visibility.SERVICE_PORT)
         try:
             if self._beside:
@@ -113,8 +113,8 @@ class Aggregated:
             )
 
     async def admit(self, request: Request, address: ResourcePath | None) -> None:
-        """Let a request pass, or raise why not."""
-        refusal = await self._door.denial(request, _wanted(request, address))
+        """Authorize a request, or raise the refusal."""
+        refusal = await self._authorizer.denial(request, _wanted(request, address))
         if refusal is None:
             return
         if refusal.code == 403:
@@ -125,7 +125,7 @@ class Aggregated:
 
 
 def _wanted(request: Request, address: ResourcePath | None) -> Tree:
-    """What a request wants, in the words of a review."""
+    """Return the attributes of a request for a SubjectAccessReview."""
     verb = {"GET": "get", "HEAD": "get"}.get(request.method, request.method.lower())
     if address is None:
         return {"nonResourceAttributes": {"path": request.path, "verb": verb}}

@@ -1,8 +1,8 @@
-"""A manager: every controller on one client, one clock and one chance, and the order in which they start.
+"""A manager: every controller on one client, one clock and one random source, and the order in which they start.
 
-    what shapes queues is read ──▶ Workloads are read ──▶ jobs are read ──▶ deciding starts
+    kinds that shape queues are read ──▶ Workloads are read ──▶ jobs are read ──▶ deciding starts
 
-A manager that decided before it had read everything would give away what is taken already.
+A manager that decided before it had read everything would give quota that is reserved already.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from pykueue.state.world import World
 
 @dataclass(frozen=True, slots=True)
 class ManagerOptions:
-    """What the operator chose, for each room in its own words."""
+    """The manager's configuration, as the values that each package takes."""
 
     policy: SchedulingPolicy
     accounting: requests.Accounting
@@ -75,7 +75,7 @@ class ManagerOptions:
         return self.jobs.lifecycle
 
     def empty_world(self) -> World:
-        """A memory that knows nothing yet, and decides as the operator chose."""
+        """Return an empty scheduler state with the configured policy."""
         return World(self.policy, accounting=self.accounting, profile=self.profile)
 
 
@@ -145,7 +145,7 @@ class Manager:
         self._clock_watch = ClockWatch(clock, self.loops, self.scheduler.wake)
 
     def _scheduler(self, options: ManagerOptions, clock: Clock) -> Scheduler:
-        """The scheduler, which hears of everything that shapes queues."""
+        """Build the scheduler and subscribe it to every kind that scheduling depends on."""
         made = Scheduler(
             self.world,
             self.informers.workloads,
@@ -165,7 +165,7 @@ class Manager:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Everything has been read, and is kept up to date while inside. Raises `NotSynced` if that takes too long."""
+        """Run the informers; inside, all objects have been read. Raises `NotSynced` if that takes too long."""
         timeout = self._sync_timeout_seconds
         async with (
             run_informers(self.informers.shaping, timeout),
@@ -175,7 +175,7 @@ class Manager:
             yield
 
     async def take_over(self) -> None:
-        """Lead after somebody else, who may have given away quota that no watch has shown here yet."""
+        """Lead after another manager, which may have reserved quota that no watch has shown here yet."""
         await retry_transient(self.informers.workloads.wait_until_current)
         await self.lead()
 
@@ -192,12 +192,12 @@ class Manager:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be decided, written or told now; what waits for its time does not count."""
+        """Whether nothing is to be decided, written or reported now; timers do not count."""
         return self.scheduler.idle and self.recorder.idle and not any(loop.queue.busy for loop in self.loops)
 
     @property
     def copies(self) -> tuple[Informer[Any], ...]:
-        """All that `reading` keeps up to date."""
+        """Return all informers that `reading` runs."""
         return (*self.informers.shaping, self.informers.workloads, *self._jobs)
 
 
@@ -206,7 +206,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """What controllers are made from."""
+    """What controllers are built from."""
 
     client: ApiClient
     informers: Informers
@@ -219,14 +219,14 @@ class _Tools:
 
 
 class _Part(NamedTuple):
-    """A controller, with the copies of objects that nobody else keeps for it."""
+    """A controller, with the informers that only it needs."""
 
     loop: Controller[Any]
     informers: tuple[Informer[Any], ...] = ()
 
 
 def _always(options: ManagerOptions, tools: _Tools) -> Iterator[Controller[Any]]:
-    """What looks after queues and what they refer to."""
+    """Build the controllers of queues and of what they refer to."""
     client, informers, rng = tools.client, tools.informers, tools.rng
     yield QueuesController(client, informers, tools.scheduler, tools.clock, rng).loop
     yield InUseController(client, informers, tools.scheduler, rng, topology=options.policy.topology).loop
@@ -234,7 +234,7 @@ def _always(options: ManagerOptions, tools: _Tools) -> Iterator[Controller[Any]]
 
 
 def _as_chosen(options: ManagerOptions, tools: _Tools, executor: JobReconciler) -> Iterator[_Part]:
-    """What only some operators want."""
+    """Build the controllers that the configuration enables."""
     client, informers, writer, rng = tools.client, tools.informers, tools.writer, tools.rng
     if options.default_local_queues:
         kinds = informers.cluster_queues, informers.namespaces, informers.local_queues

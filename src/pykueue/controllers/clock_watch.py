@@ -1,6 +1,6 @@
-"""When somebody sets the clock, whatever waits for a time by it is looked at anew.
+"""Re-evaluates everything that waits for a time when the system clock is set.
 
-Else a back-off that began on a clock that was an hour slow would last an hour longer.
+Otherwise a backoff that began on a clock that was an hour slow would last an hour longer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kubemachinery.client.controller import Controller
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
 
-# Often, so that a clock that is set wrong and soon right again is seen to have been wrong: somebody may have asked it.
+# Short, so that a clock that is wrong for a moment only is noticed: a time may have been computed from it.
 _LOOK_SECONDS: Final = 1.0
 _ERROR_SECONDS: Final = 1.0
 

@@ -1,7 +1,7 @@
 """`controller.groupKindConcurrency`: how many objects of a kind are reconciled at once, for every controller.
 
 A kind is written `Kind.group`, and `Kind` alone in the core group. A controller that reconciles one kind has as many
-workers as the Configuration says; one that reconciles several has a limit for each. Without an entry a controller has
+workers as the Configuration sets; one that reconciles several has a limit for each. Without an entry a controller has
 the number of workers it was built with.
 """
 
@@ -72,7 +72,7 @@ def _kinds(loop: str, jobs: JobKinds) -> frozenset[str]:
 
 
 def _kind_of(loop: str, jobs: JobKinds) -> Callable[[Any], str] | None:
-    """What tells the kind of a controller's key; None where a controller reconciles no kind that can be limited."""
+    """Return the function from a controller's key to its kind; None if none of its kinds can be limited."""
     if loop in _OF_ONE_KIND:
         return lambda key: _OF_ONE_KIND[loop]
     if loop == "queues":

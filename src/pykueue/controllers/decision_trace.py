@@ -1,11 +1,11 @@
-"""A trace of what the memory was told and what it decided, which can be played again.
+"""A trace of the calls that change the scheduler's state and of its decisions, which can be replayed.
 
     with trace(path, configuration) as write: ...
-    record(world, write)        from now on, every call that changes the memory is written down, a line each
-    replay(lines, world)        the same calls on another memory: does it decide the same?
+    record(world, write)        from now on, every call that changes the state is recorded, one line each
+    replay(lines, world)        the same calls on another state: are the decisions the same?
 
-The memory is pure: the same calls in the same order give the same decisions, on any machine. A trace that differs when
-the program that wrote it plays it again shows that this is broken; another program shows what it decides otherwise.
+The state is pure: the same calls in the same order give the same decisions on any machine. A trace that the program
+that wrote it replays differently shows a bug; another version shows what it decides differently.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     given: list[Any]
     named: dict[str, Any] = {}
     decided: list[Tree] | None = None
-    raised: str = ""  # a promise that was broken, by the name of its exception
+    raised: str = ""  # the name of the exception that the call raised
 
 
 _read: Final = msgspec.json.Decoder(_Line).decode
@@ -68,7 +68,7 @@ _read: Final = msgspec.json.Decoder(_Line).decode
 
 @contextmanager
 def trace(path: Path, configuration: Tree) -> Iterator[Write]:
-    """A new trace. Only its owner can read it: it holds what people run. The first line says how things are decided."""
+    """Open a new trace, readable by its owner only: it contains users' objects. The first line is the configuration."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
@@ -79,8 +79,8 @@ def trace(path: Path, configuration: Tree) -> Iterator[Write]:
 
 
 def record(world: World, write: Write) -> None:
-    """Write a line for every call that changes this memory. The methods of this one object are wrapped for it: a memory
-    that nobody records costs nothing."""
+    """Write a line for every call that changes this state. The methods of this one object are wrapped, so a state that
+    is not recorded has no overhead."""
     depth = 0
 
     def wrapped(do: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ def record(world: World, write: Write) -> None:
 
 
 def _written(value: Any) -> Any:
-    """A value as JSON has it; who wrote which field of an object is half of it, and nothing to decide by."""
+    """Return a value as JSON, without managedFields: they are half of an object and no decision depends on them."""
     if not isinstance(value, msgspec.Struct):
         return value
     return unstructured.without(codec.to_tree(value), ("metadata", "managedFields"))
@@ -119,7 +119,7 @@ def _decided(do: str, result: Any) -> list[Tree] | None:
 
 
 def _decision(decision: Decision) -> Tree:
-    """A decision without its long reasons, and without what only the scheduler itself goes by."""
+    """Return a decision without its explanation and without what only the scheduler uses."""
     bare = replace(decision, explanation=(), scan_position=None, rank=(), failure=None)
     found: Tree = msgspec.to_builtins(bare, str_keys=True, order="deterministic", enc_hook=repr)
     for internal in ("explanation", "scan_position", "rank", "failure"):
@@ -127,12 +127,12 @@ def _decision(decision: Decision) -> Tree:
     return {"decision": type(decision).__name__, **found}
 
 
-# --- Playing it again -------------------------------------------------------------------------------------------------
+# --- Replay -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayDifference:
-    """The first line at which another decision was taken."""
+    """The first line with a different decision."""
 
     line: int
     recorded: list[Tree]
@@ -141,7 +141,7 @@ class ReplayDifference:
 
 @dataclass(slots=True)
 class Replay:
-    """What came of it."""
+    """The result of a replay."""
 
     calls: int = 0
     cycles: int = 0
@@ -150,7 +150,7 @@ class Replay:
 
 
 def replay(lines: Iterable[bytes], world: World, *, first: int = 1) -> Replay:
-    """The calls of a trace on a fresh memory, up to the first other decision. `first` is the number of the line."""
+    """Replay the calls of a trace on an empty state, up to the first difference. `first` is the number of the line."""
     found = Replay()
     for number, text in enumerate(lines, first):
         try:
@@ -175,7 +175,7 @@ def _replayed(do: str, call: Callable[..., Any], given: list[Any], named: dict[s
     try:
         decided = _decided(do, call(*given, **named))
     except Exception as error:
-        # It may be the very promise that was broken when this was recorded; what came after it rests on that.
+        # It may be the exception that was recorded; later calls depend on it.
         return _outcome(None, type(error).__name__)
     return _outcome(msgspec.json.decode(msgspec.json.encode(decided)), "")
 
@@ -185,7 +185,7 @@ def _outcome(decided: list[Tree] | None, raised: str) -> list[Tree]:
 
 
 def _thing(value: Any) -> Any:
-    """An object again, where it is one."""
+    """Return an API object, if the value is one."""
     if not isinstance(value, dict) or "kind" not in value:
         return value
     row = registry.ALL.find(value["apiVersion"], value["kind"])

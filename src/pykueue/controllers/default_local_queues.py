@@ -1,12 +1,12 @@
 """A LocalQueue in every namespace that a ClusterQueue selects (KEP-7610).
 
-A ClusterQueue that comes or changes concerns the namespaces that it selects; a namespace that comes, or whose labels
-change, concerns the ClusterQueues that make LocalQueues. Each pair of the two is looked at alone, so that one namespace
-in which nothing can be made holds up no other.
+A ClusterQueue that is created or changed concerns the namespaces that it selects; a namespace that is created or has
+other labels concerns the ClusterQueues with a default LocalQueue. Each pair is reconciled alone, so that one namespace
+in which no LocalQueue can be created does not delay others.
 
-Nothing is ever changed or deleted, not even when the namespace is selected no more or the ClusterQueue goes. A
-LocalQueue that somebody deletes comes back when its namespace or its ClusterQueue changes, and not before: whoever
-cleans up by hand is not to race with us.
+Nothing is ever changed or deleted, not even if the namespace is not selected any more or the ClusterQueue is deleted. A
+LocalQueue that a user deletes is created again when its namespace or its ClusterQueue changes, and not before, so that
+the controller does not compete with a user who cleans up.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _EVERYWHERE: Final = ""  # a ClusterQueue by itself, in no particular namespace
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueTemplate:
-    """Which LocalQueue a ClusterQueue wants made, where, and how one sees later who made it."""
+    """Which LocalQueue is created for a ClusterQueue, where, and how it is recognized as ours."""
 
-    # Empty: this ClusterQueue makes none.
+    # Empty: none is created.
     name: Callable[[kueue.ClusterQueue], str]
-    # What the LocalQueue is given beside its label.
+    # The annotations of the LocalQueue.
     annotations: Callable[[kueue.ClusterQueue], dict[str, str]]
     is_ours: Callable[[kueue.LocalQueue, kueue.ClusterQueue], bool]
-    # The namespaces that come into question at all, beside what each ClusterQueue selects.
+    # The namespaces that are considered at all, besides what each ClusterQueue selects.
     namespaces: Selector = selectors.EVERYTHING
     # Whether two ClusterQueues that could create the same LocalQueue are a mistake to report.
     has_rivals: bool = False
@@ -66,7 +66,7 @@ def _is_signed(local_queue: kueue.LocalQueue, cluster_queue: kueue.ClusterQueue)
 
 
 BY_SPEC: Final = LocalQueueTemplate(_named_in_spec, _signature, _is_signed, has_rivals=True)
-"""As `spec.defaultLocalQueue` says, signed with the ClusterQueue's name."""
+"""As `spec.defaultLocalQueue` has it, with the ClusterQueue's name as an annotation."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -162,7 +162,7 @@ class DefaultLocalQueues:
         name = self._template.name(cluster_queue)
         found = self._local_queues.get(name, pair.namespace)
         if found is None and not await self._create(name, pair, cluster_queue, namespace):
-            # The copy was behind: it is there, and may be anybody's.
+            # The informer is behind: the LocalQueue exists, and may belong to another owner.
             tree = await self._client.find(_LOCAL_QUEUE, name, pair.namespace)
             found = codec.from_tree(tree, kueue.LocalQueue) if tree is not None else None
         if found is not None and not self._template.is_ours(found, cluster_queue):
@@ -193,7 +193,7 @@ class DefaultLocalQueues:
                 self._emit(one, EventType.WARNING, "DefaultLocalQueueConflict", note, other)
 
     def _is_served(self, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace) -> bool:
-        """Nothing is made for what is going, and nothing in what is going."""
+        """Whether the namespace is selected, and neither it nor the ClusterQueue is being deleted."""
         found = namespace.metadata.labels
         return (
             bool(self._template.name(cluster_queue))
@@ -207,7 +207,7 @@ class DefaultLocalQueues:
     async def _create(
         self, name: str, pair: QueueNamespace, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace
     ) -> bool:
-        """Whether it was made; not so where it is there already."""
+        """Create the LocalQueue; whether it was created, False if it exists."""
         metadata: dict[str, Any] = {
             "name": name,
             "namespace": pair.namespace,
@@ -226,13 +226,13 @@ class DefaultLocalQueues:
         except AlreadyExists:
             return False
         except (Busy, NotFound):
-            raise  # a moment's trouble, or the namespace has just gone
+            raise  # a passing error, or the namespace was just deleted
         except ApiError as error:
             if not _is_terminating(error):
-                note = f"LocalQueue {name} could not be made in namespace {pair.namespace}: {error}"
+                note = f"LocalQueue {name} could not be created in namespace {pair.namespace}: {error}"
                 self._emit(cluster_queue, EventType.WARNING, "LocalQueueCreationFailed", note, namespace)
             raise
-        note = f"Made LocalQueue {name} in namespace {pair.namespace}"
+        note = f"Created LocalQueue {name} in namespace {pair.namespace}"
         log.info("ClusterQueue %s: %s", pair.cluster_queue, note)
         self._emit(cluster_queue, EventType.NORMAL, "LocalQueueCreated", note, namespace)
         return True
@@ -240,11 +240,11 @@ class DefaultLocalQueues:
     def _warn(
         self, name: str, pair: QueueNamespace, cluster_queue: kueue.ClusterQueue, namespace: kube.Namespace
     ) -> None:
-        """Say that somebody else's LocalQueue has the name: once, however often it is met."""
+        """Emit a Warning that another owner's LocalQueue has the name; once per pair."""
         about = (name, cluster_queue.metadata.uid, namespace.metadata.uid)
         if self._warned.get(pair) != about:
             self._warned[pair] = about
-            note = f"No LocalQueue was made in namespace {pair.namespace}: one named {name} is there already"
+            note = f"No LocalQueue was created in namespace {pair.namespace}: one named {name} exists already"
             self._emit(cluster_queue, EventType.WARNING, "LocalQueueExists", note, namespace)
 
     def _emit(
@@ -259,5 +259,5 @@ class DefaultLocalQueues:
 
 
 def _is_terminating(error: ApiError) -> bool:
-    """Whether the server refused because the namespace is going; the watch will say so in a moment."""
+    """Whether the server refused because the namespace is being deleted; the watch will show it."""
     return error.code == 403 and "terminat" in str(error)

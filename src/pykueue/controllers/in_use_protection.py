@@ -1,7 +1,7 @@
-"""What others refer to is kept until nobody does: the finalizer of queues, flavors, checks and topologies.
+"""Keeps objects that others refer to: the finalizer of queues, flavors, checks and topologies.
 
-Nobody asks again on a timer: whatever could have been the last user, when it goes or changes, has what it referred to
-looked at once more.
+There is no timer: whenever an object that may have been the last user is deleted or changes, what it referred to is
+reconciled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykueue.lifecycle import queues
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A kind whose objects are kept: where they are seen, and who uses one."""
+    """A kind of which objects are kept: its informer, and whether an object is in use."""
 
     objects: Informer[Any]
     is_used: Callable[[str], bool]

@@ -1,4 +1,4 @@
-"""What controllers look at: a local copy of every kind that matters, and the facts that follow from them together."""
+"""Local copies of every watched kind, and facts that are derived from several of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SORTS_MAX: Final = 2_000
 
 
 class Informers:
-    """The copies. They are empty until somebody runs them."""
+    """The informers. They are empty until they run."""
 
     def __init__(self, client: ApiClient, rng: random.Random, *, topology: bool) -> None:
         self._topology = topology  # whether nodes and what runs on them matter
@@ -55,14 +55,14 @@ class Informers:
         self._is_active: dict[str, bool] = {}
         self._facts: dict[str, ClusterQueueFacts] = {}
         self._references: queues.References | None = None
-        # Which ClusterQueues have cohorts that run in a circle; only the memory sees whole trees.
+        # The ClusterQueues in a cohort cycle; only the scheduler's state has whole trees.
         self.in_cohort_cycle: Callable[[], frozenset[str]] = frozenset
         for informer in (self.cluster_queues, self.cohorts, self.flavors, self.checks, self.topologies):
             informer.add_handler(self._forget)
 
     @property
     def shaping(self) -> tuple[Informer[Any], ...]:
-        """Everything that says how Workloads are to be read; they come after it."""
+        """The kinds that Workloads are read with; they are read before Workloads."""
         return (*self.scheduling, self.workload_priority_classes, self.priority_classes)
 
     @property
@@ -84,7 +84,7 @@ class Informers:
     # --- Facts --------------------------------------------------------------------------------------------------------
 
     def references(self) -> queues.References:
-        """What ClusterQueues may refer to, as it is now."""
+        """Return what ClusterQueues may refer to."""
         if self._references is None:
             self._references = queues.References.of(
                 self.flavors.values(),
@@ -96,7 +96,7 @@ class Informers:
         return self._references
 
     def is_active(self, name: str) -> bool:
-        """Whether a ClusterQueue can admit now, whatever its status says yet."""
+        """Whether a ClusterQueue can admit now; its status may lag behind."""
         found = self._is_active.get(name)
         if found is None:
             cluster_queue = self.cluster_queues.get(name)
@@ -117,14 +117,14 @@ class Informers:
         return LocalQueueFacts.of(found) if found is not None else None
 
     def cluster_queue_of(self, workload: kueue.Workload) -> str:
-        """The ClusterQueue that gave the Workload quota, else the one that its LocalQueue leads to."""
+        """Return the ClusterQueue of the Workload's reservation, else the one that its LocalQueue points to."""
         if given := states.cluster_queue(workload):
             return given
         local_queue = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
         return (local_queue.spec.cluster_queue or "") if local_queue is not None else ""
 
     def workloads_of(self, cluster_queue: str) -> Iterator[ObjectKey]:
-        """Every Workload that a ClusterQueue concerns: those that wait for it, and those that have its quota."""
+        """Return the Workloads of a ClusterQueue: those pending in it, and those with its quota."""
         for key, _ in self.local_queues.by_index("clusterQueue", cluster_queue):
             for workload, _ in self.workloads.by_index("queue", str(key)):
                 yield workload
@@ -142,13 +142,12 @@ class Informers:
 
 
 def queue_of(workload: kueue.Workload) -> str:
-    """The LocalQueue that a Workload names, as `namespace/name`."""
+    """Return the LocalQueue that a Workload names, as `namespace/name`."""
     return f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
 
 
 class _Alike:
-    """Reads Workloads. Many come from jobs of one sort: pod sets that look alike, two thirds of a Workload, are kept
-    once."""
+    """Decodes Workloads. Equal pod sets, two thirds of a Workload, are kept once: many jobs have the same."""
 
     def __init__(self) -> None:
         self._pod_sets: OrderedDict[bytes, tuple[kueue.PodSet, ...]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Jobs of every enabled kind: copies of them, what wakes each, and where their facts are read."""
+"""Jobs of every enabled kind: their informers, the events that queue each, and where facts about them are read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GROUP: Final = "group"
 
 
 class JobsController:
-    """One loop over all kinds; its keys say which."""
+    """One loop over all kinds; a key contains its kind."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class JobsController:
 
     def _concerned(self, key: ObjectKey, workload: kueue.Workload) -> Iterator[JobKey]:
         yield from triggers.owners_of(workload, self._kinds)
-        # Whoever has the name of a group keeps the group from having a Workload; it may, once they are gone.
+        # An object with the name of a group keeps the group from having a Workload, until it is deleted.
         pods = self._copies.get(pod.KIND.name)
         if pods is not None and any(pods.by_index(_GROUP, str(key))):
             yield JobKey(pod.FRAMEWORK, key.namespace, key.name, is_group=True)
@@ -108,7 +108,7 @@ class JobsController:
 
 
 class _Turns:
-    """Writes of Workloads, each in its turn."""
+    """Writes Workloads, one write per Workload at a time."""
 
     def __init__(self, writer: WorkloadWriter) -> None:
         self._writer = writer
@@ -119,7 +119,7 @@ class _Turns:
 
 
 class _Sources:
-    """Facts about jobs, from the copies."""
+    """Facts about jobs, from the informers."""
 
     def __init__(
         self, client: ApiClient, informers: Informers, writer: WorkloadWriter, copies: Mapping[str, Informer[Tree]]

@@ -1,4 +1,4 @@
-"""The metrics of a manager: who tells them what happened, and where they read what is."""
+"""The metrics of a manager: what is counted on events, and where gauges are read from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pykueue.state.world import World
 
 
 class ManagerMetrics:
-    """Counts what the controllers write and decide; `metrics.exposition()` also reads the memory and the copies."""
+    """Counts what the controllers write and decide; `metrics.exposition()` also reads state and informers."""
 
     def __init__(
         self, options: MetricsOptions, world: World, informers: Informers, clock: Clock, requests: Requests = dict
@@ -54,7 +54,7 @@ class ManagerMetrics:
         informers.cohorts.add_handler(self._cohort_seen)
 
     def job_action(self, row: JobIntegration, action: CreateWorkload | ReplaceObject, after: Tree) -> None:
-        """What was done for a job: how long its Workload took to come, how long its pods stood at their gates."""
+        """Observe an action of the job reconciler: Workload creation latency, and how long pods were gated."""
         match action:
             case CreateWorkload(_, job) if ObjectView(job).generation <= 1:
                 created = ObjectView(after)
@@ -69,7 +69,7 @@ class ManagerMetrics:
                         self.gate_removed(workload, gate)
 
     def gate_removed(self, workload: kueue.Workload, gate: str) -> None:
-        """A pod of a Workload may be scheduled as far as a gate is concerned."""
+        """Observe that a scheduling gate of a Workload's pod was removed."""
         since = states.since(workload, WorkloadCondition.ADMITTED)
         if states.is_admitted(workload) and since is not None:
             is_group = workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"
@@ -77,7 +77,7 @@ class ManagerMetrics:
             self.metrics.gate_removed(gate, states.cluster_queue(workload), waited, is_group=is_group)
 
     def _workload_of(self, view: PodView) -> kueue.Workload | None:
-        """The Workload that a pod belongs to: the one it names, that of its group, or its own."""
+        """Return the Workload of a pod: the one it names, that of its group, or its own."""
         namespace, name, annotations = view.namespace, view.name, view.annotations
         group = view.labels.get(labels.POD_GROUP_NAME, "")
         named = annotations.get(labels.WORKLOAD) or annotations.get(labels.POD_GROUP_NAME) or group
@@ -87,7 +87,7 @@ class ManagerMetrics:
         return next((workload for _, workload in owned), None)
 
     def written(self, workload: kueue.Workload, changes: Sequence[Change]) -> None:
-        """What was written about a Workload. Its end is counted when it is seen: others may write that too."""
+        """Observe changes that were written to a Workload. Its end is counted by the watch: others may write it."""
         for change in changes:
             if isinstance(change, Reserved | Admitted | Released):
                 for cohort in self._ancestors(change.cluster_queue):
@@ -109,7 +109,7 @@ class ManagerMetrics:
                 self.metrics.slice_replaced(states.cluster_queue(old))
 
     def _has_series(self, namespace: str, name: str) -> bool:
-        """Whether a LocalQueue is there, and chosen by its labels to have series of its own."""
+        """Whether a LocalQueue exists, and its labels select it for series of its own."""
         found = self._informers.local_queues.get(name, namespace)
         return found is not None and self.metrics.options.local_queues.matches(found.metadata.labels)
 
@@ -118,7 +118,7 @@ class ManagerMetrics:
         return self._informers.workloads.get(name, namespace)
 
     def _metadata_of(self, source: MetricLabelSource, namespace: str, name: str) -> meta.ObjectMeta | None:
-        """The object that custom labels are read from."""
+        """Return the object that custom labels are read from."""
         found: kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort | None
         match source:
             case MetricLabelSource.CLUSTER_QUEUE:
@@ -143,7 +143,7 @@ class ManagerMetrics:
             self._parent_changed(before.cohort_name if before else None, after.cohort_name if after else None)
 
     def _cohort_seen(self, news: News[kueue.Cohort]) -> None:
-        """Counters go with their cohort: when its object is deleted, and an implicit one with its last child."""
+        """Drop the counters of a cohort: when its object is deleted, or, if implicit, with its last child."""
         before, after = (each.spec if each is not None else None for each in (news.old, news.new))
         if after is None:
             self.metrics.forget_cohort(news.key.name)
@@ -154,7 +154,7 @@ class ManagerMetrics:
             self._parent_changed(before.parent_name if before else None, after.parent_name if after else None)
 
     def _parent_changed(self, before: str | None, after: str | None) -> None:
-        """A child of a cohort was created, changed, moved or deleted."""
+        """Handle a child of a cohort that was created, changed, moved or deleted."""
         if after:
             self._gauges.cohort_used(after)
         if before and before != after and not self._is_cohort(before):

@@ -1,8 +1,8 @@
-"""The populator: default LocalQueues beside any manager, also one that has no gate for them.
+"""The populator: default LocalQueues beside any manager, also one without a gate for them.
 
-Every ClusterQueue makes a LocalQueue in every namespace that it selects: of one name, or of its own. It is the same
-controller as for `spec.defaultLocalQueue`, under another wish; only the ClusterQueue that a LocalQueue leads to says
-who made it.
+Every ClusterQueue gets a LocalQueue in every namespace that it selects, with one common name or its own. It is the same
+controller as for `spec.defaultLocalQueue`, with another template; a LocalQueue is recognized by the ClusterQueue
+that it points to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_THE_SYSTEM: Final = LabelSelector(
 
 
 class PopulatorConfiguration(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What the file says; every field may be left out."""
+    """The configuration file; every field is optional."""
 
     local_queue_name: str | None = None
     local_queue_name_mode: Literal["Static", "AsClusterQueue"] = "Static"
@@ -44,7 +44,7 @@ class PopulatorConfiguration(msgspec.Struct, frozen=True, rename="camel", forbid
 
 
 def load(tree: object, source: str) -> PopulatorConfiguration:
-    """The configuration in `tree`, or every mistake in it."""
+    """Return the configuration in `tree`, or raise with every mistake in it."""
     if not isinstance(tree, dict):
         raise ConfigurationError(source, ["must be an object"])
     known = [field.encode_name for field in msgspec.structs.fields(PopulatorConfiguration)]
@@ -81,7 +81,7 @@ def template(configuration: PopulatorConfiguration) -> LocalQueueTemplate:
 
 
 class Populator:
-    """The one controller with copies of its own."""
+    """The controller with informers of its own."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Populator:
         ).loop
 
     async def run(self) -> None:
-        """Make LocalQueues until cancelled."""
+        """Create LocalQueues until cancelled."""
         async with run_informers(self._informers), asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="recorder")
             group.create_task(self._loop.run(), name=self._loop.name)

@@ -1,4 +1,4 @@
-"""A WorkloadPriorityClass whose value changes changes the Workloads that name it, whatever state they are in."""
+"""Writes the priority of Workloads, in whatever state, when the value of their WorkloadPriorityClass changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INDEX: Final = "workloadPriorityClass"
 
 
 class PriorityClassController:
-    """Keys are Workloads, so that one which cannot be written holds nobody else up."""
+    """Keys are Workloads, so that one that cannot be written does not delay others."""
 
     def __init__(self, client: ApiClient, informers: Informers, rng: random.Random) -> None:
         self._client = client
@@ -44,6 +44,6 @@ class PriorityClassController:
 
 
 def _class_of(workload: kueue.Workload) -> str:
-    """The WorkloadPriorityClass that a Workload names; empty when it names none, or one of the pods' own."""
+    """Return the WorkloadPriorityClass that a Workload names; empty if it names none, or a PriorityClass."""
     named = workload.spec.priority_class_ref
     return named.name if named is not None and named.kind == "WorkloadPriorityClass" else ""

@@ -1,8 +1,7 @@
 """The status of ClusterQueues, LocalQueues and Cohorts.
 
-A status says how many Workloads wait and what is taken, so every Workload that moves concerns two of them. They are
-written at most once a second each, and every three seconds where there is a rush: a thousand admissions cost a queue
-one write.
+A status counts pending Workloads and usage, so every Workload that changes state concerns two of them. Each is written
+at most once a second, and every three seconds under load: a thousand admissions cost a queue one write.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class QueuesController:
             self._soon(Which(CLUSTER_QUEUE.kind, key))
 
     def _shares(self) -> None:
-        """What a tree can lend has changed, and with it everybody's share."""
+        """Queue a whole cohort tree: what it can lend changed, and with it every share."""
         if self._world.policy.is_fair:
             for key, _ in self._informers.cluster_queues.items():
                 self._soon(Which(CLUSTER_QUEUE.kind, key))
@@ -126,7 +125,7 @@ class QueuesController:
                 self._soon(Which(COHORT.kind, ObjectKey("", cohort.name)))
 
     def _itself(self, which: Which, change: InformerEvent[Any]) -> None:
-        """A queue that changed is looked at once; one that has but a new status, most likely our own, with the rest."""
+        """Queue a changed object at once; one with only a new status, most likely our own, with the rest."""
         old, new = change.old, change.new
         if old is not None and new is not None and _said_by_people(old) == _said_by_people(new):
             self._soon(which)
@@ -179,7 +178,7 @@ class QueuesController:
             return
         changed = patches.make_merge(codec.to_tree(thing.status), codec.to_tree(status))
         if not isinstance(status, kueue.CohortStatus):
-            # Zeros are written out: people and programs wait for a count to become 0, and absent is not 0 to them.
+            # Zeros are written: users and programs wait for a count to become 0, and absent is not 0.
             changed |= {name: codec.to_tree(status).get(name, 0) for name in _COUNTS}
         patch = {"metadata": {"resourceVersion": thing.metadata.resource_version}, "status": changed}
         metadata: meta.ObjectMeta = thing.metadata
@@ -219,7 +218,7 @@ def _said_by_people(queue: Queue) -> tuple[object, ...]:
 
 
 def _taken(held: Iterable[Reservation], node: QuotaNode | None) -> QueueCounts:
-    """What reservations take, and what those that are admitted take; borrowed where a cohort lends it."""
+    """Return the usage of all reservations and of admitted ones, with what is borrowed from the cohort."""
     reservations = list(held)
     admitted = [reservation for reservation in reservations if reservation.admitted]
     return QueueCounts(

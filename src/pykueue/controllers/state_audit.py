@@ -1,7 +1,7 @@
-"""The memory is asked now and then whether it still says what the objects say: one built anew must equal it.
+"""Compares the scheduler's state from time to time with one that is rebuilt from the objects: both must be equal.
 
-A memory that is kept up by differences can drift, and nobody would notice until quota is given twice or never. A
-difference is a fault of this program; it is told in the log, and counted.
+A state that is updated incrementally can drift, unnoticed until quota is given twice or never. A difference is a bug of
+this program; it is logged and counted.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class StateAuditor:
         self._count = count
 
     async def run(self) -> None:
-        """Look every minute, until cancelled."""
+        """Audit every minute, until cancelled."""
         while True:
             await asyncio.sleep(_EVERY_SECONDS)
             await self.look()
 
     async def look(self) -> list[str] | None:
-        """The differences, told and counted; None when something changed meanwhile, so that nothing can be said."""
+        """Return the differences, which are logged and counted; None if something changed meanwhile."""
         before = self._moment()
         rebuilt, now = self._empty(), self._clock.now()
         for informer in (*self._informers.scheduling, self._informers.workloads):
@@ -54,10 +54,10 @@ class StateAuditor:
         found = audit.differences(self._world, rebuilt)
         self._count(len(found))
         for difference in found:
-            log.error("the memory differs from the objects: %s", difference)
+            log.error("the scheduler's state differs from the objects: %s", difference)
         return found
 
     def _moment(self) -> tuple[int, ...]:
-        """Everything that has been seen and decided so far."""
+        """Return a mark that changes with every event and cycle."""
         watched = (*self._informers.shaping, self._informers.workloads)
         return (self._world.cycles, self._world.assumed_count, *(informer.revision for informer in watched))

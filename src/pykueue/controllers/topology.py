@@ -1,7 +1,7 @@
-"""Pods of Workloads that were placed on nodes: let through the gate to where they belong; nodes that fail are told.
+"""Topology aware scheduling after admission: pods are ungated to their nodes, and failed nodes are reported.
 
-UngatingController     one Workload: its pods at the gate get the node labels of their place, and pass
-NodeController         one node: the Workloads placed on it learn when it is lost, and when it is back; pods that are
+UngatingController     one Workload: its gated pods get the node labels of their domain, and the gate is removed
+NodeController         one node: it is added to status.unhealthyNodes of its Workloads, or removed; pods that are
                        pinned to it and can never run there are failed
 
 When a node is unhealthy for a Workload that is placed on it (the rule of Kueue's tas/node_controller):
@@ -15,7 +15,7 @@ When a node is unhealthy for a Workload that is placed on it (the rule of Kueue'
     the same, tolerated for a time             once none of its pods goes on there           the same
 
 Pods that are pinned to a node by its hostname, not scheduled, Pending and past the topology gate are failed where the
-node ails while pods are looked at (all rows but those that say "at once" without the gate), and where the Workload is
+node ails while pods are looked at (all rows but those with "at once" without the gate), and where the Workload is
 not placed on the node at all (stray pods, made late from a template of before a replacement). Workloads that are
 finished or evicted are left alone, and so are their pods.
 """
@@ -171,7 +171,7 @@ def _is_placed(workload: kueue.Workload) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeFailureOptions:
-    """What the operator chose: the gates that say when a node counts as lost."""
+    """The feature gates that decide when a node counts as failed."""
 
     on_pod_termination: bool = True
     on_taints: bool = True
@@ -372,11 +372,11 @@ def _is_pinned(pod: kube.Pod) -> bool:
 
 
 def _ready(node: kube.Node) -> kube.NodeCondition | None:
-    return next((said for said in node.status.conditions if said.type == "Ready"), None)
+    return next((each for each in node.status.conditions if each.type == "Ready"), None)
 
 
 def _health(node: kube.Node) -> tuple[tuple[str, str], ...]:
-    return tuple((said.type, said.status) for said in node.status.conditions)
+    return tuple((each.type, each.status) for each in node.status.conditions)
 
 
 def _told(workload: kueue.Workload, name: str, now: int) -> Changes:
@@ -396,4 +396,4 @@ def _forgotten(workload: kueue.Workload, name: str) -> Changes:
 
 
 def _conditions(pod: kube.Pod) -> list[dict[str, object]]:
-    return [codec.to_tree(said) for said in pod.status.conditions if said.type != "TerminatedByKueue"]
+    return [codec.to_tree(each) for each in pod.status.conditions if each.type != "TerminatedByKueue"]

@@ -1,8 +1,8 @@
 """Which pod of a pod set goes to which domain of its topology assignment. Pure.
 
-Where every pod knows its index, that is its rank: the first domain takes the first ranks, so that neighbours in the
+Where every pod has an index, that is its rank: the first domain takes the first ranks, so that neighbours in the
 job are neighbours in the network. Where an index is missing, used twice or out of bounds, or a pod already sits
-elsewhere than its rank says, pods are given to domains in their order, wherever there is room.
+in another domain than that of its rank, pods are assigned to domains in their order, as capacity allows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Place = Mapping[str, str]
 def places(
     pods: Sequence[kube.Pod], pod_set: kueue.PodSet, assignment: kueue.TopologyAssignment, *, offset: int = 0
 ) -> list[tuple[kube.Pod, Place]]:
-    """The pods that wait at the gate, each with the labels of the node it goes to; without a place it is left out."""
+    """Return the gated pods, each with the node labels of its domain; a pod without a domain is left out."""
     levels, domains = decoded(assignment)
     found = _by_rank(pods, pod_set, levels, domains, offset)
     if found is None:
@@ -29,10 +29,10 @@ def places(
 
 
 def offset_of(pod_set: kueue.PodSet, pod_sets: Sequence[kueue.PodSet]) -> int:
-    """The rank at which a pod set starts: as it says itself, or behind the smaller of two sets that go together."""
-    said = pod_set.template.metadata.annotations.get(labels.POD_INDEX_OFFSET, "")
-    if said.isdecimal():
-        return int(said)
+    """Return the first rank of a pod set: its own offset, or behind the smaller set of its group."""
+    index = pod_set.template.metadata.annotations.get(labels.POD_INDEX_OFFSET, "")
+    if index.isdecimal():
+        return int(index)
     group = _group(pod_set)
     others = [other for other in pod_sets if other is not pod_set and group and _group(other) == group]
     return others[0].count if len(others) == 1 and others[0].count < pod_set.count else 0
@@ -43,7 +43,7 @@ def is_gated(pod: kube.Pod) -> bool:
 
 
 def decoded(assignment: kueue.TopologyAssignment) -> tuple[tuple[str, ...], list[EncodedDomain]]:
-    """The levels and the domains of an assignment."""
+    """Return the levels and the domains of an assignment."""
     return assignment.levels, topology_encoding.decode(codec.to_tree(assignment)) or []
 
 
@@ -89,8 +89,8 @@ def _rank(pod: kube.Pod, pod_set: kueue.PodSet, offset: int) -> int | None:
 
 
 def _index(pod: kube.Pod, label: str) -> int | None:
-    said = pod.metadata.labels.get(label, "")
-    return int(said) if said.isdecimal() else None
+    index = pod.metadata.labels.get(label, "")
+    return int(index) if index.isdecimal() else None
 
 
 def _in_order(
@@ -100,8 +100,8 @@ def _in_order(
     placed = [pod for pod in pods if not is_gated(pod)]
     found: list[tuple[kube.Pod, EncodedDomain]] = []
     for domain in domains:
-        room = domain.pods - sum(_sits_in(pod, levels, domain) for pod in placed)
-        found += [(pod, domain) for _, pod in zip(range(max(0, room)), waiting, strict=False)]
+        free = domain.pods - sum(_sits_in(pod, levels, domain) for pod in placed)
+        found += [(pod, domain) for _, pod in zip(range(max(0, free)), waiting, strict=False)]
     return found
 
 

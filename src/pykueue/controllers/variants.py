@@ -1,5 +1,5 @@
-"""Workloads that are tried on several flavors at once: a parent and its variants are kept as the policy of their
-ClusterQueue says (gate ConcurrentAdmission). `lifecycle.variants` decides, this writes."""
+"""Workloads that are tried on several flavors at once: a parent and its variants are kept by the policy of their
+ClusterQueue (gate ConcurrentAdmission). `lifecycle.variants` decides, this writes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class VariantsController:
             self.loop.add(key)
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
-        """A flavor that comes or goes brings or takes a variant of every family."""
+        """Queue every parent of the ClusterQueue: an added or removed flavor adds or removes a variant."""
         old, new = (FamilyPolicy.of(each) if each is not None else None for each in (change.old, change.new))
         if old == new:
             return
@@ -101,10 +101,10 @@ class VariantsController:
         is_behind = False
         for action in step.actions:
             match action:
-                case CreateVariant(variant, told):
+                case CreateVariant(variant, event):
                     with suppress(AlreadyExists):
                         await self._client.create(_WORKLOAD, codec.to_tree(variant))
-                        self._writer.emit(parent, told, CONCURRENT_ADMISSION)
+                        self._writer.emit(parent, event, CONCURRENT_ADMISSION)
                 case ChangeMember():
                     is_behind = not await self._apply(parent, action) or is_behind
         if is_behind:
@@ -112,7 +112,7 @@ class VariantsController:
         return None if step.wake_at is None else max(0.0, (step.wake_at - now) / SECOND)
 
     async def _apply(self, parent: kueue.Workload, action: ChangeMember) -> bool:
-        """Write it, if the object is still the one that was decided on; whether it was."""
+        """Write a change if the object is still the revision that was decided on; whether it was."""
         decided_on = action.workload
         key = ObjectKey(decided_on.metadata.namespace, decided_on.metadata.name)
         async with self._writer.turn(key):

@@ -1,6 +1,6 @@
-"""The visibility API: who waits where, answered from the memory of this very process and never stored.
+"""The visibility API: pending Workloads, answered from the scheduler's state of this process and never stored.
 
-rows(world, views)                         what a server of this process is extended with
+rows(world, informers)                     what a server in this process is extended with
 aggregated_api.handler(rows(...), admit)   the same behind the API server of a cluster
 """
 
@@ -44,7 +44,8 @@ class _Lists:
         return self._page(visibility.in_cluster_queue(queue), page)
 
     def of_local_queue(self, namespace: str, name: str, page: Mapping[str, int]) -> Tree:
-        """A LocalQueue that is held counts as absent; one that leads nowhere has nobody."""
+        """Return the pending Workloads of a LocalQueue. A stopped one counts as absent; one without a ClusterQueue is
+        empty."""
         local_queue = self.informers.local_queues.get(name, namespace)
         if local_queue is None or LocalQueueFacts.of(local_queue).is_stopped:
             raise status.not_found(GROUP, "localqueues", name)
@@ -61,7 +62,7 @@ class _Lists:
 
 
 def rows(world: World, informers: Informers) -> tuple[VirtualResource, ...]:
-    """Both lists in both versions."""
+    """Return both lists in both versions."""
     lists = _Lists(world, informers)
 
     def shown(read: Read) -> Mapping[str, SubresourceView]:

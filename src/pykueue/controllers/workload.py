@@ -1,6 +1,6 @@
-"""One Workload at a time: ask `lifecycle.step` what is due, and write it.
+"""One Workload at a time: evaluates `lifecycle.step` and writes the result.
 
-What the scheduler has booked and not yet written is its affair; such a Workload is left alone until that is settled.
+A Workload with an assumed reservation is left alone until that is settled.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class WorkloadController:
             self._add(self._informers.workloads_of(change.key.name))
 
     def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
-        """Its delay, its policy and whether it is active count for the Workloads of every queue that lists it."""
+        """Queue the Workloads of ClusterQueues that list the check: its delay, policy or activity may have changed."""
         for cluster_queue in self._informers.cluster_queues.values():
             strategy = cluster_queue.spec.admission_checks_strategy
             if strategy is not None and any(rule.name == change.key.name for rule in strategy.admission_checks):
                 self._add(self._informers.workloads_of(cluster_queue.metadata.name))
 
     def _flavor_seen(self, change: InformerEvent[kueue.ResourceFlavor]) -> None:
-        """A flavor that comes or goes makes queues active, or stops them."""
+        """Queue the Workloads of ClusterQueues that use a created or deleted flavor: they become active or inactive."""
         if change.old is not None and change.new is not None:
             return
         for cluster_queue in self._informers.cluster_queues.values():
@@ -115,17 +115,17 @@ class WorkloadController:
         due = step(workload, facts, self._options, now, jitter=jitter)
         if not due.recheck and (due.changes or not _preemptions_are_due(workload, facts)):
             return due
-        verdict = self._scheduler.recheck(str(key))
-        if isinstance(verdict, HoldsAfter):
-            self._scheduler.preempt(str(key), verdict.targets)
-        if verdict is None or isinstance(verdict, HoldsAfter):
+        rechecked = self._scheduler.recheck(str(key))
+        if isinstance(rechecked, HoldsAfter):
+            self._scheduler.preempt(str(key), rechecked.targets)
+        if rechecked is None or isinstance(rechecked, HoldsAfter):
             # The end of a target wakes it. The pause is for an eviction that could not be written.
             again = now + _VICTIMS_PAUSE
             return replace(due, wake_at=again if due.wake_at is None else min(due.wake_at, again))
         if not due.recheck:
             return due
-        lost = verdict.why if isinstance(verdict, Lost) else ""
-        known = replace(facts, reservation_holds=isinstance(verdict, Holds), reservation_lost=lost)
+        lost = rechecked.why if isinstance(rechecked, Lost) else ""
+        known = replace(facts, reservation_holds=isinstance(rechecked, Holds), reservation_lost=lost)
         return step(workload, known, self._options, now, jitter=jitter)
 
     def _facts(self, key: ObjectKey, workload: kueue.Workload) -> WorkloadFacts:

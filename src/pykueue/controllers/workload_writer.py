@@ -1,12 +1,12 @@
 """Changes of a Workload become requests: the one place.
 
-Changes on the status travel in one conditional merge patch of what differs; changes on the object in one of their own.
-The write carries the revision that the decision was made on, so a decision about an object that has changed meanwhile
-is refused by the server instead of undoing somebody's work. What is news is told once the write has worked.
+Changes of the status are sent in one conditional merge patch of what differs; changes of the object in one of their
+own. The write is conditional on the revision that the decision was made on (optimistic concurrency), so a decision on a
+stale read is refused with a conflict instead of undoing another write. Events are emitted after the write succeeded.
 
-Who decides asks for its `turn` first: inside it nobody else of this process writes the same object, and `current` is
-what the last one left, though the watch may not have shown it yet. Else two controllers, each a moment behind the
-other, would refuse each other all the time.
+A controller takes the Workload's `turn` before it decides: inside, no other controller of this process writes the same
+object, and `current` includes the last write, though the watch may not have shown it yet. Otherwise two controllers,
+each behind the other, would conflict all the time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _READ_RETRY_SECONDS: Final = 0.2
 
 
 class WorkloadWriter:
-    """Carries out what was decided about Workloads."""
+    """Writes changes of Workloads."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class WorkloadWriter:
         self._workloads = workloads
         self._reporter = reporter
         self._turns: dict[ObjectKey, _Turn] = {}
-        # What was written, and who was deleted for good (his UID): until the watch shows it.
+        # What was written, and the UIDs of deleted Workloads: until the watch shows it.
         self._ahead: dict[ObjectKey, kueue.Workload] = {}
         self._gone: dict[ObjectKey, str] = {}
         workloads.add_handler(self._seen)
@@ -70,7 +70,7 @@ class WorkloadWriter:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def current(self, key: ObjectKey) -> kueue.Workload | None:
-        """The newest version that this process knows of."""
+        """Return the newest version that this process has read or written."""
         ahead, shown = self._ahead.get(key), self._workloads.get(key.name, key.namespace)
         if shown is not None and shown.metadata.uid == self._gone.get(key):
             return None
@@ -80,7 +80,7 @@ class WorkloadWriter:
 
     @asynccontextmanager
     async def turn(self, key: ObjectKey) -> AsyncIterator[None]:
-        """Be the only one who decides about this Workload."""
+        """Hold the lock of a Workload: no other controller decides about it meanwhile."""
         turn = self._turns.get(key)
         if turn is None:
             turn = self._turns[key] = _Turn()
@@ -94,11 +94,11 @@ class WorkloadWriter:
                 del self._turns[key]
 
     def learn(self, found: kueue.Workload) -> None:
-        """A version that was read past the copies: nobody is to decide on an older one."""
+        """Record a version that was read directly, so that no decision is made on an older one."""
         self._remember(found, revision(found))
 
     async def read(self, key: ObjectKey) -> kueue.Workload | None:
-        """The object as the server has it now, past every copy."""
+        """Read the object directly from the server."""
         found = await self._client.find(WORKLOAD, key.name, key.namespace)
         return codec.from_tree(found, kueue.Workload) if found is not None else None
 

@@ -1,4 +1,4 @@
-"""The pods that nodes are asked for, as the autoscaler has to see them: where they may run, and what they take."""
+"""The pods that nodes are requested for, as the autoscaler needs them: where they may run, and their requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykueue.lifecycle import provisioning
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """So many pods of one mould. Where pod sets share one, the first of them names it."""
+    """A number of pods of one template. If pod sets share it, the first of them gives the name."""
 
     pod_set: str
     template: Tree
@@ -57,7 +57,7 @@ def asked(
 
 
 def _with_requests(template: Tree) -> Tree:
-    """A limit without a request is a request; the server would say so of a pod, and of a PodTemplate does not."""
+    """Set requests from limits: the server defaults them for a pod, but not for a PodTemplate."""
     spec = dict(unstructured.mapping(template.get("spec")))
     for key in ("initContainers", "containers"):
         if key in spec:

@@ -1,4 +1,4 @@
-"""ProvisioningRequests are made, handed what they refer to, and deleted: the requests to the server behind a plan."""
+"""Creates ProvisioningRequests with what they refer to, and deletes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEMPLATE: Final = registry.KUBERNETES.of(kube.PodTemplate)
 
 
 class CannotCreateRequest(KubeError):
-    """The pods of a Workload cannot be put into a request as things are. It is tried again."""
+    """The pods of a Workload cannot be put into a request now. It is tried again."""
 
 
 class ProvisioningRequestClient:
@@ -36,7 +36,7 @@ class ProvisioningRequestClient:
         return request.metadata.uid in self._deleted or request.metadata.deletion_timestamp is not None
 
     def forget(self, request: ProvisioningRequest) -> None:
-        """It is gone."""
+        """Forget a deleted request."""
         self._deleted.discard(request.metadata.uid)
         self._handed_over.discard(request.metadata.uid)
 
@@ -46,8 +46,8 @@ class ProvisioningRequestClient:
         self._deleted.add(metadata.uid)
 
     async def make(self, workload: kueue.Workload, attempt: ProvisioningAttempt) -> bool:
-        """Make a request, after what it refers to. Whether it was made; not so where it is there already."""
-        # A copy does not keep all of a pod's template, and a PodTemplate has to have it all.
+        """Create a request, after what it refers to; whether it was created, False if it exists."""
+        # The typed copy does not keep all of a pod's template, and a PodTemplate needs all of it.
         tree = await self._client.get(WORKLOAD, workload.metadata.name, workload.metadata.namespace)
         asked = pod_templates.asked(workload, tree, attempt.config, self._flavors())
         if isinstance(asked, PodSetConflict | Missing):
@@ -76,7 +76,7 @@ class ProvisioningRequestClient:
         return is_new
 
     async def _make_template(self, tree: Tree) -> None:
-        """One of the same name is left from an attempt that failed half-way, or is about to go with its request."""
+        """Handle a template of the same name: left from a failed attempt, or being deleted with its request."""
         try:
             await self._client.create(_TEMPLATE, tree)
         except AlreadyExists:
@@ -84,7 +84,7 @@ class ProvisioningRequestClient:
             await self._client.create(_TEMPLATE, tree)
 
     async def _own(self, workload: kueue.Workload, name: str) -> Tree | None:
-        """The request of this name, if it belongs to the Workload and is not about to go."""
+        """Return the request of this name, if it belongs to the Workload and is not being deleted."""
         found = await self._client.find(REQUEST, name, workload.metadata.namespace)
         owners = unstructured.sequence(unstructured.get(found, "metadata", "ownerReferences"))
         is_going = unstructured.get(found, "metadata", "deletionTimestamp") is not None
@@ -92,7 +92,7 @@ class ProvisioningRequestClient:
         return found if is_own and not is_going else None
 
     async def hand_over(self, request: ProvisioningRequest) -> None:
-        """Templates belong to their Workload only until their request is there, and go with the request then."""
+        """Make the request the owner of its templates: they are deleted with it. Until then the Workload owns them."""
         metadata = request.metadata
         if metadata.uid in self._handed_over:
             return
@@ -105,7 +105,7 @@ class ProvisioningRequestClient:
 
 
 def _owned(kind: Kind, name: str, workload: kueue.Workload) -> Tree:
-    """The beginning of an object that belongs to a Workload."""
+    """Return the metadata of an object that a Workload owns."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
