@@ -15,7 +15,7 @@ def problem(**overrides: bool) -> str:
     return "; ".join(f"{name} {message}" for name, message in problems)
 
 
-def test_without_overrides_every_gate_stands_at_its_default() -> None:
+def test_without_overrides_every_gate_has_its_default() -> None:
     gates, problems = resolve({})
     assert not problems
     assert dict(gates) == {name: gate.default for name, gate in GATES.items()}
@@ -27,11 +27,11 @@ def test_a_gate_can_be_switched_either_way() -> None:
     assert (gates["PartialAdmission"], gates["PriorityBoost"]) == (False, True)
 
 
-def test_a_typo_is_told_with_the_nearest_known_name() -> None:
+def test_unknown_gate_is_refused_with_the_nearest_name() -> None:
     assert problem(PartialAdmision=True) == "PartialAdmision is not a known gate; did you mean PartialAdmission?"
 
 
-def test_a_retired_gate_says_what_became_of_it() -> None:
+def test_removed_gate_is_refused_with_its_history() -> None:
     assert problem(LendingLimit=True) == "LendingLimit is no longer a gate: its behaviour is always on"
     assert "KueueDRAIntegration" in problem(DynamicResourceAllocation=True)
 
@@ -111,13 +111,13 @@ def test_the_flag_is_read_as_kueue_reads_it(text: str, found: dict[str, bool]) -
         ("PartialAdmission=yes", "PartialAdmission must be true or false, not 'yes'"),
     ],
 )
-def test_a_flag_that_cannot_be_read_says_which_part(text: str, sentence: str) -> None:
+def test_invalid_flag_names_the_invalid_part(text: str, sentence: str) -> None:
     (found,) = features.parse(text)[1]
     assert f"{found.name} {found.message}" == sentence
 
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=lambda gate: gate.name)
-def test_a_row_is_whole(gate: features.FeatureGate) -> None:
+def test_rows_are_complete(gate: features.FeatureGate) -> None:
     assert gate.meaning.endswith(".")
     assert set(gate.needs) <= set(GATES)
     assert gate.name not in features.REMOVED
@@ -125,9 +125,9 @@ def test_a_row_is_whole(gate: features.FeatureGate) -> None:
         assert all(GATES[parent].default for parent in gate.needs), "on by default without its parent"
 
 
-def test_the_brain_is_switched_by_gates_that_exist() -> None:
+def test_policy_reads_existing_gates() -> None:
     assert set(policy.GATES.values()) <= set(GATES)
 
 
-def test_the_brain_and_the_table_agree_on_defaults() -> None:
+def test_policy_defaults_equal_the_gate_table() -> None:
     assert policy.SchedulingPolicy().with_gates(features.DEFAULTS) == policy.SchedulingPolicy()

@@ -29,7 +29,7 @@ NOT_SYSTEM = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values
 
 
 class TestDefaults:
-    def test_saying_nothing_gives_the_public_defaults(self) -> None:
+    def test_defaults_equal_kueue(self) -> None:
         found = settings.defaults().configuration
         assert found.namespace == "kueue-system"
         assert found.leader_election is not None
@@ -58,7 +58,7 @@ class TestDefaults:
         once = load(fairSharing={"preemptionStrategies": ["LessThanInitialShare"]})
         assert settings.load(once.tree).tree == once.tree
 
-    def test_a_time_of_zero_is_one_that_was_not_given_where_none_would_make_no_sense(self) -> None:
+    def test_zero_durations_count_as_not_set(self) -> None:
         read = load(waitForPodsReady={"timeout": "0s"}, admissionFairSharing={"usageSamplingInterval": "0s"}).tree
         assert read["waitForPodsReady"]["timeout"] == read["waitForPodsReady"]["recoveryTimeout"] == "30m"
         assert read["admissionFairSharing"]["usageSamplingInterval"] == "5m"
@@ -68,16 +68,16 @@ class TestReading:
     """A file that was written for Kueue is read as Kueue reads it."""
 
     @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-    def test_a_field_without_a_value_is_one_that_was_not_given(self, version: str) -> None:
+    def test_field_without_a_value_counts_as_not_set(self, version: str) -> None:
         names = ("featureGates", "resources", "webhook", "fairSharing", "managedJobsNamespaceSelector", "multiKueue")
         assert load(version, **dict.fromkeys(names)).tree == load(version).tree
         inner = {"frameworks": ["pod"], "externalFrameworks": None, "labelKeysToCopy": None}
         assert load(version, integrations=inner).tree == load(version, integrations={"frameworks": ["pod"]}).tree
 
-    def test_a_gate_without_a_value_is_neither_on_nor_off(self) -> None:
+    def test_gate_without_a_value_is_refused(self) -> None:
         assert findings(featureGates={"PartialAdmission": None})[0].startswith("featureGates.PartialAdmission")
 
-    def test_a_whole_number_is_one_however_it_is_spelt(self) -> None:
+    def test_integers_may_have_a_decimal_point(self) -> None:
         found = load(clientConnection={"qps": 5.5, "burst": 1e1}, webhook={"port": 9000.0}).configuration
         assert found.client_connection == config.ClientConnection(qps=5.5, burst=10)
         assert found.webhook is not None
@@ -89,7 +89,7 @@ class TestReading:
         assert found.tree["resources"]["transformations"][0]["outputs"] == {"credits": "0.5"}
 
     @pytest.mark.parametrize(("nanoseconds", "shown"), [(90_000_000_000, "1m30s"), (0, "0s")])
-    def test_the_patience_with_first_lists_is_a_number_of_nanoseconds_there(self, nanoseconds: int, shown: str) -> None:
+    def test_cache_sync_timeout_is_a_number_of_nanoseconds(self, nanoseconds: int, shown: str) -> None:
         assert load(controller={"cacheSyncTimeout": nanoseconds}).tree["controller"]["cacheSyncTimeout"] == shown
 
     @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ class TestReading:
             ("tls", "minVersion", ""),
         ],
     )
-    def test_nothing_is_the_default_where_nothing_makes_no_sense(self, block: str, field: str, nothing: object) -> None:
+    def test_empty_values_count_as_not_set(self, block: str, field: str, nothing: object) -> None:
         given: dict[str, Any] = {block: {field: nothing}}
         empty: dict[str, Any] = {block: {}}
         assert load(**given).tree[block] == load(**empty).tree[block]
@@ -112,9 +112,9 @@ class TestRefusals:
     def test_a_file_has_no_metadata(self) -> None:
         assert findings(metadata={"name": "x"})[0].startswith("metadata: Forbidden")
 
-    def test_a_resource_that_stands_for_no_device_class_is_refused(self) -> None:
-        told = findings(resources={"deviceClassMappings": [{"name": "gpus"}]})
-        assert told[0].startswith("resources.deviceClassMappings[0].deviceClassNames: Required")
+    def test_device_class_mapping_without_classes_is_refused(self) -> None:
+        reported = findings(resources={"deviceClassMappings": [{"name": "gpus"}]})
+        assert reported[0].startswith("resources.deviceClassMappings[0].deviceClassNames: Required")
 
     @pytest.mark.parametrize(
         ("fields", "sentence"),
@@ -146,7 +146,7 @@ class TestRefusals:
             ({"metrics": {"customLabels": [{"name": "a"}, {"name": "a"}]}}, 'metrics.customLabels[1].name: Duplicate value: "a": is a label already'),
         ],
     )  # fmt: skip
-    def test_a_mistake_is_told_with_its_path(self, fields: dict[str, Any], sentence: str) -> None:
+    def test_error_has_the_path_of_the_field(self, fields: dict[str, Any], sentence: str) -> None:
         assert sentence in findings(**fields)
 
     @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ class TestRefusals:
             ]}},
         ],
     )  # fmt: skip
-    def test_what_looks_odd_and_starts_with_kueue_starts_here_too(self, fields: dict[str, Any]) -> None:
+    def test_odd_configurations_that_kueue_accepts_are_accepted(self, fields: dict[str, Any]) -> None:
         assert isinstance(load(**fields), settings.Settings)
 
-    def test_every_mistake_is_told_at_once(self) -> None:
+    def test_all_errors_are_reported_at_once(self) -> None:
         found = findings(
             nonsense=1, featureGates={"Nope": True}, integrations={"frameworks": ["x"]}, waitForPodsReady={"timeout": 3}
         )
@@ -202,7 +202,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "tree", [None, [], "x", {}, {"kind": "Configuration"}, {"kind": "Pod", "apiVersion": "v1"}]
     )
-    def test_what_is_no_configuration_is_refused(self, tree: Any) -> None:
+    def test_other_documents_are_refused(self, tree: Any) -> None:
         with pytest.raises(ConfigurationError):
             settings.load(tree)
 
@@ -216,7 +216,7 @@ class TestQuotaCheck:
     def test_todays_spelling(self) -> None:
         assert load(resources={"quotaCheckStrategy": "IgnoreUndeclared"}).ignores_undeclared
 
-    def test_todays_spelling_without_its_gate_has_no_effect_and_says_so(self) -> None:
+    def test_todays_spelling_without_its_gate_has_no_effect_and_a_notice(self) -> None:
         found = load(resources={"quotaCheckStrategy": "IgnoreUndeclared"}, featureGates={"QuotaCheckStrategy": False})
         assert not found.ignores_undeclared
         assert any("QuotaCheckStrategy is off" in notice for notice in found.notices)
@@ -259,14 +259,14 @@ class TestOldVersion:
         assert any("podOptions.namespaceSelector: deprecated" in notice for notice in found.notices)
         assert "podOptions" not in found.tree["integrations"]
 
-    def test_what_came_later_is_unknown_to_it(self) -> None:
+    def test_later_fields_are_unknown(self) -> None:
         assert findings("v1beta1", visibilityServer={})[0].startswith("visibilityServer: Forbidden")
 
-    def test_it_is_told_to_be_deprecated(self) -> None:
+    def test_old_version_gives_a_deprecation_notice(self) -> None:
         assert load("v1beta1").notices[0].startswith("apiVersion: config.kueue.x-k8s.io/v1beta1 is deprecated")
 
 
-def test_a_list_where_a_name_belongs_is_refused_in_words() -> None:
+def test_list_instead_of_a_name_is_refused_with_a_message() -> None:
     assert findings(integrations={"frameworks": [["pod"]]})[0].startswith("integrations.frameworks[0]")
     mappings = [{"name": ["x"], "deviceClassNames": [{}, []]}]
     assert findings(resources={"deviceClassMappings": mappings})
@@ -283,17 +283,17 @@ FIELDS = sorted(settings.shape_schema("v1beta2")["properties"].keys() - {"apiVer
 @given(
     version=st.sampled_from(["v1beta1", "v1beta2"]), fields=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3)
 )
-def test_any_json_at_all_is_loaded_or_refused_in_words(version: str, fields: dict[str, Any]) -> None:
+def test_any_json_is_loaded_or_refused_with_a_message(version: str, fields: dict[str, Any]) -> None:
     try:
         load(version, **fields)
     except ConfigurationError as error:
-        told = error.findings
+        reported = error.findings
     else:
-        told = ()
-    assert all(": " in finding for finding in told)
+        reported = ()
+    assert all(": " in finding for finding in reported)
 
 
-def test_devices_that_nobody_counts_yet_are_refused_by_default() -> None:
+def test_workloads_with_resource_claims_are_refused_by_default() -> None:
     """The integration cannot be asked for before it is here, and what claims devices does not slip in uncounted."""
     loaded = settings.defaults()
     options = LifecycleOptions.of(loaded.configuration, loaded.gates)

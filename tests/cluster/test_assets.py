@@ -34,13 +34,13 @@ def put(folder: Path, *names: str) -> None:
         (folder / name).chmod(0o755)
 
 
-def test_binaries_that_somebody_brought_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_existing_binaries_are_used(tmp_path: Path) -> None:
     put(tmp_path, "etcd", "kube-apiserver")
     done = run(KUBEBUILDER_ASSETS=str(tmp_path), PATH="")
     assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path))
 
 
-def test_a_folder_without_them_is_told_by_name(tmp_path: Path) -> None:
+def test_directory_without_binaries_is_named(tmp_path: Path) -> None:
     put(tmp_path, "etcd")
     done = run(KUBEBUILDER_ASSETS=str(tmp_path), PATH=os.environ["PATH"])
     assert done.returncode == 2
@@ -70,7 +70,7 @@ def test_what_was_built_for_another_version_is_built_again(tmp_path: Path, monke
     assert assets.ensure() == folder
 
 
-def test_the_modules_say_the_same_versions_as_the_tool() -> None:
+def test_modules_have_the_versions_of_the_tool() -> None:
     here = Path(assets.__file__).parent
     assert f"k8s.io/kubernetes {assets.KUBERNETES}" in (here / "apiserver" / "go.mod").read_text()
     assert f"go.etcd.io/etcd/server/v3 {assets.ETCD}" in (here / "etcd" / "go.mod").read_text()

@@ -84,7 +84,7 @@ class Place:
 
     # What Kubernetes would do by itself.
 
-    def tell(self, path: str, body: Any, method: str = "POST") -> Any:
+    def write(self, path: str, body: Any, method: str = "POST") -> Any:
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         answer = self.server.request(method, path, body, content)
         assert answer.code < 300, answer.body
@@ -96,7 +96,7 @@ class Place:
         uid = self.server.request("GET", f"{JOBS}/{job}").body["metadata"]["uid"]
         container = {"name": "main", "image": "busybox"}
         labels = {"batch.kubernetes.io/controller-uid": uid}
-        self.tell(PODS, {
+        self.write(PODS, {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": f"{job}-0", "labels": labels},
@@ -104,17 +104,17 @@ class Place:
         })  # fmt: skip
         state = {"running": {"startedAt": now()}}
         status = {"name": "main", "ready": True, "restartCount": 0, "image": "busybox", "imageID": "", "state": state}
-        self.tell(f"{PODS}/{job}-0/status", {"status": {"phase": "Running", "containerStatuses": [status]}}, "PATCH")
-        self.tell(f"{JOBS}/{job}/status", {"status": {"startTime": now(), "active": 1, "ready": 1}}, "PATCH")
+        self.write(f"{PODS}/{job}-0/status", {"status": {"phase": "Running", "containerStatuses": [status]}}, "PATCH")
+        self.write(f"{JOBS}/{job}/status", {"status": {"startTime": now(), "active": 1, "ready": 1}}, "PATCH")
 
     def end_job(self, job: str) -> None:
-        self.tell(f"{PODS}/{job}-0/status", {"status": {"phase": "Succeeded"}}, "PATCH")
+        self.write(f"{PODS}/{job}-0/status", {"status": {"phase": "Succeeded"}}, "PATCH")
         conditions = [
             {"type": type_, "status": "True", "lastProbeTime": now(), "lastTransitionTime": now()}
             for type_ in ("SuccessCriteriaMet", "Complete")
         ]
         over = {"active": 0, "ready": 0, "succeeded": 1, "conditions": conditions, "completionTime": now()}
-        self.tell(f"{JOBS}/{job}/status", {"status": over}, "PATCH")
+        self.write(f"{JOBS}/{job}/status", {"status": over}, "PATCH")
 
 
 def now() -> str:
@@ -147,8 +147,8 @@ def node(place: Place) -> Iterator[None]:
         kubelet.socket = context.wrap_socket(kubelet.socket, server_side=True)
         threading.Thread(target=kubelet.serve_forever, daemon=True).start()
         try:
-            place.tell("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "only"}})
-            place.tell("/api/v1/nodes/only/status", {"status": {
+            place.write("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "only"}})
+            place.write("/api/v1/nodes/only/status", {"status": {
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.server_address[1]}},
             }}, "PATCH")  # fmt: skip
@@ -228,7 +228,7 @@ def test_the_version_names_the_image_of_the_manager(shell: Shell) -> None:
     assert "manager" not in shell("version", "--client").out
 
 
-def test_installing_again_without_the_dashboard_takes_its_service_away(place: Place, shell: Shell) -> None:
+def test_installing_again_without_the_dashboard_deletes_its_service(place: Place, shell: Shell) -> None:
     service = "/api/v1/namespaces/kueue-system/services/kueue-dashboard"
     assert "service/kueue-dashboard created\n" in shell("install", "--dashboard").out
     assert place.server.request("GET", service).code == 200
@@ -236,7 +236,7 @@ def test_installing_again_without_the_dashboard_takes_its_service_away(place: Pl
     assert place.server.request("GET", service).code == 404
 
 
-def test_a_job_that_no_workload_can_be_made_for_says_why(place: Place, shell: Shell) -> None:
+def test_job_without_a_workload_has_the_reason(place: Place, shell: Shell) -> None:
     marks = {"kueue.x-k8s.io/queue-name": "any", "kueue.x-k8s.io/priority-class": "urgent"}
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "lost", "labels": marks}}
@@ -246,14 +246,14 @@ def test_a_job_that_no_workload_can_be_made_for_says_why(place: Place, shell: Sh
     [row] = [row.split() for row in shell("queue").out.splitlines() if row.startswith("lost")]
     assert row[:3] == ["lost", "any", "Unqueued"]
     until(lambda: shell("queue", "-o", "name").out == "job.batch/lost\n")  # what was cancelled before is gone
-    said = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
-    assert shell("explain", "lost").out == shell("explain", "job/lost").out == said
+    result = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
+    assert shell("explain", "lost").out == shell("explain", "job/lost").out == result
     assert json.loads(shell("explain", "lost", "-o", "json").out)["causes"] == [why]
     assert shell("wait", "lost", "--timeout", "1s").err == "job lost has not finished after 1 s\n"
     assert shell("cancel", "lost").code == 0
 
 
-def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
+def test_submit_wait_reports_the_job_until_it_finishes(
     place: Place, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody runs pods here: what is told is what there is to see, and it ends when somebody says so, or after a while."""
@@ -278,17 +278,17 @@ def test_whoever_submits_and_waits_hears_how_the_job_stands_until_it_is_over(
 
     kubernetes = threading.Thread(target=ends)
     kubernetes.start()
-    said = submitted("waited", "--timeout", f"{PATIENCE_SECONDS:.0f}s")
+    result = submitted("waited", "--timeout", f"{PATIENCE_SECONDS:.0f}s")
     kubernetes.join()
-    assert (said.code, said.out) == (0, "job waited submitted to queue waiting\n")
-    told = [line.removeprefix("job waited: ") for line in said.err.splitlines() if line.startswith("job waited: ")]
-    assert {line.partition(",")[0] for line in told} <= {"waiting", "starting", "running"}, said.err
+    assert (result.code, result.out) == (0, "job waited submitted to queue waiting\n")
+    lines = [line.removeprefix("job waited: ") for line in result.err.splitlines() if line.startswith("job waited: ")]
+    assert {line.partition(",")[0] for line in lines} <= {"waiting", "starting", "running"}, result.err
     assert shell("cancel", "waited").code == 0
 
 
 @pytest.mark.parametrize("words", [("queue",), ("explain", "any"), ("top",), ("whatif", "--delete", "cq/any")])
-def test_whoever_may_not_is_told_so_in_one_sentence(shell: Shell, words: tuple[str, ...]) -> None:
-    said = shell(*words, "--as", "nobody")
-    assert said.code == 2
-    assert 'User "nobody" cannot list resource' in said.err
-    assert said.err.count("\n") == 1
+def test_missing_permission_is_one_sentence(shell: Shell, words: tuple[str, ...]) -> None:
+    result = shell(*words, "--as", "nobody")
+    assert result.code == 2
+    assert 'User "nobody" cannot list resource' in result.err
+    assert result.err.count("\n") == 1

@@ -116,7 +116,7 @@ async def others_coming(env: Environment) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("faults", WEATHER, ids=str)
-async def test_lost_answers_never_give_quota_twice_and_lose_nobody(
+async def test_lost_answers_neither_overcommit_quota_nor_lose_workloads(
     server: real.Client, tmp_path: Path, faults: Faults
 ) -> None:
     async with in_weather(server, tmp_path, faults) as (env, proxy):
@@ -127,7 +127,7 @@ async def test_lost_answers_never_give_quota_twice_and_lose_nobody(
     assert env.most > CPUS * 0.8, "there was room for everybody, so nothing was shown"
 
 
-async def test_a_manager_that_frees_quota_on_a_lost_answer_is_found_out(server: real.Client, tmp_path: Path) -> None:
+async def test_planted_release_on_a_lost_answer_is_detected(server: real.Client, tmp_path: Path) -> None:
     # It takes a lost answer at the wrong moment.
     async with in_weather(server, tmp_path, WORST, bug="a lost answer frees") as (env, _), others_coming(env):
         await env.until(lambda: bool(env.overruns), PATIENCE_SECONDS)
@@ -139,9 +139,7 @@ KILLS: Final = 20 if FULL else 3
 MANY: Final = 2_000 if FULL else WORKLOADS
 
 
-async def test_killed_managers_lose_nobody_give_nothing_twice_and_leave_nobody_who_could_run(
-    server: real.Client, tmp_path: Path
-) -> None:
+async def test_killed_managers_neither_overcommit_quota_nor_lose_workloads(server: real.Client, tmp_path: Path) -> None:
     async with watched.env(server, "killed") as env:
         async with manager(server.kubeconfig(), tmp_path):
             await env.begin()
@@ -211,9 +209,7 @@ def _late(way: FaultyProxy, since: float) -> list[str]:
     return [each for each in written if "/leases/" not in each and not each.endswith("reviews")]
 
 
-async def test_a_leader_that_wakes_while_another_leads_writes_nothing_and_ends(
-    server: real.Client, tmp_path: Path
-) -> None:
+async def test_resumed_former_leader_writes_nothing_and_exits(server: real.Client, tmp_path: Path) -> None:
     async with woken(server, tmp_path) as (env, first, way, since):
         assert await asyncio.wait_for(first.wait(), PATIENCE_SECONDS) == 1
         await env.until(lambda: len(env.finished) == ENOUGH_FOR_TWO, PATIENCE_SECONDS)
@@ -222,29 +218,29 @@ async def test_a_leader_that_wakes_while_another_leads_writes_nothing_and_ends(
     assert env.ran == dict.fromkeys(env.cpu, 1)
 
 
-async def test_a_leader_that_does_not_notice_is_found_out(server: real.Client, tmp_path: Path) -> None:
+async def test_planted_former_leader_that_writes_is_detected(server: real.Client, tmp_path: Path) -> None:
     bug = "a lost lease is not noticed"
     async with woken(server, tmp_path, bug=bug) as (env, _, way, since), others_coming(env):
         await env.until(lambda: bool(_late(way, since)), PATIENCE_SECONDS)
 
 
-async def test_quota_that_a_former_leader_gives_is_refused_when_it_arrives(server: real.Client, tmp_path: Path) -> None:
+async def test_late_reservation_of_a_former_leader_is_refused(server: real.Client, tmp_path: Path) -> None:
     """A request can be on its way for longer than a lease lasts; the webhooks know whose term it is by then."""
     async with watched.env(server, "late") as env, manager(server.kubeconfig(), tmp_path, elected=True):
         await env.begin()
         await env.submit("w", 10, 0, stays=True)
         (lease,) = (await env.send("GET", watched.LEASES))[1]["items"]
         term = lease["spec"]["leaseTransitions"]
-        code, said = await env.forge_reservation("w", 0, f"pykueue-manager-term-{term - 1}")
-        assert (code, said["reason"]) == (403, "Forbidden")
-        assert f"pykueue-manager-term-{term - 1} is not in office any more" in said["message"]
+        code, answered = await env.forge_reservation("w", 0, f"pykueue-manager-term-{term - 1}")
+        assert (code, answered["reason"]) == (403, "Forbidden")
+        assert f"pykueue-manager-term-{term - 1} is not in office any more" in answered["message"]
         assert (await env.forge_reservation("w", 0, f"pykueue-manager-term-{term}"))[0] == 200
 
 
 # --- The checker ------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_watches_would_see_quota_given_twice(server: real.Client) -> None:
+async def test_checker_detects_overcommitted_quota(server: real.Client) -> None:
     """The check itself, on reservations that somebody forged while no manager was there."""
     async with watched.env(server, "forged") as env:
         await env.begin(managed=False)
@@ -253,4 +249,4 @@ async def test_whoever_watches_would_see_quota_given_twice(server: real.Client) 
             await env.submit(name, 10, number, stays=True)
             await env.forge_reservation(name, number)
         await env.until(lambda: sum(env.reserved.values()) > CPUS, PATIENCE_SECONDS)
-    assert [said.partition(": ")[2] for said in env.overruns] == [f"{CPUS + 10} of {CPUS} CPUs are given away"]
+    assert [answered.partition(": ")[2] for answered in env.overruns] == [f"{CPUS + 10} of {CPUS} CPUs are given away"]

@@ -94,7 +94,7 @@ def helm() -> str:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
-def test_kustomize_makes_the_very_same_installation_and_a_cluster_takes_it(
+def test_kustomize_renders_the_same_installation_and_a_cluster_accepts_it(
     cluster: real.Client, run: Run, tmp_path: Path
 ) -> None:
     made = by_name(yaml.safe_load_all(run("kubectl", "kustomize", str(DEPLOY))))
@@ -116,7 +116,7 @@ def test_kustomize_adds_the_dashboard_as_a_component(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("chosen", CHOSEN)
-def test_helm_makes_what_the_templates_say(helm: str, run: Run, tmp_path: Path, chosen: Tree) -> None:
+def test_helm_renders_the_templates(helm: str, run: Run, tmp_path: Path, chosen: Tree) -> None:
     """And `tests/cli/test_install.py`, which reads the templates without Helm, shows that this is the installation."""
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(chosen))
@@ -125,7 +125,7 @@ def test_helm_makes_what_the_templates_say(helm: str, run: Run, tmp_path: Path, 
     assert by_name(yaml.safe_load_all(made)) == stand_in(merged(chart.values(InstallPlan()), chosen), "batch")
 
 
-def test_a_release_is_installed_upgraded_and_taken_away(
+def test_release_is_installed_upgraded_and_uninstalled(
     cluster: real.Client, helm: str, run: Run, tmp_path: Path
 ) -> None:
     """An upgrade leaves alone what the manager wrote, and the kinds stay when the release goes."""

@@ -324,9 +324,7 @@ def _collection(tree: Tree) -> str:
     return f"{root}/{f'namespaces/{namespace}/' if namespace else ''}{tree['kind'].lower()}s"
 
 
-def test_a_manager_in_a_pod_does_its_work_with_its_own_rights_and_tokens_that_are_renewed(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_manager_in_a_pod_works_with_its_own_permissions_and_rotated_tokens(cluster: Cluster, tmp_path: Path) -> None:
     pod = Pod(cluster, tmp_path)
     with pod.running() as process:
         until(lambda: process.poll() is not None or pod.asked("probes", "/readyz") == 200, "it is ready")

@@ -28,7 +28,7 @@ def person(home: Path, server: real.Client) -> session.Person:
 @pytest.mark.cluster
 @pytest.mark.timeout(1500)  # hundreds of commands, each of which takes as long as the machine is busy
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
-def test_a_session_gives_what_the_real_server_gives(tmp_path: Path) -> None:
+def test_session_output_equals_the_real_server(tmp_path: Path) -> None:
     settings = ServerSettings(data_dir=tmp_path / "data")
     with real.started() as theirs, Running(settings, bare_parts()) as server, ThreadPoolExecutor(2) as threads:
         credentials = server.serving.credentials

@@ -218,9 +218,9 @@ class Environment:
         await asyncio.sleep(self.runtime_seconds)
         while name not in self.finished:
             found = self.seen[name]
-            said = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "played"}
-            said["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-            status = {"conditions": [*found["status"]["conditions"], said]}
+            finished_condition = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "played"}
+            finished_condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+            status = {"conditions": [*found["status"]["conditions"], finished_condition]}
             patch = {"metadata": {"resourceVersion": found["revision"]}, "status": status}
             code, _ = await self.send("PATCH", f"{self._workloads}/{name}/status", patch, _MERGE)
             if code == 200:
@@ -235,7 +235,7 @@ class Environment:
 
     def waiting(self) -> set[str]:
         """Those who were told that they wait for quota."""
-        return {name for name, found in self.seen.items() if told(found).get("QuotaReserved") == "False"}
+        return {name for name, found in self.seen.items() if condition_statuses(found).get("QuotaReserved") == "False"}
 
     async def until(self, true: Callable[[], bool], seconds: float) -> None:
         try:
@@ -245,7 +245,7 @@ class Environment:
                     assert self.watching is not None
                     assert not self.watching.done(), self.watching.exception()
         except TimeoutError:
-            left = {name: told(found) for name, found in self.seen.items() if name not in self.finished}
+            left = {name: condition_statuses(found) for name, found in self.seen.items() if name not in self.finished}
             raise AssertionError(
                 f"not within {seconds} s; {len(left)} are left: {dict(list(left.items())[:9])}"
             ) from None
@@ -255,10 +255,10 @@ class Environment:
 
 
 def has(workload: dict[str, Any], type_: str) -> bool:
-    return told(workload).get(type_) == "True"
+    return condition_statuses(workload).get(type_) == "True"
 
 
-def told(workload: dict[str, Any]) -> dict[str, str]:
+def condition_statuses(workload: dict[str, Any]) -> dict[str, str]:
     return {each["type"]: each["status"] for each in workload.get("status", {}).get("conditions", ())}
 
 
@@ -278,12 +278,12 @@ async def env(server: real.Client, namespace: str, *, runtime_seconds: float = 0
     headers = {"Authorization": f"Bearer {server.token}"}
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=tls, headers=headers, timeout=timeout, read_bufsize=2**24) as session:
-        told = Environment(server, session, namespace, runtime_seconds)
-        await told.forget_managers()
+        env = Environment(server, session, namespace, runtime_seconds)
+        await env.forget_managers()
         try:
-            yield told
+            yield env
         finally:
-            if told.watching is not None:
-                told.watching.cancel()
-                await asyncio.gather(told.watching, return_exceptions=True)
-            print(told.figures())
+            if env.watching is not None:
+                env.watching.cancel()
+                await asyncio.gather(env.watching, return_exceptions=True)
+            print(env.figures())

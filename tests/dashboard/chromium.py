@@ -35,10 +35,10 @@ class Page:
         self._session = session
         self.problems: list[str] = []
 
-    async def say(self, method: str, **parameters: Any) -> Tree:
-        return await self._browser.say(method, self._session, **parameters)
+    async def send(self, method: str, **parameters: Any) -> Tree:
+        return await self._browser.send(method, self._session, **parameters)
 
-    def heard(self, method: str, parameters: Tree) -> None:
+    def received(self, method: str, parameters: Tree) -> None:
         if method == "Runtime.exceptionThrown":
             self.problems.append(str(parameters["exceptionDetails"].get("exception", parameters)))
         elif method == "Log.entryAdded" and parameters["entry"]["source"] in ("security", "javascript"):
@@ -46,7 +46,7 @@ class Page:
 
     async def run(self, script: str) -> Any:
         """The value of an expression; promises are waited for."""
-        answer = await self.say("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise AssertionError(f"{script}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
@@ -70,26 +70,26 @@ class Page:
     async def press(self, *keys: str) -> None:
         for key in keys:
             text = {"text": _KEYS[key]} if key in _KEYS else {}
-            await self.say("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **text)
-            await self.say("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+            await self.send("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **text)
+            await self.send("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 
     async def type(self, text: str) -> None:
-        await self.say("Input.insertText", text=text)
+        await self.send("Input.insertText", text=text)
 
     async def screen(self, width: int, height: int, *, dark: bool = False) -> None:
-        await self.say(
+        await self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self.say("Emulation.setEmulatedMedia", features=[scheme])
+        await self.send("Emulation.setEmulatedMedia", features=[scheme])
 
     async def picture(self) -> bytes:
         """What is to be seen, as PNG."""
-        return base64.b64decode((await self.say("Page.captureScreenshot", format="png"))["data"])
+        return base64.b64decode((await self.send("Page.captureScreenshot", format="png"))["data"])
 
     async def controls(self) -> list[tuple[str, str]]:
         """Role and name of everything in the accessibility tree."""
-        nodes = (await self.say("Accessibility.getFullAXTree"))["nodes"]
+        nodes = (await self.send("Accessibility.getFullAXTree"))["nodes"]
         read = ((node.get("role", {}).get("value", ""), node.get("name", {}).get("value", "")) for node in nodes)
         return [(role, name) for role, name in read if role not in ("", "none", "InlineTextBox", "StaticText")]
 
@@ -103,34 +103,34 @@ class Browser:
 
     async def listen(self) -> None:
         async for message in self._socket:
-            said = json.loads(message.data)
-            if "id" in said:
-                self._waiting.pop(said["id"]).set_result(said)
-            elif page := self._pages.get(said.get("sessionId", "")):
-                page.heard(said["method"], said["params"])
+            message = json.loads(message.data)
+            if "id" in message:
+                self._waiting.pop(message["id"]).set_result(message)
+            elif page := self._pages.get(message.get("sessionId", "")):
+                page.received(message["method"], message["params"])
 
-    async def say(self, method: str, session: str = "", **parameters: Any) -> Tree:
+    async def send(self, method: str, session: str = "", **parameters: Any) -> Tree:
         number = next(self._numbers)
         self._waiting[number] = answer = asyncio.get_running_loop().create_future()
         where = {"sessionId": session} if session else {}
         await self._socket.send_json({"id": number, "method": method, "params": parameters, **where})
-        said = await asyncio.wait_for(answer, PATIENCE_SECONDS)
-        assert "error" not in said, f"{method}: {said.get('error')}"
-        return dict(said["result"])
+        message = await asyncio.wait_for(answer, PATIENCE_SECONDS)
+        assert "error" not in message, f"{method}: {message.get('error')}"
+        return dict(message["result"])
 
     @contextlib.asynccontextmanager
     async def visit(self, address: str) -> AsyncIterator[Page]:
         """A tab of its own while inside, with storage of its own."""
-        context = (await self.say("Target.createBrowserContext"))["browserContextId"]
-        target = (await self.say("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
-        session = (await self.say("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
+        context = (await self.send("Target.createBrowserContext"))["browserContextId"]
+        target = (await self.send("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
+        session = (await self.send("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Log"):
-            await page.say(f"{domain}.enable")
-        await page.say("Emulation.setFocusEmulationEnabled", enabled=True)
-        await page.say("Page.navigate", url=address)
+            await page.send(f"{domain}.enable")
+        await page.send("Emulation.setFocusEmulationEnabled", enabled=True)
+        await page.send("Page.navigate", url=address)
         yield page
-        await self.say("Target.disposeBrowserContext", browserContextId=context)
+        await self.send("Target.disposeBrowserContext", browserContextId=context)
 
 
 @contextlib.asynccontextmanager

@@ -66,14 +66,14 @@ async def test_the_link_shows_the_tree_and_keeps_no_token_in_the_address(page: P
     await pictured(page, "overview")
 
 
-async def test_the_page_follows_what_happens(page: Page, department: System) -> None:
+async def test_page_shows_changes_live(page: Page, department: System) -> None:
     await page.until("document.getElementById('live').textContent === 'live'")
     before = await page.run("document.querySelector('.tiles strong').textContent")
     await department.workload("late", "teaching", {"cpu": "99"})
     await page.until(f"document.querySelector('.tiles strong').textContent === '{int(before) + 1}'")
 
 
-async def test_keys_lead_from_the_search_to_a_workload_and_back(page: Page) -> None:
+async def test_keyboard_navigates_from_search_to_workload_and_back(page: Page) -> None:
     await page.press("/")
     await page.type("segment pending")
     await page.press("Enter")
@@ -87,7 +87,7 @@ async def test_keys_lead_from_the_search_to_a_workload_and_back(page: Page) -> N
     await page.until("location.hash.startsWith('#/workloads')")
 
 
-async def test_arrows_walk_the_tree(page: Page) -> None:
+async def test_arrow_keys_navigate_the_tree(page: Page) -> None:
     async def here() -> str:
         return str(await page.run("document.activeElement.dataset.key"))
 
@@ -105,7 +105,7 @@ async def test_arrows_walk_the_tree(page: Page) -> None:
     await page.until("document.querySelector('[role=tree]')")
 
 
-async def test_a_workload_tells_its_story_and_what_would_let_it_in(page: Page) -> None:
+async def test_workload_page_shows_history_and_suggestions(page: Page) -> None:
     await page.screen(1280, 620)
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('.causes')")
@@ -128,7 +128,7 @@ async def test_the_assignment_of_an_admitted_workload_reads_as_text_with_links(p
     assert links == ["#/flavor/default", "#/flavor/default"]
 
 
-async def test_it_can_be_read_in_the_dark_and_in_the_light(page: Page) -> None:
+async def test_contrast_is_sufficient_in_both_color_schemes(page: Page) -> None:
     """Text of every colour that is used stands out from its ground by 4.5 to 1 (WCAG AA)."""
     for dark in (False, True):
         await page.screen(1280, 720, dark=dark)
@@ -170,7 +170,7 @@ SIGNS = {
 }
 
 
-async def test_a_telephone_shows_everything_without_scrolling_sideways(page: Page) -> None:
+async def test_small_screen_needs_no_horizontal_scrolling(page: Page) -> None:
     await page.screen(360, 740)
     for address, sign in SIGNS.items():
         await page.go(address)
@@ -206,7 +206,7 @@ CONTROLS = {
 }
 
 
-async def test_texts_that_would_do_harm_are_shown_as_text(page: Page, department: System) -> None:
+async def test_hostile_texts_are_shown_as_text(page: Page, department: System) -> None:
     await department.workload("hostile", "teaching", {"cpu": "99"})
     await department.finish("hostile", HOSTILE)
     await page.screen(360, 740)
@@ -224,7 +224,7 @@ async def test_texts_that_would_do_harm_are_shown_as_text(page: Page, department
     assert await page.run("window.harmed") is None
 
 
-async def test_without_a_token_there_is_only_a_door(department: System, browser: Browser) -> None:
+async def test_without_a_token_only_the_sign_in_form_is_shown(department: System, browser: Browser) -> None:
     async with browser.visit(department.url) as stranger:
         await stranger.until("document.querySelector('form.login')")
         await stranger.run("document.querySelector('[name=token]').value = 'wrong'")
@@ -242,8 +242,8 @@ async def test_without_a_token_there_is_only_a_door(department: System, browser:
 
 
 async def offline(page: Page, *, lost: bool = True) -> None:
-    await page.say("Network.enable")
-    await page.say(
+    await page.send("Network.enable")
+    await page.send(
         "Network.emulateNetworkConditions", offline=lost, latency=0, downloadThroughput=-1, uploadThroughput=-1
     )
     # The part of the browser that carries requests hears of it a moment later.
@@ -251,7 +251,7 @@ async def offline(page: Page, *, lost: bool = True) -> None:
     await page.until(f"{comes}.then((came) => came !== {str(lost).lower()})")
 
 
-async def test_a_lost_connection_is_said_and_mended(page: Page) -> None:
+async def test_lost_connection_is_shown_and_recovered(page: Page) -> None:
     """By itself, also where nothing happens that the page would hear of."""
     await offline(page)
     await page.go("#/queues")
@@ -260,7 +260,7 @@ async def test_a_lost_connection_is_said_and_mended(page: Page) -> None:
     await page.until("document.querySelector('table')")
 
 
-async def test_what_is_shown_stays_while_the_server_is_away(page: Page) -> None:
+async def test_content_stays_while_the_server_is_unreachable(page: Page) -> None:
     """Somebody reads it; the light in the corner says that it is old."""
     await page.until("document.getElementById('live').textContent === 'live'")
     await page.go("#/queues")
@@ -274,7 +274,7 @@ async def test_what_is_shown_stays_while_the_server_is_away(page: Page) -> None:
     await page.until("document.getElementById('live').textContent === 'live'")
 
 
-async def test_an_explanation_that_was_lost_is_asked_for_again(page: Page) -> None:
+async def test_lost_explanation_is_requested_again(page: Page) -> None:
     """By whoever reads it, or by the page when it hears of something new: one of the two is first."""
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('[data-key=ways]')")
@@ -303,7 +303,7 @@ LATE = """(question, changed) => {
 }"""
 
 
-async def test_an_answer_that_was_overtaken_is_not_shown(page: Page) -> None:
+async def test_outdated_answer_is_not_shown(page: Page) -> None:
     changed = "(seen) => ({...seen, totals: {...seen.totals, Pending: 77}})"
     await page.run(f"({LATE})('overview', {changed})")
     await page.until("window.held")
@@ -313,7 +313,7 @@ async def test_an_answer_that_was_overtaken_is_not_shown(page: Page) -> None:
     assert await page.run("document.querySelector('.tiles strong').textContent") == "77"
 
 
-async def test_an_explanation_that_was_overtaken_takes_no_later_one_away(page: Page) -> None:
+async def test_outdated_explanation_does_not_replace_a_later_one(page: Page) -> None:
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('[data-key=ways]')")
     await page.run(f"({LATE})('explanation', (seen) => ({{...seen, message: 'another'}}))")
@@ -324,29 +324,29 @@ async def test_an_explanation_that_was_overtaken_takes_no_later_one_away(page: P
     assert await page.run("Boolean(document.querySelector('.ways'))")
 
 
-async def test_who_waits_for_a_slow_server_sees_that_something_happens(page: Page) -> None:
-    await page.say("Fetch.enable", patterns=[{"urlPattern": "*/api/queues*"}])
+async def test_slow_server_shows_a_busy_indicator(page: Page) -> None:
+    await page.send("Fetch.enable", patterns=[{"urlPattern": "*/api/queues*"}])
     await page.go("#/queues")
     await page.until("document.querySelector('main[aria-busy=true]')")
-    await page.say("Fetch.disable")  # and what was held goes on
+    await page.send("Fetch.disable")  # and what was held goes on
     await page.until("document.querySelector('table') && !document.querySelector('[aria-busy]')")
 
 
-async def test_an_address_that_was_typed_wrongly_is_no_end_of_the_page(page: Page) -> None:
+async def test_invalid_address_shows_not_found(page: Page) -> None:
     await page.go("#/queue/%E0%A4%A")
     await page.until("document.getElementById('main').innerText.includes('does not exist')")
     await page.go("#/nonsense")
     await page.until("document.getElementById('main').innerText.includes('Page not found')")
 
 
-async def test_a_token_that_has_expired_leads_back_to_the_door(page: Page) -> None:
+async def test_expired_token_shows_the_sign_in_form(page: Page) -> None:
     # In one go: a page that looks again meanwhile would have led there by itself.
     await page.run("sessionStorage.setItem('pykueue-token', 'of-yesterday'); location.hash = '#/queues'")
     await page.until("document.querySelector('form.login [role=alert]')")
     assert await page.run("sessionStorage.length") == 0
 
 
-async def test_a_system_without_anything_says_so(tmp_path: Path, browser: Browser) -> None:
+async def test_empty_system_shows_a_hint(tmp_path: Path, browser: Browser) -> None:
     async with system.running(tmp_path) as empty, browser.visit(empty.link) as visitor:
         await visitor.until("document.querySelector('#live.on')")
         for address in ("#/", "#/queues", "#/workloads"):

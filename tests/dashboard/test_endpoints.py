@@ -41,7 +41,7 @@ DATA = ("me", "overview", "queues", "queues/a", "flavors/default", "workloads", 
 # --- Files ------------------------------------------------------------------------------------------------------------
 
 
-async def test_every_file_is_open_and_allows_nothing_but_itself(shown: System) -> None:
+async def test_files_need_no_token_and_have_a_strict_policy(shown: System) -> None:
     for name in ("", *sorted(assets.files())):
         async with shown.session.get(shown.url + name) as answer:
             assert answer.status == 200, name
@@ -56,7 +56,7 @@ async def test_every_file_is_open_and_allows_nothing_but_itself(shown: System) -
             assert (again.status, await again.read()) == (304, b"")
 
 
-async def test_what_is_large_travels_small_for_those_who_can_unpack_it(shown: System) -> None:
+async def test_large_bodies_are_compressed_if_accepted(shown: System) -> None:
     url = shown.url + "app.js"
     async with shown.session.get(url, headers={"Accept-Encoding": "gzip"}) as packed:
         assert packed.headers["Content-Encoding"] == "gzip"
@@ -68,7 +68,7 @@ async def test_what_is_large_travels_small_for_those_who_can_unpack_it(shown: Sy
         assert await plain.read() == assets.files()["app.js"].body
 
 
-def test_the_files_need_nobody_else() -> None:
+def test_files_refer_to_no_other_host() -> None:
     """No address of another host, nothing inline that the policy would forbid."""
     for name, asset in assets.files().items():
         text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
@@ -91,7 +91,7 @@ ASTRAY = (
 )
 
 
-async def test_a_path_leads_to_a_file_of_the_page_or_nowhere(shown: System) -> None:
+async def test_other_paths_are_not_found(shown: System) -> None:
     """As it is written: a browser, or another client, would tidy the path up first."""
     host, _, port = shown.serving.url.removeprefix("https://").partition(":")
     trusting = ssl.create_default_context()
@@ -104,7 +104,7 @@ async def test_a_path_leads_to_a_file_of_the_page_or_nowhere(shown: System) -> N
         assert head.split()[1] == "404", (path, head)
 
 
-async def test_the_address_without_a_slash_leads_to_the_page(shown: System) -> None:
+async def test_address_without_a_slash_redirects(shown: System) -> None:
     async with shown.session.get(shown.url.rstrip("/"), allow_redirects=False) as answer:
         assert (answer.status, answer.headers["Location"]) == (308, "/dashboard/")
 
@@ -112,14 +112,14 @@ async def test_the_address_without_a_slash_leads_to_the_page(shown: System) -> N
 # --- Who may look -----------------------------------------------------------------------------------------------------
 
 
-async def test_without_a_known_token_there_is_no_data(shown: System) -> None:
+async def test_data_requires_a_valid_token(shown: System) -> None:
     for path in DATA:
         for token in ("", "wrong"):
-            status, said = await shown.query(f"api/{path}", token=token)
-            assert (status, set(said)) == (401, {"message"}), path
+            status, answered = await shown.query(f"api/{path}", token=token)
+            assert (status, set(answered)) == (401, {"message"}), path
 
 
-async def test_it_only_shows(shown: System) -> None:
+async def test_dashboard_is_read_only(shown: System) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
         for path in ("", "api/overview"):
             assert (await shown.query(path, method=method))[0] == 405
@@ -135,16 +135,16 @@ NONSENSE = {
 }
 
 
-async def test_a_question_that_makes_no_sense_is_answered_with_what_would(shown: System) -> None:
-    for (name, value), said in NONSENSE.items():
-        assert await shown.query("api/workloads", **{name: value}) == (400, {"message": said})
+async def test_invalid_parameters_are_refused_with_the_valid_values(shown: System) -> None:
+    for (name, value), answered in NONSENSE.items():
+        assert await shown.query("api/workloads", **{name: value}) == (400, {"message": answered})
 
 
-async def test_what_is_not_there_is_said_to_be_absent(shown: System) -> None:
+async def test_missing_objects_are_not_found(shown: System) -> None:
     for path in ("queues/x", "flavors/x", "workloads/default/x", "workloads/default/x/explanation"):
-        status, said = await shown.query(f"api/{path}")
+        status, answered = await shown.query(f"api/{path}")
         assert status == 404
-        assert "does not exist" in said["message"]
+        assert "does not exist" in answered["message"]
 
 
 # --- What is shown ----------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ async def small(shown: System) -> None:
     await shown.until(lambda found: found["items"] and found["items"][0]["message"], "api/workloads", q="waits")
 
 
-async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System) -> None:
+async def test_workload_has_its_history_and_explanation(shown: System) -> None:
     await small(shown)
     _, found = await shown.query("api/workloads/default/waits")
     assert (found["state"], found["clusterQueue"]) == ("Pending", "a")
@@ -168,10 +168,10 @@ async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System)
         lambda answer: any(each["source"] == "event" for each in answer["history"]), "api/workloads/default/waits"
     )
     assert env["history"][0]["title"] == "Created"
-    _, said = await shown.query("api/workloads/default/waits/explanation")
-    assert said["position"] == {"inClusterQueue": 1, "inLocalQueue": 1}
-    assert [held["workload"] for held in said["holders"]] == ["default/runs"]
-    assert said["suggestions"] == []  # nobody asked for them
+    _, answered = await shown.query("api/workloads/default/waits/explanation")
+    assert answered["position"] == {"inClusterQueue": 1, "inLocalQueue": 1}
+    assert [held["workload"] for held in answered["holders"]] == ["default/runs"]
+    assert answered["suggestions"] == []  # nobody asked for them
     _, helped = await shown.query("api/workloads/default/waits/explanation", suggestions="true")
     assert {"wait for default/runs to end"} <= {each["change"] for each in helped["suggestions"]}
     # The very same value as the command prints.
@@ -180,7 +180,7 @@ async def test_a_workload_has_its_story_and_the_answer_of_explain(shown: System)
     assert helped == explanation.explainer(defaults().tree)(objects, "default/waits", SystemClock().now(), True)
 
 
-async def test_one_page_follows_another_and_knows_how_many_there_are(shown: System) -> None:
+async def test_pages_are_disjoint_and_have_the_total(shown: System) -> None:
     await shown.flavor("default")
     await shown.queue("a", cpu="0")
     for number in range(5):
@@ -193,7 +193,7 @@ async def test_one_page_follows_another_and_knows_how_many_there_are(shown: Syst
     assert {page["total"] for page in pages} == {5}
 
 
-async def test_a_workload_whose_local_queue_comes_later_is_counted_where_it_then_waits(shown: System) -> None:
+async def test_workload_is_counted_once_its_local_queue_exists(shown: System) -> None:
     await shown.flavor("default")
     await shown.workload("early", "a", {"cpu": "1"})
     await shown.until(lambda found: found["items"] and found["items"][0]["clusterQueue"] == "", "api/workloads")
@@ -201,7 +201,7 @@ async def test_a_workload_whose_local_queue_comes_later_is_counted_where_it_then
     await shown.until(lambda found: found["pending"] == 1, "api/queues/a")
 
 
-async def test_the_stream_tells_of_a_change(shown: System) -> None:
+async def test_stream_sends_changes(shown: System) -> None:
     headers = {"Authorization": f"Bearer {shown.serving.credentials.view_token}"}
     await shown.flavor("default")
     async with shown.session.get(f"{shown.url}api/stream", headers=headers) as answer:
@@ -209,8 +209,8 @@ async def test_the_stream_tells_of_a_change(shown: System) -> None:
         first = await _news(answer)
         await shown.queue("a", cpu="2")
         await shown.workload("w", "a", {"cpu": "1"})
-        while (told := await _news(answer))["totals"]["Admitted"] != 1:
-            assert told["revision"] > first["revision"]
+        while (answered := await _news(answer))["totals"]["Admitted"] != 1:
+            assert answered["revision"] > first["revision"]
 
 
 async def test_streams_end_when_the_dashboard_does(shown: System) -> None:
@@ -273,13 +273,15 @@ def sources(shown: System) -> DashboardSources:
 
 @contextlib.asynccontextmanager
 async def beside(
-    shown: System, doors: Clock | None = None
+    shown: System, authorizer_clock: Clock | None = None
 ) -> AsyncIterator[tuple[System, Reviews, DashboardEndpoints]]:
     """The same dashboard, for people whom another API server knows. The door may go by a clock of its own."""
     reviews = Reviews(partial(shown.serving.embedded.server.handle_as, authentication.ADMIN))
     clock = SystemClock()
-    door = DelegatedAuthorizer(ApiClient(LocalTransport(reviews.answer), random.Random(1)), doors or clock)
-    pages = DashboardEndpoints(DashboardSummaries(sources(shown), clock), door)
+    authorizer = DelegatedAuthorizer(
+        ApiClient(LocalTransport(reviews.answer), random.Random(1)), authorizer_clock or clock
+    )
+    pages = DashboardEndpoints(DashboardSummaries(sources(shown), clock), authorizer)
     http = await http_server.serve(pages.answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{http.port}"
     try:
@@ -307,7 +309,7 @@ ALLOWED = {
 }
 
 
-async def test_everybody_sees_what_they_may(laboratory: System) -> None:
+async def test_access_follows_permissions(laboratory: System) -> None:
     for path, codes in ALLOWED.items():
         found = [str((await laboratory.query(f"api/{path}", token=name))[0]) for name in ("all", "lab", "none")]
         assert found == codes.split(), path
@@ -327,17 +329,17 @@ async def laboratory(shown: System) -> AsyncIterator[System]:
         yield made
 
 
-async def test_an_explanation_names_nobody_whom_its_reader_may_not_see(laboratory: System) -> None:
+async def test_explanation_omits_workloads_without_permission(laboratory: System) -> None:
     path = "api/workloads/lab/mine/explanation"
     _, whole = await laboratory.query(path, token="all", suggestions="true")
     assert [held["workload"] for held in whole["holders"]] == ["default/runs"]
     assert whole["ahead"] == ["default/waits"]
-    _, told = await laboratory.query(path, token="lab", suggestions="true")
-    assert "default/" not in json.dumps(told)
-    assert told["causes"]
+    _, answered = await laboratory.query(path, token="lab", suggestions="true")
+    assert "default/" not in json.dumps(answered)
+    assert answered["causes"]
 
 
-async def test_only_those_who_see_everything_are_told_totals(laboratory: System) -> None:
+async def test_totals_require_permission_for_all_namespaces(laboratory: System) -> None:
     async with laboratory.session.get(
         f"{laboratory.url}api/stream", params={"namespace": "lab"}, headers={"Authorization": "Bearer lab"}
     ) as answer:
@@ -349,14 +351,14 @@ class Stopped(SystemClock):
         return 0.0
 
 
-async def test_the_api_server_is_asked_once_for_many_questions(shown: System) -> None:
+async def test_authorization_is_cached(shown: System) -> None:
     async with beside(shown, Stopped()) as (made, reviews, _):
         for _ in range(20):
             assert (await made.query("api/overview", token="all"))[0] == 200
     assert reviews.asked == 2  # who it is, and whether they may
 
 
-async def test_what_comes_and_goes_while_nobody_looks_is_not_remembered(shown: System) -> None:
+async def test_workloads_deleted_between_refreshes_are_not_kept(shown: System) -> None:
     summaries = DashboardSummaries(sources(shown), SystemClock())
     await shown.flavor("default")
     await shown.queue("a", cpu="2")

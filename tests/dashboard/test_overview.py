@@ -95,9 +95,9 @@ def test_what_one_queue_borrows_another_has_lent(
     found = looked_at(
         queue("a", "team", "10"), queue("b", "team", "10"), holder("x", "a", used_by_a), holder("y", "b", used_by_b)
     )
-    for name, said in (("a", a), ("b", b)):
+    for name, expected in (("a", a), ("b", b)):
         figures = found.queues[name].figures[CPU]
-        assert (figures.borrowed // 1000, figures.lent // 1000) == said
+        assert (figures.borrowed // 1000, figures.lent // 1000) == expected
 
 
 def test_a_queue_that_lends_nothing_has_all_of_its_own_left() -> None:
@@ -110,7 +110,7 @@ def counted(cluster_queue: str, pending: int) -> Iterator[WorkloadRow]:
         yield WorkloadRow("lab", f"{cluster_queue}-{number}", "q", cluster_queue, "", DisplayState.PENDING, 0, "", "")
 
 
-def test_of_many_queues_the_busiest_are_shown_and_the_rest_is_counted() -> None:
+def test_overview_shows_the_busiest_queues_and_counts_the_rest() -> None:
     counts = WorkloadTable()
     for number in range(40):
         for each in counted(f"q{number:02}", pending=number):
@@ -121,7 +121,7 @@ def test_of_many_queues_the_busiest_are_shown_and_the_rest_is_counted() -> None:
     assert (big["queues"], big["pending"]) == (40, sum(range(40)))
 
 
-def test_the_overview_has_an_end_however_many_cohorts_there_are() -> None:
+def test_overview_size_is_bounded() -> None:
     found = looked_at(*(queue(f"q{number}", f"c{number}", "1") for number in range(overview.LINES_MAX)))
     tree = found.tree()
 
@@ -153,7 +153,7 @@ def test_queues_are_found_and_ordered(asked: Tree, names: str) -> None:
     assert [entry.name for entry in found.page(**{"descending": False, **asked})] == names.split()
 
 
-def test_a_flavor_says_who_offers_it() -> None:
+def test_flavor_lists_its_queues() -> None:
     found = looked_at(queue("a", "", "10"), queue("b", "", "5"))
     assert [each["queue"] for each in found.flavor("default")["queues"]] == ["a", "b"]
     assert found.flavor("other")["total"] == 0
@@ -169,10 +169,10 @@ def test_a_flavor_says_who_offers_it() -> None:
         ("pods", 12, "12"),
     ],
 )
-def test_amounts_are_short_enough_to_stand_beside_a_bar(resource: str, amount: int, text: str) -> None:
+def test_amounts_have_a_short_text(resource: str, amount: int, text: str) -> None:
     tree = QuotaFigures(nominal=amount).tree(FlavorResource("f", resource))
     assert tree["text"]["nominal"] == text
 
 
-def test_an_unlimited_quota_has_no_figure_to_draw() -> None:
+def test_unlimited_quota_has_no_figure() -> None:
     assert QuotaFigures(nominal=2**63 - 1).tree(CPU)["nominal"] is None

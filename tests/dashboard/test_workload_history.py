@@ -28,7 +28,7 @@ RESERVED = condition("QuotaReserved", "True", "reserved")
 
 
 @pytest.mark.parametrize(
-    ("conditions", "said"),
+    ("conditions", "expected"),
     [
         ([], ""),
         ([condition("QuotaReserved", "False", "no room")], "no room"),
@@ -40,11 +40,11 @@ RESERVED = condition("QuotaReserved", "True", "reserved")
         ([condition("QuotaReserved", "False", "")], "Why"),
     ],
 )
-def test_the_sentence_is_that_of_the_condition_that_the_state_rests_on(conditions: list[Tree], said: str) -> None:
-    assert workload_history.message(workload(*conditions)) == said
+def test_message_is_that_of_the_condition_of_the_state(conditions: list[Tree], expected: str) -> None:
+    assert workload_history.message(workload(*conditions)) == expected
 
 
-def test_a_line_has_the_state_of_the_object_that_its_sentence_is_from() -> None:
+def test_line_has_state_and_message_of_one_object() -> None:
     """Also where the row was read before the object changed."""
     before = workload(RESERVED, condition("Admitted", "True", "runs"))
     after = workload(condition("QuotaReserved", "False", "no room"), condition("Evicted", "True", "has to go"))
@@ -56,8 +56,8 @@ def event(reason: str, time: str, **more: Any) -> kube.Event:
     return codec.from_tree({"metadata": {}, "eventTime": time, "reason": reason, "note": "said", **more}, kube.Event)
 
 
-def test_conditions_checks_and_events_make_one_story_in_order() -> None:
-    told = workload_history.timeline(
+def test_history_merges_conditions_checks_and_events_in_order() -> None:
+    entries = workload_history.timeline(
         workload(
             condition("Admitted", "True", "runs", "2026-01-01T10:00:09Z"),
             condition("QuotaReserved", "False", "no room", "2026-01-01T10:00:02Z"),
@@ -72,7 +72,7 @@ def test_conditions_checks_and_events_make_one_story_in_order() -> None:
             ),
         ],
     )
-    assert [(each["title"], each.get("count")) for each in told] == [
+    assert [(each["title"], each.get("count")) for each in entries] == [
         ("Created", None),
         ("QuotaReserved: False", None),
         ("budget: Ready", None),
@@ -82,10 +82,10 @@ def test_conditions_checks_and_events_make_one_story_in_order() -> None:
     ]
 
 
-def test_an_event_of_an_old_writer_has_its_time_elsewhere() -> None:
+def test_deprecated_event_times_are_read() -> None:
     old = codec.from_tree(
         {"metadata": {}, "reason": "Old", "deprecatedLastTimestamp": "2026-01-01T10:00:03Z", "deprecatedCount": 2},
         kube.Event,
     )
-    (_, told) = workload_history.timeline(workload(), [old])
-    assert (told["time"], told["count"]) == ("2026-01-01T10:00:03Z", 2)
+    (_, entries) = workload_history.timeline(workload(), [old])
+    assert (entries["time"], entries["count"]) == ("2026-01-01T10:00:03Z", 2)

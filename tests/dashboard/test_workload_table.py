@@ -24,7 +24,7 @@ def workload(*true: str, active: bool = True, **metadata: Any) -> kueue.Workload
 
 
 @pytest.mark.parametrize(
-    ("true", "active", "said"),
+    ("true", "active", "expected"),
     [
         ((), True, DisplayState.PENDING),
         ((), False, DisplayState.INACTIVE),
@@ -36,11 +36,11 @@ def workload(*true: str, active: bool = True, **metadata: Any) -> kueue.Workload
         (("QuotaReserved", "Admitted"), False, DisplayState.ADMITTED),  # still running until it is evicted
     ],
 )
-def test_one_word_says_where_a_workload_is(true: tuple[str, ...], active: bool, said: DisplayState) -> None:
-    assert workload_table.display_state(workload(*true, active=active)) is said
+def test_display_state_of_a_workload(true: tuple[str, ...], active: bool, expected: DisplayState) -> None:
+    assert workload_table.display_state(workload(*true, active=active)) is expected
 
 
-def test_a_row_names_the_owner_that_steers_the_workload() -> None:
+def test_row_names_the_controller_owner() -> None:
     owners = (
         OwnerReference(api_version="v1", kind="ConfigMap", name="other", uid="1"),
         OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="2", controller=True),

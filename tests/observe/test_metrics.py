@@ -137,13 +137,13 @@ def test_an_admission_is_counted_for_both_queues_and_every_cohort_above() -> Non
         assert found[f"kueue_cohort_subtree_admitted_workloads_total{{{of_cohort}}}"] == 1
 
 
-def test_without_checks_nobody_waited_for_them() -> None:
+def test_without_checks_no_check_wait_time_is_observed() -> None:
     metrics = Metrics(EVERYTHING)
     metrics.changes(workload(), (Admitted("cq", SECOND, 0, had_checks=False),))
     assert not [name for name in series(metrics) if name.startswith("kueue_admission_checks_wait_time_seconds_sum")]
 
 
-def test_an_eviction_is_counted_always_and_once() -> None:
+def test_eviction_is_counted_each_time_and_once_per_reason() -> None:
     metrics = Metrics(EVERYTHING)
     for is_first in (True, False):
         metrics.changes(
@@ -163,7 +163,7 @@ def test_an_eviction_is_counted_always_and_once() -> None:
     assert found[f"kueue_workload_eviction_latency_seconds_sum{{{released}}}"] == 0
 
 
-def test_an_end_is_counted_and_its_time_only_where_it_ran() -> None:
+def test_finish_is_counted_and_execution_time_only_if_it_ran() -> None:
     metrics = Metrics(EVERYTHING)
     metrics.changes(workload(), (Finished("cq", FinishedReason.SUCCEEDED, 60 * SECOND),))
     metrics.changes(workload(), (Finished("cq", FinishedReason.FAILED, None),))
@@ -189,7 +189,7 @@ def test_ready_pods_are_timed_from_queueing_and_from_admission() -> None:
     assert found[f"kueue_admitted_until_ready_wait_time_seconds_sum{{{labels}}}"] == 30
 
 
-def test_a_cycle_is_a_success_when_somebody_got_in() -> None:
+def test_cycle_with_an_admission_is_a_success() -> None:
     metrics = Metrics(EVERYTHING)
     waits = Wait(workload="a", cluster_queue="cq", reason=QuotaReservedReason.WAITING_FOR_QUOTA, requeue=Requeue.NO_FIT)
     admits = Admit(workload="b", cluster_queue="cq", pod_sets=(), is_admitted=True)
@@ -201,7 +201,7 @@ def test_a_cycle_is_a_success_when_somebody_got_in() -> None:
     assert found['kueue_admission_attempts_total{replica_role="standalone",result="success"}'] == 1
 
 
-def test_a_victim_is_counted_for_who_preempts_and_only_when_it_is_told_to_go() -> None:
+def test_preemption_is_counted_for_the_preemptor_when_issued() -> None:
     targets = (
         TargetWorkload("x", "lender", PreemptedReason.IN_COHORT_RECLAMATION),
         TargetWorkload("y", "lender", PreemptedReason.IN_COHORT_RECLAMATION, already_evicted=True),
@@ -294,7 +294,7 @@ def test_preemption_skips_keep_the_count_of_the_last_cycle_that_had_some() -> No
     assert name not in series(metrics)
 
 
-def test_a_queue_that_is_gone_takes_its_series_along() -> None:
+def test_series_of_a_deleted_queue_are_dropped() -> None:
     metrics = Metrics(EVERYTHING)
     metrics.changes(workload(), (Reserved("cq", 0),))
     metrics.changes(workload("other"), (Reserved("kept", 0),))
@@ -309,7 +309,7 @@ def test_a_queue_that_is_gone_takes_its_series_along() -> None:
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_local_queues_have_series_where_the_operator_wants_them(on: bool) -> None:
+def test_local_queue_series_are_configurable(on: bool) -> None:
     configuration = settings.load(
         {
             "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -402,7 +402,7 @@ def test_custom_labels_need_their_gate(on: bool) -> None:
 # --- What is ----------------------------------------------------------------------------------------------------------
 
 
-def told(*commands: str) -> tuple[Metrics, Gauges]:
+def measured(*commands: str) -> tuple[Metrics, Gauges]:
     """The metrics of a small world; LocalQueues are called like their ClusterQueue and live in `ns`."""
     runner = scenario_runner.ScenarioRunner()
     for command in commands:
@@ -434,8 +434,8 @@ WORLD = (
 )
 
 
-def test_queues_are_read_as_they_are() -> None:
-    metrics, _ = told(*WORLD)
+def test_gauges_of_queues_match_the_state() -> None:
+    metrics, _ = measured(*WORLD)
     found = series(metrics)
     assert found['kueue_reserving_active_workloads{cluster_queue="b",replica_role="standalone"}'] == 1
     assert found['kueue_local_queue_reserving_active_workloads{name="b",namespace="ns",replica_role="standalone"}'] == 1
@@ -447,7 +447,7 @@ def test_queues_are_read_as_they_are() -> None:
 
 
 def test_quota_is_read_in_units_and_no_limit_is_infinite() -> None:
-    found = series(told(*WORLD)[0])
+    found = series(measured(*WORLD)[0])
 
     def of(metric: str, queue: str) -> float:
         labels = f'cluster_queue="{queue}",cohort="eng",flavor="default",replica_role="standalone",resource="cpu"'
@@ -460,8 +460,8 @@ def test_quota_is_read_in_units_and_no_limit_is_infinite() -> None:
     assert found[f"kueue_cluster_queue_resource_pending{{{asked}}}"] == 14.5
 
 
-def test_the_tree_is_told_by_its_links() -> None:
-    found = series(told(*WORLD)[0])
+def test_info_metrics_link_the_cohort_tree() -> None:
+    found = series(measured(*WORLD)[0])
     link = 'cluster_queue="a",parent_cohort="eng",replica_role="standalone",root_cohort="eng"'
     assert found[f"kueue_cluster_queue_info{{{link}}}"] == 1
     assert found['kueue_cohort_info{cohort="eng",parent_cohort="",replica_role="standalone",root_cohort="eng"}'] == 1
@@ -488,18 +488,18 @@ def of_cohorts(found: dict[str, float], metric: str) -> dict[str, float]:
 
 
 def test_cohort_reservations_are_the_sum_over_the_subtree_of_used_quota() -> None:
-    found = of_cohorts(series(told(*TREE)[0]), "cohort_subtree_resource_reservations")
+    found = of_cohorts(series(measured(*TREE)[0]), "cohort_subtree_resource_reservations")
     # Those of a stopped ClusterQueue count; cohorts without any have no series.
     assert found == {"ch1": 5, "root": 10}
 
 
 def test_cohort_quota_has_series_where_there_is_quota() -> None:
-    found = of_cohorts(series(told(*TREE)[0]), "cohort_subtree_quota")
+    found = of_cohorts(series(measured(*TREE)[0]), "cohort_subtree_quota")
     assert found == {"ch1": 7, "root": 14, "implied": 3, "child": 3}
 
 
 def test_implicit_cohorts_have_info_series() -> None:
-    names = {name for name in series(told(*TREE)[0]) if name.startswith("kueue_cohort_info{")}
+    names = {name for name in series(measured(*TREE)[0]) if name.startswith("kueue_cohort_info{")}
     assert names == {
         f'kueue_cohort_info{{cohort="{cohort}",parent_cohort="{parent}",replica_role="standalone",root_cohort="{root}"}}'
         for cohort, parent, root in (
@@ -511,10 +511,10 @@ def test_implicit_cohorts_have_info_series() -> None:
     }
 
 
-def test_ended_and_waiting_workloads_are_counted_as_they_come_and_go() -> None:
-    metrics, gauges = told("cluster-queue a cpu=10")
+def test_finished_and_unadmitted_workloads_are_counted() -> None:
+    metrics, gauges = measured("cluster-queue a cpu=10")
 
-    def said(**status: str) -> kueue.Workload:
+    def workload_with(**status: str) -> kueue.Workload:
         found = [meta.Condition(type=type_, status=value, reason="Why") for type_, value in status.items()]
         return kueue.Workload(
             metadata=meta.ObjectMeta(name="w", namespace=scenario_runner.NAMESPACE),
@@ -524,7 +524,7 @@ def test_ended_and_waiting_workloads_are_counted_as_they_come_and_go() -> None:
 
     waiting = 'kueue_unadmitted_workloads{cluster_queue="a",reason="",replica_role="standalone",underlying_cause="Why"}'
     ended = 'kueue_finished_workloads{cluster_queue="a",replica_role="standalone"}'
-    fresh, over = said(QuotaReserved="False"), said(Finished="True")
+    fresh, over = workload_with(QuotaReserved="False"), workload_with(Finished="True")
     gauges.workload_seen(None, fresh)
     assert (series(metrics)[waiting], series(metrics)[ended]) == (1, 0)
     gauges.workload_seen(fresh, over)
@@ -533,12 +533,12 @@ def test_ended_and_waiting_workloads_are_counted_as_they_come_and_go() -> None:
     assert series(metrics)[ended] == 0
 
 
-def test_an_exposition_can_be_asked_for_again_and_again() -> None:
-    metrics, _ = told(*WORLD)
+def test_exposition_is_repeatable() -> None:
+    metrics, _ = measured(*WORLD)
     assert metrics.exposition() == metrics.exposition()
 
 
-def test_requests_are_counted_by_verb_and_shown_for_each_admission_without_what_only_reads() -> None:
+def test_requests_are_counted_by_verb_and_writes_per_admission() -> None:
     metrics, world = Metrics(EVERYTHING), scenario_runner.ScenarioRunner().world
     sent = {("PATCH", "workloads"): 2, ("POST", "events"): 1, ("GET", "leases"): 5, ("watch", "workloads"): 1}
     Gauges(metrics, GaugeSources(world, lambda: (), lambda: (), requests=lambda: sent))

@@ -65,7 +65,7 @@ async def test_stacks_show_threads_and_tasks() -> None:
     assert "task waits-for-nothing" in shown
 
 
-async def test_what_is_not_there_and_what_may_not_be_done_is_refused() -> None:
+async def test_unknown_paths_and_methods_are_refused() -> None:
     assert (await get("/debug/pprof/nothing"))[0] == 404
     assert (await get("/metrics"))[0] == 404
     assert (await get("/debug/pprof/heap", method="POST"))[0] == 405
@@ -95,7 +95,7 @@ def world() -> World:
     return found
 
 
-def test_the_state_shows_quota_usage_and_who_waits() -> None:
+def test_state_has_quota_usage_and_pending_workloads() -> None:
     shown = {line.message: line.fields for line in state_dump.records(world())}
     queue = shown["Found ClusterQueue"]
     assert (queue["cohort"], queue["quota"]) == ("all", {"default/cpu": "1"})
@@ -106,7 +106,7 @@ def test_the_state_shows_quota_usage_and_who_waits() -> None:
     assert shown["Found work under way"]["reservationsBeingWritten"] == ["team/first"]
 
 
-def test_the_state_is_logged_whatever_the_level_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_state_is_logged_at_any_level(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("pykueue").setLevel(logging.ERROR)
     logger = logging.getLogger("pykueue.dumper")
     logger.addHandler(caplog.handler)
@@ -118,7 +118,7 @@ def test_the_state_is_logged_whatever_the_level_is(caplog: pytest.LogCaptureFixt
     assert caplog.messages[-1] == "Ended dump"
 
 
-def test_up_serves_profiles_where_asked_and_dumps_its_state_on_sigusr2(tmp_path: Path) -> None:
+def test_up_serves_profiles_and_dumps_its_state_on_sigusr2(tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / "config.yaml"
     head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
     file.write_text(f"{head}pprofBindAddress: 127.0.0.1:{port}\nfeatureGates: {{AllBeta: true}}\n")
@@ -132,20 +132,20 @@ def test_up_serves_profiles_where_asked_and_dumps_its_state_on_sigusr2(tmp_path:
             return None
 
     until(lambda: state() is not None)
-    told = []
+    lines = []
     assert served.process.stderr is not None
     for line in served.process.stderr:  # the manager is up
-        told.append(line)
+        lines.append(line)
         if line.startswith("dashboard at"):
             break
     served.process.send_signal(signal.SIGUSR2)
     for line in served.process.stderr:
-        told.append(line)
+        lines.append(line)
         if "Ended dump" in line:
             break
     code, _ = served.end()
     assert code == 0
-    records = [json.loads(line) for line in told if line.startswith("{")]
+    records = [json.loads(line) for line in lines if line.startswith("{")]
     assert next(record["msg"] for record in records if record["logger"] == "pykueue.dumper") == "Started dump"
     (notice,) = [record for record in records if record["msg"].startswith("configuration: featureGates.AllBeta")]
     assert (notice["level"], notice["file"]) == ("warning", str(file))

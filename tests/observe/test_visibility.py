@@ -75,7 +75,7 @@ class TestOrder:
         )
         assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d"]
 
-    def test_those_who_are_parked_or_being_decided_keep_their_place_and_who_rests_after_a_failure_has_none(
+    def test_inadmissible_and_in_flight_workloads_have_positions_and_backoff_has_none(
         self,
     ) -> None:
         queue = queue_of(*(waiting(f"n/{name}", priority=-since) for since, name in enumerate("abcd")))
@@ -89,7 +89,7 @@ class TestOrder:
         queue.wake(1000)
         assert names(visibility.in_cluster_queue(queue)) == ["a", "b", "c", "d", "e"]
 
-    def test_one_who_rests_is_counted_again_once_something_about_him_changes(self) -> None:
+    def test_workload_in_backoff_has_a_position_again_after_a_change(self) -> None:
         queue = queue_of(waiting("n/a"))
         queue.put(waiting("n/b", until=1000), 0)
         assert queue.pending_count == 1
@@ -100,7 +100,7 @@ class TestOrder:
         assert names(visibility.in_cluster_queue(queue)) == ["b", "a"]
         assert list(queue.active()) == [queue.get("n/a")]
 
-    def test_one_for_whom_others_were_evicted_comes_first(self) -> None:
+    def test_preemptor_waiting_for_its_targets_comes_first(self) -> None:
         queue = queue_of(waiting("n/a", priority=1), waiting("n/b"))
         evictor = queue.pop()
         assert evictor is not None
@@ -108,12 +108,12 @@ class TestOrder:
         queue.put(waiting("n/z", priority=7), 0)
         assert names(visibility.in_cluster_queue(queue)) == ["a", "z", "b"]
 
-    def test_where_usage_counts_it_counts_first(self) -> None:
+    def test_admission_fair_sharing_usage_orders_first(self) -> None:
         queue = queue_of(waiting("n/a", priority=9, queue="greedy"), waiting("n/b", queue="modest"))
         queue.configure({"n/greedy": 5.0, "n/modest": 0.5}.__getitem__, queue.strategy)
         assert names(visibility.in_cluster_queue(queue)) == ["b", "a"]
 
-    def test_places_count_over_the_whole_queue_and_over_each_local_queue(self) -> None:
+    def test_positions_count_per_cluster_queue_and_per_local_queue(self) -> None:
         """LocalQueues of one name in two namespaces are two."""
         keys = ["one/a", "two/b", "one/c", "one/d", "two/e"]
         queue = queue_of(*(waiting(key, since=age) for age, key in enumerate(keys)))
@@ -132,7 +132,7 @@ class TestOrder:
 
 
 class TestSummary:
-    def test_it_tells_who_and_whose_and_nothing_else(self) -> None:
+    def test_summary_has_identity_and_owner_only(self) -> None:
         owner = meta.OwnerReference("batch/v1", "Job", "j", "u-1", controller=True, block_owner_deletion=True)
         workload = kueue.Workload(
             metadata=meta.ObjectMeta(
@@ -163,18 +163,18 @@ class TestSummary:
             ],
         }
 
-    def test_whoever_is_gone_leaves_a_gap(self) -> None:
+    def test_deleted_workload_leaves_a_gap(self) -> None:
         there = kueue.Workload(metadata=meta.ObjectMeta(name="b", namespace="n"))
         places = visibility.in_cluster_queue(queue_of(waiting("n/a"), waiting("n/b", since=1)))
         (item,) = visibility.summary(places, {"n/b": there}.get)["items"]
         assert item["positionInClusterQueue"] == 1
 
-    def test_an_empty_list_is_there(self) -> None:
+    def test_empty_list_is_returned(self) -> None:
         assert visibility.summary([], lambda key: None) == {"metadata": {}, "items": []}
 
 
 class TestApiServices:
-    def test_each_version_is_passed_on_and_ranks_below_the_objects(self) -> None:
+    def test_each_version_is_registered_with_low_priority(self) -> None:
         services = visibility.api_services("kueue-system")
         assert [one["metadata"]["name"] for one in services] == [
             "v1beta2.visibility.kueue.x-k8s.io",
@@ -184,7 +184,7 @@ class TestApiServices:
         assert not any("insecureSkipTLSVerify" in one["spec"] for one in services)
         assert all(one["spec"]["insecureSkipTLSVerify"] for one in visibility.api_services("n", blindly=True))
 
-    def test_with_an_authority_nothing_is_trusted_blindly(self) -> None:
+    def test_with_a_ca_certificates_are_verified(self) -> None:
         for one in visibility.api_services("kueue-system", ca=b"CA", blindly=True):
             assert one["spec"]["caBundle"] == "Q0E="
             assert "insecureSkipTLSVerify" not in one["spec"]
@@ -261,7 +261,7 @@ async def test_a_queue_that_does_not_exist_is_not_found(env: Environment, queue:
     assert (code, refused["kind"], refused["reason"]) == (404, "Status", "NotFound")
 
 
-async def test_a_local_queue_on_hold_is_not_found_and_its_workloads_leave_the_line(env: Environment) -> None:
+async def test_held_local_queue_is_not_found_and_its_workloads_are_not_listed(env: Environment) -> None:
     await env.patch("LocalQueue", "lq", {"spec": {"stopPolicy": "Hold"}})
 
     async def is_empty() -> bool:
@@ -271,7 +271,7 @@ async def test_a_local_queue_on_hold_is_not_found_and_its_workloads_leave_the_li
     assert (await ask(env, LOCAL))[0] == 404
 
 
-async def test_a_local_queue_that_leads_nowhere_has_nobody(env: Environment) -> None:
+async def test_local_queue_without_a_cluster_queue_has_no_workloads(env: Environment) -> None:
     await env.create("LocalQueue", "lost", {"clusterQueue": "nope"})
 
     async def is_known() -> bool:
@@ -281,14 +281,14 @@ async def test_a_local_queue_that_leads_nowhere_has_nobody(env: Environment) -> 
     assert await shown(env, "namespaces/default/localqueues/lost") == []
 
 
-async def test_who_is_deactivated_or_admitted_leaves_the_list(env: Environment) -> None:
+async def test_deactivated_or_admitted_workloads_are_not_listed(env: Environment) -> None:
     await env.patch("Workload", "w0", {"spec": {"active": False}})
     await env.finish("busy")
     await env.until_said("w1", "Admitted", "True/Admitted")
     assert await shown(env) == ["w2", "w3", "w4"]
 
 
-async def test_without_the_gate_there_is_no_such_group(tmp_path: Path) -> None:
+async def test_without_the_gate_the_group_is_not_served(tmp_path: Path) -> None:
     gates = {"VisibilityOnDemand": False}
     async with told(tmp_path, featureGates=gates) as env, env.manager(featureGates=gates):
         await env.queues("1")
@@ -314,15 +314,15 @@ async def test_kubectl_reads_it_and_still_finds_the_objects(env: Environment, tm
     assert "localqueue.kueue.x-k8s.io/lq" in await kubectl("get", "localqueue", "-o", "name")
 
 
-async def test_a_replica_that_does_not_lead_shows_the_same(env: Environment) -> None:
+async def test_follower_serves_the_same_list(env: Environment) -> None:
     """It reads everything that the leader reads, and decides nothing."""
     follower = Manager(env.client, manager_options(settings.defaults()), SystemClock(), random.Random(1))
 
-    async def anybody(request: Request, address: object) -> None:
+    async def allow_all(request: Request, address: object) -> None:
         return None
 
     async with follower.reading():
-        handler = aggregated_api.handler(rows(follower.world, follower.informers), anybody)
+        handler = aggregated_api.handler(rows(follower.world, follower.informers), allow_all)
         for queue in ("clusterqueues/cq", LOCAL):
             path = f"/apis/{visibility.GROUP}/v1beta2/{queue}/pendingworkloads"
             answer = await handler(Request("GET", path))

@@ -102,14 +102,14 @@ class System:
     async def over(self, job: str) -> str:
         """Wait until a Job is over: `Complete` or the reason for which it failed."""
 
-        async def said() -> str:
+        async def reported() -> str:
             found = await self.find("Job", job)
             for _, condition in unstructured.entries(found, "status", "conditions"):
                 if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
                     return "Complete" if condition["type"] == "Complete" else str(condition["reason"])
             return ""
 
-        return str(await self.until(said))
+        return str(await self.until(reported))
 
     async def running(self, job: str) -> Tree:
         """Wait until a pod of a Job runs."""

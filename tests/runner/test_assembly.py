@@ -19,7 +19,7 @@ async def here(tmp_path: Path) -> AsyncIterator[System]:
 
 
 class TestOneJob:
-    async def test_waits_in_the_ready_made_queue_and_runs_to_its_end(self, here: System) -> None:
+    async def test_job_is_queued_in_the_initial_queue_and_completes(self, here: System) -> None:
         made = await here.job("hello", "sh", "-c", "echo hi")
         assert made["spec"]["suspend"], "the LocalQueue called default takes jobs that name no queue"
         assert await here.over("hello") == "Complete"
@@ -29,14 +29,14 @@ class TestOneJob:
         assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == ("here", "Succeeded")
         assert await here.log(pod["metadata"]["name"]) == (200, "hi\n")
 
-    async def test_indexed_pods_know_their_numbers_and_each_runs_once(self, here: System) -> None:
+    async def test_indexed_pods_have_their_index_and_run_once(self, here: System) -> None:
         shape = {"parallelism": 2, "completions": 3, "completionMode": "Indexed"}
         await here.job("many", "sh", "-c", "echo $JOB_COMPLETION_INDEX", job=shape)
         assert await here.over("many") == "Complete"
-        said = [(await here.log(pod["metadata"]["name"]))[1] for pod in await here.pods("many")]
-        assert sorted(said) == ["0\n", "1\n", "2\n"]
+        reported = [(await here.log(pod["metadata"]["name"]))[1] for pod in await here.pods("many")]
+        assert sorted(reported) == ["0\n", "1\n", "2\n"]
 
-    async def test_one_that_fails_says_with_what(self, here: System) -> None:
+    async def test_failed_job_reports_its_exit_code(self, here: System) -> None:
         await here.job("broken", "sh", "-c", "exit 3")
         assert await here.over("broken") == "BackoffLimitExceeded"
         (pod,) = await here.pods("broken")
@@ -50,7 +50,7 @@ class TestOneJob:
 
         await here.until(failed)
 
-    async def test_one_that_restarts_inside_its_pod_keeps_the_log_before(self, here: System, tmp_path: Path) -> None:
+    async def test_restarted_container_keeps_its_previous_log(self, here: System, tmp_path: Path) -> None:
         script = f"echo try; [ -e {tmp_path}/again ] && exit 0; touch {tmp_path}/again; exit 1"
         await here.job("again", "sh", "-c", script, pod={"restartPolicy": "OnFailure"}, job={"backoffLimit": 3})
         assert await here.over("again") == "Complete"
@@ -58,7 +58,7 @@ class TestOneJob:
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
         assert await here.log(pod["metadata"]["name"], previous="true") == (200, "try\n")
 
-    async def test_what_is_not_heeded_is_told(self, here: System) -> None:
+    async def test_ignored_fields_emit_an_event(self, here: System) -> None:
         await here.job("image", "true", container={"image": "train:1"})
         await here.over("image")
 
@@ -70,7 +70,9 @@ class TestOneJob:
 
 
 class TestStopping:
-    async def test_a_stopped_queue_ends_processes_and_starts_them_anew(self, here: System, tmp_path: Path) -> None:
+    async def test_stopped_queue_ends_processes_and_resumed_queue_restarts_them(
+        self, here: System, tmp_path: Path
+    ) -> None:
         log = tmp_path / "log"
         script = f"trap 'echo stopped >> {log}; exit 1' TERM; echo started >> {log}; while :; do sleep 0.05; done"
         await here.job("long", "sh", "-c", script)
@@ -86,7 +88,7 @@ class TestStopping:
         await here.patch("ClusterQueue", "default", {"spec": {"stopPolicy": "None"}})
         await here.until(_true(lambda: log.read_text() == "started\nstopped\nstarted\n"))
 
-    async def test_a_deleted_job_takes_its_processes_and_its_files_along(self, here: System, tmp_path: Path) -> None:
+    async def test_deleting_a_job_deletes_its_processes_and_files(self, here: System, tmp_path: Path) -> None:
         await here.job("long", "sleep", "1000")
         await here.running("long")
         await here.delete("Job", "long")
@@ -97,7 +99,7 @@ class TestStopping:
 
         await here.until(nothing_is_left)
 
-    async def test_a_job_out_of_time_fails(self, here: System) -> None:
+    async def test_job_past_its_deadline_fails(self, here: System) -> None:
         await here.job("slow", "sleep", "1000", job={"activeDeadlineSeconds": 1})
         assert await here.over("slow") == "DeadlineExceeded"
 
@@ -130,7 +132,7 @@ class TestThePod:
         (pod,) = await here.pods("ordered")
         assert await here.log(pod["metadata"]["name"]) == (200, "one\nred\n")
 
-    async def test_devices_are_shared_out(self, here: System, tmp_path: Path) -> None:
+    async def test_each_pod_gets_its_own_devices(self, here: System, tmp_path: Path) -> None:
         asks = {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
         shape = {"parallelism": 2, "completions": 2}
         has = f"{tmp_path}/has-"
@@ -139,10 +141,10 @@ class TestThePod:
         script = f"echo $CUDA_VISIBLE_DEVICES; touch {has}$CUDA_VISIBLE_DEVICES; {both}"
         await here.job("train", "sh", "-c", script, container={"resources": asks}, job=shape)
         assert await here.over("train") == "Complete"
-        said = [(await here.log(pod["metadata"]["name"]))[1] for pod in await here.pods("train")]
-        assert sorted(said) == ["0\n", "1\n"]
+        reported = [(await here.log(pod["metadata"]["name"]))[1] for pod in await here.pods("train")]
+        assert sorted(reported) == ["0\n", "1\n"]
 
-    async def test_without_room_it_waits_for_its_node(self, here: System, tmp_path: Path) -> None:
+    async def test_pod_stays_unschedulable_until_capacity_is_free(self, here: System, tmp_path: Path) -> None:
         """Pods that no queue holds back take room as well, and no process starts where there is none."""
         end = tmp_path / "end"
         script = ["sh", "-c", f"while [ ! -e {end} ]; do sleep 0.05; done"]
@@ -161,14 +163,14 @@ class TestThePod:
 
         await here.until(unschedulable)
 
-        async def said() -> list[str]:
+        async def reported() -> list[str]:
             events = await here.all("Event")
             return [
                 each["note"] for each in events if (each["reason"], each["type"]) == ("FailedScheduling", "Warning")
             ]
 
-        await here.until(said)
-        assert await said() == ["no node fits: 1 of 1 has too little cpu"]
+        await here.until(reported)
+        assert await reported() == ["no node fits: 1 of 1 has too little cpu"]
         end.touch()
 
         async def both_are_over() -> bool:
@@ -176,7 +178,7 @@ class TestThePod:
 
         await here.until(both_are_over)
 
-    async def test_a_log_is_shown_from_the_very_nanosecond_on(self, here: System) -> None:
+    async def test_since_time_is_exact_to_the_nanosecond(self, here: System) -> None:
         await here.job("hello", "echo", "hi")
         await here.over("hello")
         (pod,) = await here.pods("hello")
@@ -184,7 +186,7 @@ class TestThePod:
         moment = (await here.log(name, timestamps="true"))[1].partition(" ")[0]
         assert await here.log(name, sinceTime=moment) == (200, "hi\n")
 
-    async def test_logs_that_cannot_be_shown_are_refused_with_the_reason(self, here: System) -> None:
+    async def test_invalid_log_requests_are_refused_with_the_reason(self, here: System) -> None:
         await here.job("hello", "echo", "hi")
         await here.over("hello")
         (pod,) = await here.pods("hello")
@@ -195,20 +197,20 @@ class TestThePod:
             ({"tailLines": "-1"}, "is not a number"),
             ({"sinceTime": "yesterday"}, "sinceTime"),
         ):
-            code, told = await here.log(name, **query)
+            code, reported = await here.log(name, **query)
             assert code == 400
-            assert words in told
+            assert words in reported
 
 
 class TestTheNode:
-    async def test_is_this_machine_with_all_it_has(self, here: System) -> None:
+    async def test_node_has_the_capacity_of_the_machine(self, here: System) -> None:
         node = await here.find("Node", "here")
         assert node is not None
         assert node["status"]["capacity"] == {"cpu": "4", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "2"}
         assert [(each["type"], each["status"]) for each in node["status"]["conditions"]] == [("Ready", "True")]
         assert "taints" not in node["spec"]
 
-    async def test_the_ready_made_queue_is_as_large(self, here: System) -> None:
+    async def test_initial_queue_has_the_capacity_of_the_machine(self, here: System) -> None:
         queue = await here.find("ClusterQueue", "default")
         assert queue is not None
         (group,) = queue["spec"]["resourceGroups"]

@@ -22,11 +22,11 @@ def pod(*counts: int, inits: tuple[int, ...] = ()) -> dict[str, Any]:
     return {"spec": {"containers": containers("c", counts), "initContainers": containers("i", inits)}}
 
 
-def test_processors_and_memory_are_no_devices() -> None:
+def test_cpu_and_memory_are_not_devices() -> None:
     assert devices.counts({"cpu": "4", "memory": "1Gi", "pods": "110", "hugepages-2Mi": "0", GPU: "2"}) == {GPU: 2}
 
 
-def test_a_pod_asks_for_what_its_containers_do_together() -> None:
+def test_pod_requests_the_sum_of_its_containers() -> None:
     assert devices.requested(pod(1, 2, inits=(4,))) == {GPU: 4}
     assert devices.requested(pod(1, 2, inits=(1,))) == {GPU: 3}
 
@@ -46,7 +46,7 @@ def test_containers_share_what_their_pod_has() -> None:
     assert devices.part(tree, tree["spec"]["initContainers"][0], share) == {GPU: (3,)}
 
 
-def test_a_process_finds_its_share_in_its_environment() -> None:
+def test_environment_names_the_devices() -> None:
     assert devices.environment({GPU: (1, 3)}, {GPU: 4}) == {
         "CUDA_VISIBLE_DEVICES": "1,3",
         "PYKUEUE_DEVICES_NVIDIA_COM_GPU": "1,3",
@@ -54,13 +54,13 @@ def test_a_process_finds_its_share_in_its_environment() -> None:
     assert devices.environment({"example.com/fpga": (0,)}, {}) == {"PYKUEUE_DEVICES_EXAMPLE_COM_FPGA": "0"}
 
 
-def test_who_asked_for_none_sees_none() -> None:
+def test_process_without_devices_gets_an_empty_list() -> None:
     assert devices.environment({}, {GPU: 4}) == {"CUDA_VISIBLE_DEVICES": ""}
     assert devices.environment({}, {}) == {}
 
 
 @given(st.lists(st.integers(0, 3), max_size=8), st.integers(0, 6))
-def test_no_device_is_given_twice(asked: list[int], present: int) -> None:
+def test_no_device_is_assigned_twice(asked: list[int], present: int) -> None:
     taken: list[dict[str, tuple[int, ...]]] = []
     for count in asked:
         share = devices.assign({GPU: count}, {GPU: present}, taken)

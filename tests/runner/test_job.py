@@ -113,7 +113,7 @@ class World:
     def indexes(self) -> list[str]:
         return sorted(self.pods[uid]["metadata"]["annotations"][INDEX] for uid in self.active)
 
-    def said(self, type_: str) -> str:
+    def reason(self, type_: str) -> str:
         found = conditions.find_true(self.job["status"], type_)
         return str(found["reason"]) if found else ""
 
@@ -123,7 +123,7 @@ class World:
 
 
 class TestPods:
-    def test_as_many_run_as_parallelism_says_until_as_many_succeeded_as_wanted(self) -> None:
+    def test_parallelism_pods_run_until_completions_succeeded(self) -> None:
         world = World(parallelism=2, completions=3)
         world.settle()
         assert world.active == ["p1", "p2"]
@@ -136,10 +136,10 @@ class TestPods:
         world.end("p3")
         world.settle()
         assert world.counts() == (0, 3, 0)
-        assert (world.said("SuccessCriteriaMet"), world.said("Complete")) == ("CompletionsReached",) * 2
+        assert (world.reason("SuccessCriteriaMet"), world.reason("Complete")) == ("CompletionsReached",) * 2
         assert world.job["status"]["completionTime"]
 
-    def test_a_pod_carries_the_labels_of_the_mould_its_owner_and_the_finalizer(self) -> None:
+    def test_pod_has_template_labels_owner_and_finalizer(self) -> None:
         world = World()
         world.settle()
         details = world.pods["p1"]["metadata"]
@@ -154,18 +154,18 @@ class TestPods:
             "blockOwnerDeletion": True,
         }
 
-    def test_without_completions_one_success_lets_the_others_finish_and_makes_no_more(self) -> None:
+    def test_without_completions_one_success_stops_the_creation_of_pods(self) -> None:
         world = World(parallelism=2, completions=None)
         world.settle()
         world.end("p1")
         world.settle()
         assert world.active == ["p2"]
-        assert not world.said("Complete")
+        assert not world.reason("Complete")
         world.end("p2")
         world.settle()
-        assert world.said("Complete") == "CompletionsReached"
+        assert world.reason("Complete") == "CompletionsReached"
 
-    def test_fewer_are_wanted_and_those_that_run_stay(self) -> None:
+    def test_lower_parallelism_keeps_running_pods(self) -> None:
         world = World(parallelism=3, completions=3)
         world.settle()
         world.pods["p2"]["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -174,13 +174,13 @@ class TestPods:
         assert world.active == ["p2"]
         assert world.counts() == (1, 0, 0), "what the Job itself takes away counts for nothing"
 
-    def test_a_job_that_is_being_deleted_makes_no_pods(self) -> None:
+    def test_job_being_deleted_creates_no_pods(self) -> None:
         world = World()
         world.job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         world.settle()
         assert not world.pods
 
-    def test_somebody_elses_job_is_left_alone(self) -> None:
+    def test_job_managed_by_another_controller_is_ignored(self) -> None:
         assert not job.is_managed_here({"spec": {"managedBy": "example.com/other"}})
         assert job.is_managed_here({"spec": {"managedBy": job.MANAGED_BY}})
 
@@ -207,7 +207,7 @@ class TestIndexes:
         assert variable["name"] == "JOB_COMPLETION_INDEX"
         assert INDEX in variable["valueFrom"]["fieldRef"]["fieldPath"]
 
-    def test_an_index_that_failed_too_often_is_given_up_and_the_others_go_on(self) -> None:
+    def test_index_over_its_backoff_limit_fails_and_others_continue(self) -> None:
         world = World(
             parallelism=2, completions=2, completionMode="Indexed", backoffLimitPerIndex=1, backoffLimit=2**31 - 1
         )
@@ -220,10 +220,10 @@ class TestIndexes:
             world.settle()
         assert world.indexes == ["1"]
         assert world.job["status"]["failedIndexes"] == "0"
-        assert not world.said("Failed")
+        assert not world.reason("Failed")
         world.end(world.active[0])
         world.settle()
-        assert world.said("Failed") == "FailedIndexes"
+        assert world.reason("Failed") == "FailedIndexes"
 
     def test_a_success_policy_ends_a_job_early(self) -> None:
         rules = [{"succeededIndexes": "0"}]
@@ -232,16 +232,16 @@ class TestIndexes:
         world.run()
         world.end("p1")
         world.settle()
-        assert world.said("SuccessCriteriaMet") == "SuccessPolicy"
-        assert not world.said("Complete"), "two of its pods are still on their way out"
+        assert world.reason("SuccessCriteriaMet") == "SuccessPolicy"
+        assert not world.reason("Complete"), "two of its pods are still on their way out"
         for uid in list(world.pods):
             world.end(uid, 143)
         world.settle()
-        assert world.said("Complete") == "SuccessPolicy"
+        assert world.reason("Complete") == "SuccessPolicy"
 
 
 class TestFailing:
-    def test_a_failed_pod_is_replaced_later_each_time(self) -> None:
+    def test_failed_pods_are_replaced_with_exponential_backoff(self) -> None:
         world = World()
         world.settle()
         waits = []
@@ -263,7 +263,7 @@ class TestFailing:
             world.settle()
             world.later(3600)
             world.settle()
-        assert (world.said("FailureTarget"), world.said("Failed")) == ("BackoffLimitExceeded",) * 2
+        assert (world.reason("FailureTarget"), world.reason("Failed")) == ("BackoffLimitExceeded",) * 2
         assert world.counts() == (0, 0, 2)
 
     def test_restarts_inside_of_a_pod_count_towards_the_limit(self) -> None:
@@ -271,20 +271,20 @@ class TestFailing:
         world.settle()
         world.pods["p1"]["status"] = {"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 2}]}
         world.settle()
-        assert world.said("FailureTarget") == "BackoffLimitExceeded"
+        assert world.reason("FailureTarget") == "BackoffLimitExceeded"
 
-    def test_a_job_out_of_time_fails_and_its_pods_end(self) -> None:
+    def test_job_past_its_deadline_fails_and_its_pods_end(self) -> None:
         world = World(activeDeadlineSeconds=60)
         plan = world.settle()
         world.run()
         assert plan.requeue_after_seconds == 60
         world.later(60)
         world.settle()
-        assert world.said("FailureTarget") == "DeadlineExceeded"
-        assert not world.said("Failed")
+        assert world.reason("FailureTarget") == "DeadlineExceeded"
+        assert not world.reason("Failed")
         world.end("p1", 143)
         world.settle()
-        assert world.said("Failed") == "DeadlineExceeded"
+        assert world.reason("Failed") == "DeadlineExceeded"
 
     @pytest.mark.parametrize(
         ("code", "action", "failed", "reason"),
@@ -294,7 +294,7 @@ class TestFailing:
             (7, "FailJob", 1, "BackoffLimitExceeded"),
         ],
     )
-    def test_a_failure_policy_says_what_an_exit_code_means(
+    def test_pod_failure_policy_maps_exit_codes_to_actions(
         self, code: int, action: str, failed: int, reason: str
     ) -> None:
         rule = {"action": action, "onExitCodes": {"operator": "In", "values": [42]}}
@@ -303,7 +303,7 @@ class TestFailing:
         world.end("p1", code)
         world.settle()
         assert world.counts()[2] == failed
-        assert world.said("Failed") == reason
+        assert world.reason("Failed") == reason
 
     def test_a_deleted_pod_is_replaced_at_once_or_when_it_has_ended(self) -> None:
         for policy, replaced in (("TerminatingOrFailed", True), ("Failed", False)):
@@ -317,13 +317,13 @@ class TestFailing:
 
 
 class TestSuspending:
-    def test_pods_go_and_count_for_nothing_and_come_back(self) -> None:
+    def test_suspended_job_deletes_uncounted_pods_and_recreates_them(self) -> None:
         world = World(parallelism=2, completions=2)
         world.settle()
         world.run()
         world.job["spec"]["suspend"] = True
         world.settle()
-        assert world.said("Suspended") == "JobSuspended"
+        assert world.reason("Suspended") == "JobSuspended"
         assert world.counts() == (0, 0, 0)
         assert world.active == []
         for uid in list(world.pods):
@@ -333,19 +333,19 @@ class TestSuspending:
         world.settle()
         assert len(world.active) == 2
         assert world.counts() == (2, 0, 0)
-        assert world.said("Suspended") == ""
+        assert world.reason("Suspended") == ""
         assert world.job["status"]["startTime"] == meta.format_time(world.now), "its time begins anew"
 
-    def test_a_suspended_job_says_so_and_makes_nothing(self) -> None:
+    def test_suspended_job_has_the_condition_and_creates_no_pods(self) -> None:
         world = World(suspend=True)
         world.settle()
-        assert world.said("Suspended") == "JobSuspended"
+        assert world.reason("Suspended") == "JobSuspended"
         assert not world.pods
         assert "startTime" not in world.job["status"]
 
 
 class TestAfterwards:
-    def test_a_job_that_is_over_is_kept_for_as_long_as_it_says(self) -> None:
+    def test_finished_job_is_deleted_after_its_ttl(self) -> None:
         world = World(ttlSecondsAfterFinished=100)
         world.settle()
         world.end("p1")
@@ -355,7 +355,7 @@ class TestAfterwards:
         world.later(100)
         assert world.plan().expired
 
-    def test_nothing_is_made_or_counted_any_more(self) -> None:
+    def test_finished_job_creates_and_counts_nothing(self) -> None:
         world = World()
         world.settle()
         world.end("p1")
@@ -368,7 +368,7 @@ class TestAfterwards:
 
 @settings(max_examples=120)
 @given(st.data())
-def test_every_pod_is_counted_once_whenever_the_controller_dies(data: st.DataObject) -> None:
+def test_every_pod_is_counted_once_across_controller_crashes(data: st.DataObject) -> None:
     """Plans are carried out in part only; pods end, fail and are deleted in between; the books still balance."""
     indexed = data.draw(st.booleans(), "indexed")
     completions = data.draw(st.integers(1, 4), "completions")
@@ -404,6 +404,6 @@ def test_every_pod_is_counted_once_whenever_the_controller_dies(data: st.DataObj
     else:
         assert succeeded == sum(how == "end" for how in ended.values())
     assert failed >= sum(how == "fail" for how in ended.values())
-    over = world.said("Complete") or world.said("Failed")
+    over = world.reason("Complete") or world.reason("Failed")
     assert bool(over) == (succeeded >= completions or failed > 3)
     assert not over or not any(FINALIZER in pod["metadata"]["finalizers"] for pod in world.pods.values())

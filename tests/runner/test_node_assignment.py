@@ -28,22 +28,22 @@ def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
     }
 
 
-def test_the_first_node_with_room_is_taken() -> None:
-    room = NodeAllocations()
+def test_first_node_with_free_capacity_is_selected() -> None:
+    allocations = NodeAllocations()
     nodes = [node("a", "2"), node("b", "4")]
-    assert node_assignment.select_node(pod("2"), nodes, room) == "a"
-    room.take("u1", "a", pod("2"))
-    assert node_assignment.select_node(pod("2"), nodes, room) == "b"
-    assert room.free("u1")
-    assert node_assignment.select_node(pod("2"), nodes, room) == "a"
-    assert not room.free("u1"), "room is made once"
+    assert node_assignment.select_node(pod("2"), nodes, allocations) == "a"
+    allocations.take("u1", "a", pod("2"))
+    assert node_assignment.select_node(pod("2"), nodes, allocations) == "b"
+    assert allocations.free("u1")
+    assert node_assignment.select_node(pod("2"), nodes, allocations) == "a"
+    assert not allocations.free("u1"), "room is made once"
 
 
-def test_a_pod_counts_once_however_often_it_is_seen() -> None:
-    room = NodeAllocations()
+def test_pod_is_counted_once() -> None:
+    allocations = NodeAllocations()
     for _ in range(3):
-        room.take("u1", "a", pod("2"))
-    assert node_assignment.select_node(pod("2"), [node("a", "4")], room) == "a"
+        allocations.take("u1", "a", pod("2"))
+    assert node_assignment.select_node(pod("2"), [node("a", "4")], allocations) == "a"
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,17 @@ def test_a_pod_counts_once_however_often_it_is_seen() -> None:
         (pod(), node("a", taints=[{"key": "k", "effect": "NoSchedule"}]), "has taint k"),
     ],
 )
-def test_a_node_that_will_not_do_says_why(wanted: Any, there: Any, why: str) -> None:
+def test_unfit_node_has_a_reason(wanted: Any, there: Any, why: str) -> None:
     with pytest.raises(LookupError, match=f"^no node fits: 1 of 1 {why}"):
         node_assignment.select_node(wanted, [there], NodeAllocations())
 
 
-def test_places_for_pods_run_out_too() -> None:
-    room = NodeAllocations()
+def test_number_of_pods_is_limited() -> None:
+    allocations = NodeAllocations()
     for number in range(3):
-        room.take(f"u{number}", "a", pod("0"))
+        allocations.take(f"u{number}", "a", pod("0"))
     with pytest.raises(LookupError, match="has too many pods"):
-        node_assignment.select_node(pod("0"), [node("a")], room)
+        node_assignment.select_node(pod("0"), [node("a")], allocations)
 
 
 def test_reasons_are_counted() -> None:
@@ -75,6 +75,6 @@ def test_reasons_are_counted() -> None:
         node_assignment.select_node(pod("8"), there, NodeAllocations())
 
 
-def test_no_nodes_at_all_is_a_reason_too() -> None:
+def test_without_nodes_no_node_fits() -> None:
     with pytest.raises(LookupError, match="there are no nodes"):
         node_assignment.select_node(pod(), [], NodeAllocations())

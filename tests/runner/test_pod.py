@@ -82,7 +82,7 @@ class TestStarting:
         assert step(found, at=31, side=runs(), main=ended(0, at=1)).stop == (StopContainer("side", kill=True),)
         assert step(found, side=ended(143), main=ended(0)).status["phase"] == "Succeeded"
 
-    def test_what_is_in_the_way_is_told_while_it_waits(self) -> None:
+    def test_start_problem_is_the_waiting_reason(self) -> None:
         problem = StartProblem("CreateContainerConfigError", "ConfigMap c not found")
         taken = pod.step(tree(), {}, START, {"main": problem})
         assert state(taken, "main") == {
@@ -102,11 +102,13 @@ class TestRestarting:
             ("Always", 1, True, "Running"),
         ],
     )
-    def test_the_policy_says_whether(self, policy: str, code: int, restarts: bool, phase: str) -> None:
+    def test_restart_policy_decides_whether_a_container_restarts(
+        self, policy: str, code: int, restarts: bool, phase: str
+    ) -> None:
         taken = step(tree(policy=policy), main=ended(code))
         assert (taken.start == ("main",), taken.status["phase"]) == (restarts, phase)
 
-    def test_the_first_comes_at_once_and_the_others_ever_later(self) -> None:
+    def test_first_restart_is_immediate_and_later_ones_back_off(self) -> None:
         found = tree(policy="OnFailure")
         assert step(found, at=1, main=ended(1, number=0)).start == ("main",)
         for number, pause in ((1, 10), (2, 20), (3, 40), (9, 300)):
@@ -115,7 +117,7 @@ class TestRestarting:
             assert state(waits, "main")["waiting"]["reason"] == "CrashLoopBackOff"
             assert step(found, at=1 + pause, main=ended(1, number=number)).start == ("main",)
 
-    def test_one_that_ran_for_long_has_recovered(self) -> None:
+    def test_a_long_run_resets_the_backoff(self) -> None:
         assert step(tree(policy="OnFailure"), at=700, main=ended(1, number=5, at=700, ran=650)).start == ("main",)
 
     def test_a_pod_with_one_failed_container_of_two_has_failed(self) -> None:
@@ -140,7 +142,7 @@ class TestEnding:
         assert step(found).status["phase"] == "Failed"
         assert step(found, main=ended(1)).start == ()
 
-    def test_a_pod_out_of_time_is_stopped_and_fails_with_the_reason(self) -> None:
+    def test_pod_past_its_deadline_is_stopped_and_fails_with_the_reason(self) -> None:
         found = tree(activeDeadlineSeconds=60)
         found["status"]["startTime"] = meta.format_time(START)
         assert step(found, at=10, main=runs()).requeue_after_seconds == 50
@@ -155,11 +157,11 @@ class TestStatus:
     def test_a_pod_is_ready_while_all_of_its_containers_run(self) -> None:
         for other, ready in ((runs(), "True"), (ended(0), "False")):
             taken = step(tree("a", "b"), a=runs(), b=other)
-            told = {each["type"]: each["status"] for each in taken.status["conditions"]}
-            assert (told["Ready"], told["ContainersReady"]) == (ready, ready)
-            assert told["PodScheduled"] == told["Initialized"] == "True"
+            reported = {each["type"]: each["status"] for each in taken.status["conditions"]}
+            assert (reported["Ready"], reported["ContainersReady"]) == (ready, ready)
+            assert reported["PodScheduled"] == reported["Initialized"] == "True"
 
-    def test_exit_codes_signals_and_times_are_told(self) -> None:
+    def test_status_has_exit_code_signal_and_times(self) -> None:
         attempt = ContainerAttempt(0, START, Termination(137, START + SECOND, signal=9))
         assert state(step(tree(), main=[attempt]), "main") == {
             "terminated": {
@@ -171,29 +173,29 @@ class TestStatus:
             }
         }
 
-    def test_the_attempt_before_is_the_last_state(self) -> None:
+    def test_last_state_is_the_previous_attempt(self) -> None:
         taken = step(tree(policy="Always"), main=[*ended(2), *runs(1)])
         status = taken.status["containerStatuses"][0]
         assert status["restartCount"] == 1
         assert status["state"].keys() == {"running"}
         assert status["lastState"]["terminated"]["exitCode"] == 2
 
-    def test_nothing_changes_by_being_asked_again(self) -> None:
+    def test_step_is_idempotent(self) -> None:
         found = tree("a", "b", inits=("one",))
         for attempts in ({}, {"one": runs()}, {"one": ended(0), "a": runs()}, {"one": ended(0), "a": ended(0)}):
             first = step(found, at=5, **attempts)
             again = step({**found, "status": first.status}, at=9, **attempts)
             assert again.status == first.status
 
-    def test_conditions_of_others_stay(self) -> None:
+    def test_foreign_conditions_are_kept(self) -> None:
         found = tree()
         found["status"]["conditions"] = [{"type": "TerminationTarget", "status": "True", "reason": "x"}]
-        told = [each["type"] for each in step(found, main=runs()).status["conditions"]]
-        assert "TerminationTarget" in told
+        reported = [each["type"] for each in step(found, main=runs()).status["conditions"]]
+        assert "TerminationTarget" in reported
 
 
 class TestLost:
-    def test_what_only_the_status_knows_has_ended_unseen(self) -> None:
+    def test_attempts_known_only_from_the_status_are_lost(self) -> None:
         found = tree()
         found["status"] = step(found, main=runs(2)).status
         attempts = tried.with_lost(found, {}, START + 9 * SECOND)
@@ -204,7 +206,7 @@ class TestLost:
         taken = pod.step(found, attempts, START + 9 * SECOND)
         assert (taken.start, taken.status["phase"]) == ((), "Failed"), "it is not started twice"
 
-    def test_what_is_known_is_believed(self) -> None:
+    def test_attempts_of_the_executor_take_precedence(self) -> None:
         found = tree()
         found["status"] = step(found, main=runs()).status
         assert tried.with_lost(found, {"main": runs()}, START) == {"main": runs()}

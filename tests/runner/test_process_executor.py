@@ -25,7 +25,7 @@ from waiting import eventually, until
 
 GPUS = {"nvidia.com/gpu": 2}
 # A program that waits for its test.
-UNTIL_TOLD = "while [ ! -e told ]; do sleep 0.05; done"
+UNTIL_RELEASED = "while [ ! -e released ]; do sleep 0.05; done"
 
 
 async def nothing(*_: str) -> None:
@@ -81,30 +81,30 @@ def log(processes: ProcessExecutor, uid: str = "u1", **wanted: Any) -> str:
 
 
 class TestOne:
-    async def test_its_exit_code_and_its_words_are_kept(self, processes: ProcessExecutor, tmp_path: Path) -> None:
-        tree = pod("sh", "-c", f"echo out; echo err >&2; {UNTIL_TOLD}; exit 3", workingDir=str(tmp_path))
-        told: list[str] = []
-        processes.on_change = told.append
+    async def test_exit_code_and_log_are_recorded(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", f"echo out; echo err >&2; {UNTIL_RELEASED}; exit 3", workingDir=str(tmp_path))
+        reported: list[str] = []
+        processes.on_change = reported.append
         await start(processes, tree)
-        (tmp_path / "told").touch()
+        (tmp_path / "released").touch()
         assert (await ended(processes, tree)).code == 3
         assert sorted(log(processes).splitlines()) == ["err", "out"]
-        assert told == ["u1"]
+        assert reported == ["u1"]
 
-    async def test_no_shell_touches_its_words(self, processes: ProcessExecutor) -> None:
+    async def test_arguments_are_not_interpreted_by_a_shell(self, processes: ProcessExecutor) -> None:
         tree = pod("echo", "$HOME; *")
         await start(processes, tree)
         await ended(processes, tree)
         assert log(processes) == "$HOME; *\n"
 
-    async def test_a_program_that_is_not_there_is_a_start_error(self, processes: ProcessExecutor) -> None:
+    async def test_missing_program_is_a_start_error(self, processes: ProcessExecutor) -> None:
         tree = pod("no-such-program")
         await start(processes, tree)
         over = await ended(processes, tree)
         assert (over.code, over.reason) == (127, "StartError")
         assert over.message == "cannot run 'no-such-program': No such file or directory"
 
-    async def test_a_directory_that_is_not_there_is_named(self, processes: ProcessExecutor) -> None:
+    async def test_missing_working_directory_is_named(self, processes: ProcessExecutor) -> None:
         tree = pod("true", workingDir="/no/such/place")
         await start(processes, tree)
         assert "'/no/such/place'" in (await ended(processes, tree)).message
@@ -115,15 +115,13 @@ class TestOne:
         over = await ended(processes, tree)
         assert (over.code, over.reason) == (128, "StartError")
 
-    async def test_more_memory_than_its_limit_it_cannot_have(self, processes: ProcessExecutor) -> None:
+    async def test_process_cannot_allocate_above_its_memory_limit(self, processes: ProcessExecutor) -> None:
         tree = pod("python3", "-c", "bytearray(10**9)", resources={"limits": {"memory": "200Mi"}})
         await start(processes, tree)
         assert (await ended(processes, tree)).code == 1
         assert "MemoryError" in log(processes)
 
-    async def test_its_limit_of_open_files_is_not_the_raised_one_of_the_server(
-        self, processes: ProcessExecutor
-    ) -> None:
+    async def test_process_keeps_the_original_limit_of_open_files(self, processes: ProcessExecutor) -> None:
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
         try:
@@ -134,7 +132,7 @@ class TestOne:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         assert log(processes).strip() in (str(http_server.inherited_open_files), "unlimited")
 
-    async def test_a_follower_that_is_gone_holds_no_file(self, processes: ProcessExecutor) -> None:
+    async def test_closed_log_stream_closes_its_file(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "echo begun; sleep 1000")
         await start(processes, tree)
         file = processes.logs("u1", "main")[-1]
@@ -154,7 +152,7 @@ class TestOne:
             await following
         assert not _is_open(file)
 
-    async def test_what_it_starts_ends_with_it(self, processes: ProcessExecutor) -> None:
+    async def test_descendants_end_with_the_process(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "sleep 1000 & echo $!")
         await start(processes, tree)
         await ended(processes, tree)
@@ -189,7 +187,7 @@ class TestOne:
             await ended(processes, tree)
         assert not _is_alive(int(escaped.read_text()[:-1]))
 
-    async def test_processes_of_a_pod_cannot_outrun_its_end(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+    async def test_forking_processes_are_all_killed(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         """Each starts the next in a session of its own and ends: none of them lives long enough to be looked for."""
         runner = (
             "import os, time\n"
@@ -198,12 +196,12 @@ class TestOne:
             "    os.setsid()\n"
             f"    open({str(tmp_path / 'lives')!r}, 'a').write('x')\n"
         )
-        tree = pod("sh", "-c", f'python3 -c "$CODE" & {UNTIL_TOLD}', workingDir=str(tmp_path))
+        tree = pod("sh", "-c", f'python3 -c "$CODE" & {UNTIL_RELEASED}', workingDir=str(tmp_path))
         tree["spec"]["containers"][0]["env"] = [{"name": "CODE", "value": runner}]
         await start(processes, tree)
         lives = tmp_path / "lives"
         await eventually(lambda: lives.exists() and lives.stat().st_size > 20)
-        (tmp_path / "told").touch()
+        (tmp_path / "released").touch()
         await ended(processes, tree)
         size = lives.stat().st_size
         await asyncio.sleep(0.3)
@@ -221,7 +219,7 @@ class TestOne:
             ),
         ],
     )
-    async def test_memory_limit_holds_for_everything_that_a_container_uses(
+    async def test_memory_limit_covers_all_processes_of_a_container(
         self, processes: ProcessExecutor, code: str
     ) -> None:
         script = f"import time\n{code}\ntime.sleep(1000)"
@@ -283,7 +281,7 @@ class TestControlGroups:
 
 
 class TestStopping:
-    async def test_it_is_asked_first(self, processes: ProcessExecutor) -> None:
+    async def test_stop_sends_sigterm_first(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done")
         await start(processes, tree)
         await eventually(lambda: "ready" in log(processes))
@@ -291,7 +289,7 @@ class TestStopping:
         assert (await ended(processes, tree)).code == 5
         assert "bye\n" in log(processes)
 
-    async def test_and_killed_when_it_will_not_listen(self, processes: ProcessExecutor) -> None:
+    async def test_process_that_ignores_sigterm_is_killed(self, processes: ProcessExecutor) -> None:
         tree = pod("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
         await start(processes, tree)
         await eventually(lambda: "ready" in log(processes))
@@ -300,9 +298,7 @@ class TestStopping:
         over = await ended(processes, tree)
         assert (over.code, over.signal) == (137, 9)
 
-    async def test_what_is_left_of_a_pod_that_is_gone_goes_too(
-        self, processes: ProcessExecutor, tmp_path: Path
-    ) -> None:
+    async def test_discard_kills_processes_and_deletes_files(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sleep", "1000")
         await start(processes, tree)
         guardian = _supervisor(tmp_path)
@@ -312,18 +308,18 @@ class TestStopping:
 
 
 class TestRestarting:
-    async def test_what_runs_is_found_again(self, processes: ProcessExecutor, tmp_path: Path) -> None:
-        tree = pod("sh", "-c", f"echo before; {UNTIL_TOLD}; echo after", workingDir=str(tmp_path))
+    async def test_running_process_is_found_after_a_restart(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+        tree = pod("sh", "-c", f"echo before; {UNTIL_RELEASED}; echo after", workingDir=str(tmp_path))
         await start(processes, tree)
         await processes.close()
         later = opened(tmp_path / "pods")
         assert [(each.number, each.ended) for each in later.attempts(tree)["main"]] == [(0, None)]
-        (tmp_path / "told").touch()
+        (tmp_path / "released").touch()
         assert (await ended(later, tree)).code == 0
         assert log(later) == "before\nafter\n"
         await later.close()
 
-    async def test_what_ended_meanwhile_is_told_as_it_was(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+    async def test_exit_during_a_restart_is_reported(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sh", "-c", "exit 4")
         await start(processes, tree)
         await processes.close()
@@ -331,9 +327,7 @@ class TestRestarting:
         later = opened(tmp_path / "pods")
         assert (await ended(later, tree)).code == 4
 
-    async def test_what_lost_its_guardian_is_lost_and_does_not_run(
-        self, processes: ProcessExecutor, tmp_path: Path
-    ) -> None:
+    async def test_attempt_without_a_supervisor_is_lost(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         tree = pod("sh", "-c", "echo $$$$; sleep 1000")
         await start(processes, tree)
         await eventually(lambda: log(processes))
@@ -347,7 +341,7 @@ class TestRestarting:
         await eventually(lambda: not _is_alive(worker))
         assert opened(tmp_path / "pods").attempts(tree)["main"] == processes.attempts(tree)["main"]
 
-    async def test_pods_that_nobody_knows_are_swept_away(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+    async def test_unknown_pods_are_discarded(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         for uid in ("u1", "u2"):
             await start(processes, pod("sleep", "1000", uid=uid))
         await processes.close()
@@ -357,7 +351,7 @@ class TestRestarting:
         assert later.running == 1
         await later.sweep(())
 
-    async def test_of_many_attempts_the_last_two_are_kept(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+    async def test_last_two_attempts_are_kept(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         for number in range(4):
             tree = pod("echo", str(number))
             await start(processes, tree, number)
@@ -383,7 +377,7 @@ class TestRecords:
             pytest.param("lost+found/file", "", id="folder-of-others"),
         ],
     )
-    async def test_odd_file_keeps_no_other_pod_from_being_found(
+    async def test_damaged_file_does_not_hide_other_pods(
         self, processes: ProcessExecutor, tmp_path: Path, name: str, content: str
     ) -> None:
         damaged, sound = pod("sh", "-c", "exit 4"), pod("sleep", "1000", uid="u2")
@@ -416,7 +410,7 @@ class TestRecords:
             assert odd.exists()
 
     @pytest.mark.parametrize("recorded", ["", "{pid} 1", "1 1"], ids=["nothing", "another-process", "init"])
-    async def test_signals_go_to_the_guardian_whatever_its_record_names(
+    async def test_signals_are_sent_to_the_supervisor_despite_a_wrong_record(
         self, processes: ProcessExecutor, tmp_path: Path, recorded: str
     ) -> None:
         tree = pod("sleep", "1000")
@@ -485,7 +479,7 @@ class TestUnknownPods:
             pytest.param(IN_MEMORY, True, id="in-memory"),
         ],
     )
-    async def test_pod_is_ended_only_where_the_database_can_know_it(
+    async def test_unknown_pod_is_ended_only_if_the_database_could_contain_it(
         self, processes: ProcessExecutor, tmp_path: Path, database: Database, is_kept: bool
     ) -> None:
         await self.begun(processes)
@@ -496,7 +490,7 @@ class TestUnknownPods:
             assert (tmp_path / "pods" / "u1").exists() is is_kept
             await later.close()
 
-    async def test_operator_may_have_unknown_pods_ended(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+    async def test_operator_can_discard_unknown_pods(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         await self.begun(processes)
         other = Database("two 0", 70, is_new=True)
         for discards in (False, True):
@@ -540,7 +534,9 @@ class TestDevices:
         assert problem is not None
         assert problem.reason == "DevicesTaken"
 
-    async def test_they_are_free_though_nobody_saw_the_end(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+    async def test_devices_are_released_after_an_unobserved_end(
+        self, processes: ProcessExecutor, tmp_path: Path
+    ) -> None:
         both = pod("true", gpus=2)
         await start(processes, both)
         await processes.close()
@@ -550,7 +546,7 @@ class TestDevices:
         await start(later, pod("true", uid="u2", gpus=2))
         await later.sweep(())
 
-    async def test_they_are_free_though_it_was_over_before_anybody_looked(
+    async def test_devices_are_released_after_an_immediate_end(
         self, processes: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         usual = processes_module._launch
@@ -563,7 +559,7 @@ class TestDevices:
         for uid in ("u1", "u2"):
             await start(processes, pod("true", uid=uid, gpus=2))
 
-    async def test_a_restart_gives_nobody_elses_away(self, processes: ProcessExecutor, tmp_path: Path) -> None:
+    async def test_restart_does_not_reassign_devices_in_use(self, processes: ProcessExecutor, tmp_path: Path) -> None:
         await start(processes, pod("sleep", "1000", gpus=1))
         await processes.close()
         later = opened(tmp_path / "pods")
@@ -575,27 +571,25 @@ class TestDevices:
 
 
 class TestLogs:
-    def test_what_was_said_before_the_end_is_kept_though_the_guardian_slept_meanwhile(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_output_before_the_end_is_kept_if_the_supervisor_is_delayed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Something that it started holds the pipe open, so that only the time says when all has been read."""
         monkeypatch.setattr(supervisor, "_DRAIN_SECONDS", 0.0)
         (woken, waker), (out, end) = os.pipe(), os.pipe()
-        heard: list[bytes] = []
+        received: list[bytes] = []
 
         class Log(supervisor._Log):
             def __init__(self) -> None:
                 os.write(end, b"one\n")
 
             def add(self, stream: bytes, text: bytes) -> None:
-                heard.append(text)
+                received.append(text)
                 if text == b"one\n":
                     os.write(end, b"two\n")
 
         child = subprocess.Popen(["sh", "-c", "exit 3"])
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert supervisor._follow(child.pid, {out: b"stdout"}, woken, Log()) == 3
-        assert heard == [b"one\n", b"two\n"]
+        assert received == [b"one\n", b"two\n"]
         child.wait()
         for pipe in (woken, waker, out, end):
             os.close(pipe)
@@ -617,13 +611,13 @@ class TestLogs:
         assert second.endswith("Z d")
 
     async def test_lines_since_a_time(self, processes: ProcessExecutor, tmp_path: Path) -> None:
-        tree = pod("sh", "-c", f"echo old; {UNTIL_TOLD}; echo new", workingDir=str(tmp_path))
+        tree = pod("sh", "-c", f"echo old; {UNTIL_RELEASED}; echo new", workingDir=str(tmp_path))
         await start(processes, tree)
         await eventually(lambda: log(processes))
-        (tmp_path / "told").touch()
+        (tmp_path / "released").touch()
         await ended(processes, tree)
-        told = [line.split()[0] for line in log(processes, timestamps=True).splitlines()]
-        assert log(processes, since=told[1]) == "new\n"
+        reported = [line.split()[0] for line in log(processes, timestamps=True).splitlines()]
+        assert log(processes, since=reported[1]) == "new\n"
 
     def test_a_line_is_as_old_as_its_beginning(self) -> None:
         entries = [b"2026-01-01T10:00:05.9Z stdout P a", b"2026-01-01T10:00:06.1Z stdout F b",

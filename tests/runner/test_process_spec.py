@@ -32,7 +32,7 @@ def environment(*env: dict[str, Any], **container: Any) -> dict[str, str]:
 
 
 class TestCommand:
-    def test_is_the_command_and_the_arguments_without_a_shell(self) -> None:
+    def test_command_and_arguments_run_without_a_shell(self) -> None:
         made = prepare(command=["echo", "a b"], args=["$HOME", ";"])
         assert isinstance(made, ProcessSpec)
         assert made.command == ("echo", "a b", "$HOME", ";")
@@ -48,12 +48,12 @@ class TestCommand:
             ("$$", "$"),
         ],
     )
-    def test_names_in_parentheses_stand_for_variables(self, text: str, becomes: str) -> None:
+    def test_names_in_parentheses_expand_to_variables(self, text: str, becomes: str) -> None:
         made = prepare(command=["x"], args=[text], env=[{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}])
         assert isinstance(made, ProcessSpec)
         assert made.command[1] == becomes
 
-    def test_where_only_the_image_would_know_it_the_answer_is_no(self) -> None:
+    def test_container_without_a_command_is_refused(self) -> None:
         made = prepare(args=["x"])
         assert isinstance(made, StartProblem)
         assert made.lasting
@@ -72,11 +72,13 @@ class TestCommand:
 
 
 class TestEnvironment:
-    def test_values_see_the_ones_before_them(self) -> None:
-        told = environment({"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "3"})
-        assert told["B"] == "1$(C)"
+    def test_variables_can_refer_to_earlier_ones(self) -> None:
+        reported = environment(
+            {"name": "A", "value": "1"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "C", "value": "3"}
+        )
+        assert reported["B"] == "1$(C)"
 
-    def test_little_is_taken_over_and_may_be_overruled(self) -> None:
+    def test_few_variables_are_inherited_and_can_be_overridden(self) -> None:
         assert environment() == {"PATH": "/bin", "HOME": "/home/me", "HOSTNAME": "p"}
         assert environment({"name": "PATH", "value": "/opt"})["PATH"] == "/opt"
 
@@ -93,7 +95,7 @@ class TestEnvironment:
             ({"resourceFieldRef": {"resource": "requests.cpu"}}, "1"),
         ],
     )
-    def test_values_come_from_elsewhere(self, source: dict[str, Any], value: str) -> None:
+    def test_values_from_config_maps_secrets_fields_and_resources(self, source: dict[str, Any], value: str) -> None:
         resources = {"limits": {"memory": "64Mi"}, "requests": {"cpu": "200m"}}
         assert environment({"name": "A", "valueFrom": source}, resources=resources)["A"] == value
 
@@ -106,22 +108,22 @@ class TestEnvironment:
             ({"fileKeyRef": {"path": "x"}}, "source fileKeyRef of a variable is not supported"),
         ],
     )
-    def test_what_is_missing_is_waited_for(self, source: dict[str, Any], words: str) -> None:
+    def test_missing_sources_are_a_retryable_problem(self, source: dict[str, Any], words: str) -> None:
         made = prepare(command=["x"], env=[{"name": "A", "valueFrom": source}])
         assert isinstance(made, StartProblem)
         assert (made.reason, made.lasting) == ("CreateContainerConfigError", False)
         assert words in made.message
 
-    def test_what_is_optional_may_be_missing(self) -> None:
+    def test_optional_sources_may_be_missing(self) -> None:
         source = {"configMapKeyRef": {"name": "gone", "key": "x", "optional": True}}
         assert "A" not in environment({"name": "A", "valueFrom": source})
 
-    def test_whole_maps_come_first_and_with_a_prefix(self) -> None:
+    def test_env_from_comes_first_and_with_a_prefix(self) -> None:
         sources = [{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}, "prefix": "MY_"}]
-        told = environment({"name": "colour", "value": "blue"}, envFrom=sources)
-        assert (told["colour"], told["MY_word"]) == ("blue", "hush")
+        reported = environment({"name": "colour", "value": "blue"}, envFrom=sources)
+        assert (reported["colour"], reported["MY_word"]) == ("blue", "hush")
 
-    def test_what_has_to_be_read_is_known_beforehand(self) -> None:
+    def test_sources_lists_config_maps_and_secrets(self) -> None:
         (container,) = pod(
             envFrom=[{"secretRef": {"name": "s"}}],
             env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
@@ -132,16 +134,16 @@ class TestEnvironment:
         assert process_spec.texts_of("Secret", {"data": {"a": "aHVzaA=="}}) == {"a": "hush"}
 
 
-def test_memory_is_held_to_its_limit_and_nothing_else_is() -> None:
+def test_only_memory_is_limited() -> None:
     made = prepare(command=["x"], resources={"limits": {"memory": "1Gi", "cpu": "1"}})
     assert isinstance(made, ProcessSpec)
     assert made.limits == {"RLIMIT_CORE": 0, "RLIMIT_DATA": 2**30}
 
 
-def test_what_a_process_does_not_get_is_told() -> None:
+def test_ignored_fields_are_listed() -> None:
     tree = pod(image="train:1", readinessProbe={"exec": {}})
     tree["spec"] |= {"volumes": [{"name": "data"}], "securityContext": {"runAsUser": 7}}
     words = "; ".join(process_spec.ignored(tree))
-    for told in ("train:1", "volumes are not mounted: data", "readiness probes", "runAsUser 7"):
-        assert told in words
+    for reported in ("train:1", "volumes are not mounted: data", "readiness probes", "runAsUser 7"):
+        assert reported in words
     assert list(process_spec.ignored(pod(image=process_spec.NO_IMAGE))) == []

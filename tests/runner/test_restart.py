@@ -29,7 +29,7 @@ def run(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_work_survives(
+def test_running_pods_survive_a_restart(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log"
@@ -67,7 +67,7 @@ async def _back_up(kubeconfig: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["missing", "empty", "restored"])
-def test_database_that_cannot_know_a_pod_ends_nothing(
+def test_database_without_a_pod_does_not_end_its_processes(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, running = tmp_path / "data", tmp_path / "running"
@@ -87,8 +87,8 @@ def test_database_that_cannot_know_a_pod_ends_nothing(
             for path in data.glob("backups/*/*.db"):
                 shutil.copy(path, data)
         up.start()
-        _, said = up.end(signal.SIGTERM)
-        assert "holds 1 pods that are not in the database, with 1 running processes" in said
+        _, reported = up.end(signal.SIGTERM)
+        assert "holds 1 pods that are not in the database, with 1 running processes" in reported
         os.kill(int(running.read_text()), 0)
         assert list(data.glob("pods/*/main/0.log"))
     finally:

@@ -13,12 +13,12 @@ from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
 from runner.conftest import System, system
 
 
-def played(folder: Path, story: Any, seed: int = 7) -> Any:
+def played(folder: Path, scenario: Any, seed: int = 7) -> Any:
     """Tell a story on a clock that jumps; returns what it says in the end."""
 
     async def run() -> Any:
         async with system(folder, "simulated", VirtualClock(asyncio.get_running_loop()), seed) as made:
-            return await story(made)
+            return await scenario(made)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(run())
@@ -37,39 +37,39 @@ def marked(**annotations: str) -> dict[str, Any]:
     return {"annotations": {names[key]: value for key, value in annotations.items()}}
 
 
-def test_a_job_takes_as_long_as_it_is_told(tmp_path: Path) -> None:
-    async def story(here: System) -> list[float]:
-        await here.job("told", "anything", labels=marked(seconds="3600"))
+def test_simulated_job_takes_the_configured_time(tmp_path: Path) -> None:
+    async def scenario(here: System) -> list[float]:
+        await here.job("configured", "anything", labels=marked(seconds="3600"))
         await here.job("sleeps", "sleep", "90")
-        return [await _took(here, name) for name in ("told", "sleeps")]
+        return [await _took(here, name) for name in ("configured", "sleeps")]
 
-    told, sleeps = played(tmp_path, story)
-    assert 3600 <= told <= 3602
+    configured, sleeps = played(tmp_path, scenario)
+    assert 3600 <= configured <= 3602
     assert 90 <= sleeps <= 92
 
 
-def test_it_ends_as_it_is_told(tmp_path: Path) -> None:
-    async def story(here: System) -> Any:
+def test_simulated_job_ends_with_the_configured_exit_code(tmp_path: Path) -> None:
+    async def scenario(here: System) -> Any:
         await here.job("fails", "x", labels=marked(exit_code="3"))
-        said = await here.over("fails")
+        reason = await here.over("fails")
         (pod,) = await here.pods("fails")
-        return said, get(pod["status"]["containerStatuses"][0], "state", "terminated", "exitCode")
+        return reason, get(pod["status"]["containerStatuses"][0], "state", "terminated", "exitCode")
 
-    assert played(tmp_path, story) == ("BackoffLimitExceeded", 3)
+    assert played(tmp_path, scenario) == ("BackoffLimitExceeded", 3)
 
 
-def test_chance_comes_from_the_seed(tmp_path: Path) -> None:
-    async def story(here: System) -> float:
+def test_random_durations_depend_on_the_seed(tmp_path: Path) -> None:
+    async def scenario(here: System) -> float:
         await here.job("some-time", "x", labels=marked(seconds="100-900"))
         return await _took(here, "some-time")
 
-    first, again, other = (played(tmp_path, story, seed) for seed in (1, 1, 2))
+    first, again, other = (played(tmp_path, scenario, seed) for seed in (1, 1, 2))
     assert first == again != other
     assert 100 <= first <= 902
 
 
-def test_what_does_not_fit_waits_for_its_turn(tmp_path: Path) -> None:
-    async def story(here: System) -> list[str]:
+def test_jobs_without_capacity_wait(tmp_path: Path) -> None:
+    async def scenario(here: System) -> list[str]:
         for name in ("a", "b", "c"):
             await here.job(name, "sleep", "100", container={"resources": {"requests": {"cpu": "2"}}})
         for name in ("a", "b", "c"):
@@ -77,4 +77,4 @@ def test_what_does_not_fit_waits_for_its_turn(tmp_path: Path) -> None:
         jobs = {job["metadata"]["name"]: job["status"]["startTime"] for job in await here.all("Job")}
         return sorted(jobs, key=lambda name: jobs[name])[-1:]
 
-    assert played(tmp_path, story) == ["c"], "four processors hold two of them at a time"
+    assert played(tmp_path, scenario) == ["c"], "four processors hold two of them at a time"
