@@ -1,4 +1,4 @@
-"""The gates: what can be switched, what cannot, and what the operator is told."""
+"""The feature gates: which can be set, which cannot, and the messages for the operator."""
 
 from __future__ import annotations
 

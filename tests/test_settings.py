@@ -303,7 +303,7 @@ def test_workloads_with_resource_claims_are_refused_by_default() -> None:
 
 
 class TestBesideACluster:
-    """A manager outside of its cluster follows no field that says where to listen in one."""
+    """A manager outside its cluster ignores the fields for listening inside it."""
 
     def test_fields_that_only_count_in_a_cluster_are_named(self) -> None:
         chosen = load(

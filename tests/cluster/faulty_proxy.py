@@ -3,8 +3,8 @@
     async with faulty_proxy.between(server, Faults(lost=0.05, watch_lag_seconds=0.2), random.Random(1)) as proxy:
         ...  # proxy.kubeconfig() leads through it
 
-A lost answer looks as it does in the wild: half of the time the connection breaks, half of the time somebody on the way
-gives up waiting and says 504. The write has happened either way. Watches that run behind are those of a busy server: who
+A lost answer looks as it does in the wild: half of the time the connection breaks, half of the time a proxy in between
+times out with 504. The write has happened either way. Watches that run behind are those of a busy server: who
 takes a lost answer for a refusal has time to give away again what was given already.
 """
 
@@ -26,7 +26,7 @@ from cluster import real
 
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _GAVE_UP: Final = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":504,"reason":"Timeout"}'
-# Headers that speak of one connection, or of a body as it was before it was read.
+# Headers of one connection, or of the body before it was read.
 _NOT_PASSED_ON: Final = frozenset(
     {"host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"}
 )
@@ -84,7 +84,7 @@ class FaultyProxy:
     async def _watched(self, request: web.Request, found: aiohttp.ClientResponse) -> web.StreamResponse:
         passed = web.StreamResponse(status=found.status, headers=_passed_on(found))
         await passed.prepare(request)
-        with suppress(ConnectionError):  # whoever watched is gone
+        with suppress(ConnectionError):  # the client of the watch has disconnected
             async for chunk in found.content.iter_any():
                 await asyncio.sleep(self.faults.watch_lag_seconds)  # what arrives meanwhile comes with the next chunk
                 await passed.write(chunk)

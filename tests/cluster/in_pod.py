@@ -1,6 +1,7 @@
 """`pykueue` as it runs in a pod: `python in_pod.py FOLDER manager …`, where FOLDER is what a kubelet would mount.
 
-In a pod the folder has one name, which nobody can have on a machine of their own. A token that the kubelet has renewed
+In a pod the directory has a fixed path, which a test cannot create on this machine. A token that the kubelet has
+renewed
 is read within a second here, and not within a minute.
 """
 

@@ -1,6 +1,7 @@
-"""A kubectl session told twice: read from its text, run on two servers, and compared command by command.
+"""A kubectl session: read from its text, run on two servers, and compared command by command.
 
-What no two servers have in common is taken out first: ages, times, uids, revisions, ports. What is left is compared line
+What no two servers have in common is taken out first: ages, times, uids, revisions, ports. What is left is compared
+line
 by line. A difference that is meant is a row in `EXPLAINED`, with its reason.
 """
 
@@ -105,7 +106,7 @@ _VOLATILE: Final = (
 )
 
 
-# We say what is wrong in words of our own; of what, and which sort of mistake it is, are not ours to choose.
+# The wording of errors may differ; the subject and the reason must be equal.
 _OWN_WORDS: Final = (
     re.compile(r"(?<=: Invalid value: ).*"),
     re.compile(r"(?<=\* )(<nil>)?(?=: Invalid value)"),
@@ -143,11 +144,11 @@ def differences(real: Outcome, ours: Outcome) -> list[str]:
 
 
 def explanation(command: str, line: str) -> Explanation | None:
-    """Why this line differs, where somebody has said so."""
+    """The documented reason why this line differs, or None."""
     return next((row for row in EXPLAINED if row.covers(command, line)), None)
 
 
-# The kinds that batch work does not need; `limits` of the server says which, and why.
+# The kinds that the server does not support; `unsupported` of the server lists them with the reason.
 _ABSENT: Final = (
     r"apiregistration\.k8s\.io|controllerrevisions|autoscaling/|certificates\.k8s\.io|flowcontrol\.apiserver|networking\.k8s\.io"
     r"|policy/|storage\.k8s\.io|admissionpolic|bindings |componentstatuses|persistentvolume|replicationcontrollers"

@@ -18,7 +18,7 @@ def _a_lost_answer_frees() -> None:
 
 
 def _a_lost_lease_is_not_noticed() -> None:
-    """Who once led goes on, whoever else leads meanwhile."""
+    """A former leader continues although another manager leads."""
 
     async def renew_nothing(self: LeaderElector, *arguments: Any, **more: Any) -> None:
         await asyncio.Event().wait()

@@ -38,7 +38,7 @@ from started import held_port
 from waiting import PATIENCE_SECONDS, until
 
 _READY_SECONDS: Final = 2 * PATIENCE_SECONDS
-# What a server makes by itself when it starts, and not before it says that it is ready.
+# The objects that a server creates after it reports ready.
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PR_SET_PDEATHSIG: Final = 1
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -46,7 +46,7 @@ _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server said: the code, the headers (lower case, lists joined) and the body, decoded where it is JSON."""
+    """The answer of a server: code, headers (lower case, lists joined) and body, decoded if it is JSON."""
 
     code: int
     headers: Mapping[str, str]
@@ -116,7 +116,7 @@ class Client:
             until(partial(self._serves, crd["spec"]))
 
     def _serves(self, spec: Mapping[str, Any]) -> bool:
-        """Whether objects of a kind can be written. A server lists them before it can, and says to come back."""
+        """Whether objects of a kind can be written. A server lists them before that, and answers with a retry."""
         version, names = spec["versions"][0]["name"], spec["names"]
         place = "namespaces/default/" if spec["scope"] == "Namespaced" else ""
         probe = {"apiVersion": f"{spec['group']}/{version}", "kind": names["kind"], "metadata": {"generateName": "p-"}}
@@ -168,7 +168,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
                 f"--listen-client-urls={etcd_url}",
                 f"--advertise-client-urls={etcd_url}",
                 f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
-                # It holds nothing worth a disk's patience, unless somebody measures that.
+                # The data need not survive, except in benchmarks, which measure fsync.
                 *([] if durable else ["--unsafe-no-fsync"]),
                 "--log-level=error",
             )

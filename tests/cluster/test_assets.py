@@ -1,4 +1,4 @@
-"""The real binaries: found where somebody put them, built once where nobody did, and told plainly where neither can be."""
+"""The real binaries: found, else built once, else a message that names the problem."""
 
 from __future__ import annotations
 

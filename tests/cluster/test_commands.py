@@ -1,6 +1,7 @@
-"""What people type, against a real kube-apiserver with a manager beside it.
+"""The commands against a real kube-apiserver with a manager.
 
-There are no nodes and no controllers of Kubernetes here: what a Job controller and a kubelet would do is said by hand,
+There are no nodes and no controllers of Kubernetes here: the statuses of a Job controller and a kubelet are written by
+hand,
 and the one log there is comes from a few lines that answer as a kubelet does.
 """
 
@@ -122,7 +123,7 @@ def now() -> str:
 
 
 class _Kubelet(BaseHTTPRequestHandler):
-    """Knows one thing: what containers said."""
+    """A kubelet that serves container logs only."""
 
     def do_GET(self) -> None:
         is_log = self.path.startswith("/containerLogs/default/")
@@ -207,7 +208,7 @@ def test_a_job_from_its_submission_to_its_end(place: Place, shell: Shell) -> Non
     assert would == f"Would start\n  default/{waiting.removeprefix('workload.kueue.x-k8s.io/')}\n"
     assert "small" in shell("top", "--once").out
 
-    # Nothing runs pods: whoever waits is told what for, and when it has been too long.
+    # Nothing runs pods: the command reports what it waits for, and times out.
     late = shell("wait", "first", "--timeout", "1s")
     assert (late.code, late.err) == (1, "job first has not finished after 1 s\n")
     assert shell("logs", "first").err == "job first has no log: starting, its pods do not exist yet\n"
@@ -256,7 +257,8 @@ def test_job_without_a_workload_has_the_reason(place: Place, shell: Shell) -> No
 def test_submit_wait_reports_the_job_until_it_finishes(
     place: Place, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody runs pods here: what is told is what there is to see, and it ends when somebody says so, or after a while."""
+    """Nothing runs pods here: the output has the observed states, and the command ends with the Job or with its
+    timeout."""
     monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
     until(lambda: shell("create", "resourceflavor", "waiting").code == 0)
     until(lambda: shell("create", "clusterqueue", "waiting", "--nominal-quota", "waiting:cpu=1").code == 0)

@@ -1,7 +1,8 @@
 """Quota holds in every revision that a real API server ever stored: answers are lost, managers are killed or stopped.
 
-Short stories always; with PYKUEUE_FAULTS=full the long ones: every weather, twenty kills among 2,000 Workloads, and a
-leader that stands still for twenty seconds. Each sort of story also has to notice a bug that was planted for it.
+Short scenarios by default; with PYKUEUE_FAULTS=full the long ones: every fault rate, twenty kills among 2,000
+Workloads, and a
+leader that is paused for twenty seconds. Each kind of scenario also has to detect a planted bug.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.faults, pytest.mark.timeout(1500)
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WORKLOADS: Final = 300 if FULL else 80
-# All of a story's Workloads end within this; there is no hurry on a busy machine, and no end to a broken one.
+# All Workloads of a scenario finish within this; there is no hurry on a busy machine, and no end to a broken one.
 PATIENCE_SECONDS: Final = 1000.0 if FULL else 300.0
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[real.Client]:
-    # Every revision is kept: stories are watched from the first one.
+    # Every revision is kept: scenarios are watched from the first one.
     with real.started("--etcd-compaction-interval=0") as started:
         started.install(*map(schema.crd, registry.KUEUE))
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
@@ -49,7 +50,7 @@ def server() -> Iterator[real.Client]:
 async def manager(
     kubeconfig: str, folder: Path, *, elected: bool = False, bug: str = ""
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`pykueue manager` in a process of its own. One that is not elected leads alone, and whoever follows need not wait."""
+    """`pykueue manager` in its own process. Without leader election the next manager need not wait for a lease."""
     chosen = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -89,7 +90,7 @@ WEATHER: Final = [WORST, *(Faults(lost, lag) for lost in (0.05, 0.2) for lag in 
 async def in_weather(
     server: real.Client, folder: Path, faults: Faults, *, bug: str = ""
 ) -> AsyncIterator[tuple[Environment, FaultyProxy]]:
-    """A story that has begun, with its manager behind the proxy."""
+    """A started scenario with its manager behind the proxy."""
     name = f"lost-{faults.lost:.0%}-{faults.watch_lag_seconds * 1000:.0f}ms{'-bug' if bug else ''}".replace("%", "")
     async with (
         faulty_proxy.between(server, faults, random.Random(f"{faults}")) as proxy,
@@ -124,7 +125,7 @@ async def test_lost_answers_neither_overcommit_quota_nor_lose_workloads(
     assert env.overruns == []
     assert env.ran == dict.fromkeys(env.cpu, 1)
     assert proxy.lost > 0, "nothing was lost, so nothing was shown"
-    assert env.most > CPUS * 0.8, "there was room for everybody, so nothing was shown"
+    assert env.most > CPUS * 0.8, "the quota was never contended, so the test proves nothing"
 
 
 async def test_planted_release_on_a_lost_answer_is_detected(server: real.Client, tmp_path: Path) -> None:
@@ -147,19 +148,19 @@ async def test_killed_managers_neither_overcommit_quota_nor_lose_workloads(serve
             await env.lift_hold()
         for kill in range(1, KILLS):
             async with manager(server.kubeconfig(), tmp_path):
-                # Killed in the middle: it has done its part, and some of those whom it admitted still run.
+                # Killed in the middle: it has done its part, and some of the Workloads that it admitted still run.
                 enough = kill * MANY // (KILLS + 1)
                 await env.until(lambda: len(env.finished) >= enough and bool(env.admitted()), PATIENCE_SECONDS)  # noqa: B023
         async with manager(server.kubeconfig(), tmp_path):
             await env.until(lambda: len(env.finished) == MANY, PATIENCE_SECONDS)
             assert env.ran == dict.fromkeys(env.cpu, 1)
-            # Six fill everything and stay; three more are told to wait.
+            # Six Workloads use all quota; three more are pending.
             for number in range(9):
                 await env.submit(f"stays-{number}", 10, number, stays=True)
             await env.until(lambda: len(env.admitted()) == CPUS // 10 and len(env.waiting()) == 3, PATIENCE_SECONDS)
         before = env.admitted()
         async with manager(server.kubeconfig(), tmp_path):
-            # The last to come is decided on after everybody whom a restart finds.
+            # The newest Workload is decided after all that a restart finds.
             await env.submit("last", 1, 0, stays=True)
             await env.until(lambda: "last" in env.waiting(), PATIENCE_SECONDS)
         assert env.admitted() == before
@@ -168,7 +169,7 @@ async def test_killed_managers_neither_overcommit_quota_nor_lose_workloads(serve
 
 # --- A leader that stands still ---------------------------------------------------------------------------------------
 
-PAUSE_SECONDS: Final = 20.0 if FULL else 0.0  # at least; it takes until somebody else leads
+PAUSE_SECONDS: Final = 20.0 if FULL else 0.0  # at least; until another manager leads
 ENOUGH_FOR_TWO: Final = 600 if FULL else 180
 
 
@@ -176,7 +177,7 @@ ENOUGH_FOR_TWO: Final = 600 if FULL else 180
 async def woken(
     server: real.Client, folder: Path, *, bug: str = ""
 ) -> AsyncIterator[tuple[Environment, asyncio.subprocess.Process, FaultyProxy, float]]:
-    """A story in which the leader was stopped, another took over, and the first has just woken up: when that was."""
+    """Pause the leader, let another take over, resume the first; yields when that was."""
     behind = Faults(watch_lag_seconds=0.1)
     async with (
         faulty_proxy.between(server, behind, random.Random(1)) as first_way,
@@ -191,7 +192,7 @@ async def woken(
             first.send_signal(signal.SIGSTOP)
             stopped = time.monotonic()
             ended = len(env.finished)
-            # Those who run end by themselves; more than that means that somebody else admits.
+            # Running Workloads finish by themselves; more finishes mean that another manager admits.
             await env.until(lambda: len(env.finished) > ended + CPUS, PATIENCE_SECONDS)
             await asyncio.sleep(max(0.0, stopped + PAUSE_SECONDS - time.monotonic()))
             assert len(env.finished) < ENOUGH_FOR_TWO, "nothing is left to fight for, so nothing is shown"
@@ -200,7 +201,7 @@ async def woken(
 
 
 def _late(way: FaultyProxy, since: float) -> list[str]:
-    """What somebody wrote after that. Who leads is no part of it, nor are questions, which are posted and not kept.
+    """The writes of a manager after that. Leases are excluded, and reviews, which are not stored.
 
     Nor is what comes first: a process does one thing at a time, and it may have been stopped in the very moment between
     being allowed to write and doing so.
@@ -241,7 +242,7 @@ async def test_late_reservation_of_a_former_leader_is_refused(server: real.Clien
 
 
 async def test_checker_detects_overcommitted_quota(server: real.Client) -> None:
-    """The check itself, on reservations that somebody forged while no manager was there."""
+    """The checker itself, on forged reservations without a manager."""
     async with watched.env(server, "forged") as env:
         await env.begin(managed=False)
         for number in range(CPUS // 10 + 1):

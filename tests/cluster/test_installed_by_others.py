@@ -1,4 +1,5 @@
-"""What others make of `deploy`: kubectl's kustomize and Helm give what `pykueue install` gives, and a cluster takes it."""
+"""What others make of `deploy`: kubectl's kustomize and Helm give what `pykueue install` gives, and a cluster takes
+it."""
 
 from __future__ import annotations
 

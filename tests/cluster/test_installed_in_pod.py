@@ -1,8 +1,10 @@
 """The manager in a pod of a real cluster: found by its service account, reached through Services, with its own rights.
 
-There are no kubelets here, so the pod is a process, its mounts are a folder, and whoever leads a Service to a pod is the
-test. Everything else is the real thing: tokens, certificates, roles, webhooks, aggregation, and the audit log of the API
-server, which says what the manager was refused.
+There are no kubelets here, so the pod is a process, its mounts are a folder, and the router from a Service to a pod is
+the
+test. Everything else is the real thing: tokens, certificates, roles, webhooks, aggregation, and the audit log of the
+API
+server, which records what was refused to the manager.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from started import held_port
 from waiting import PATIENCE_SECONDS, until
 from webhooks.conftest import GROUP, cluster_queue, job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]  # one long story, which waits many times
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]  # one long scenario with many waits
 
 Tree = dict[str, Any]
 
@@ -70,7 +72,7 @@ class Cluster:
         self._write(f"{path} is changed", "PATCH", path, patch, "application/merge-patch+json")
 
     def _write(self, what: str, *request: Any) -> Tree:
-        """Write as soon as whoever is asked about it answers."""
+        """Write as soon as its webhooks answer."""
 
         def written() -> Tree | None:
             answer = self.server.request(*request)
@@ -85,12 +87,12 @@ class Cluster:
         return body
 
     def items(self, path: str) -> list[Tree]:
-        """A list, once it can be had: what is served elsewhere counts as away for a while, and that is told in words."""
+        """A list, once it can be had: an aggregated API is unavailable for a while."""
         answer = self.server.request("GET", path)
         return answer.body["items"] if answer.code == 200 else []
 
     def delete(self, path: str) -> None:
-        """Delete an object, as soon as whoever is asked about it answers, and wait until it is gone."""
+        """Delete an object as soon as its webhooks answer, and wait until it is deleted."""
         options = {"propagationPolicy": "Background"}
         until(lambda: self.server.request("DELETE", path, options).code == 404, f"{path} is gone")
 
@@ -105,7 +107,7 @@ class Cluster:
         return str(self.make(path, request)["status"]["token"])
 
     def lead(self, service: str, port_name: str, port: int) -> None:
-        """Lead a Service to a port of this machine. No API server would let that be said, so it is put where it is kept."""
+        """Route a Service to a port of this machine. The API server would refuse it, so it is written to etcd."""
         tree = {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -120,7 +122,8 @@ class Cluster:
             assert answer.status == 200
 
     def allows(self, verb: str, group: str, resource: str) -> bool:
-        """Whether the manager's account may do this in its namespace; the API server learns of rights a moment later."""
+        """Whether the manager's account may do this in its namespace; the API server learns of rights a moment
+        later."""
         asked = {"namespace": NAMESPACE, "verb": verb, "group": group, "resource": resource}
         tree = {"apiVersion": "authorization.k8s.io/v1", "spec": {"user": ACCOUNT_USER, "resourceAttributes": asked}}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

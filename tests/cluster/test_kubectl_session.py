@@ -1,4 +1,4 @@
-"""kubectl says the same of our server as of the real one."""
+"""kubectl gives the same output with the embedded server and with the real one."""
 
 from __future__ import annotations
 

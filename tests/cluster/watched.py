@@ -1,7 +1,8 @@
 """Stories of Workloads that compete on a real API server, seen revision by revision by somebody who shares no code with
 the manager.
 
-Sixty CPUs in three ClusterQueues that lend to each other, and more Workloads than fit. Many come while the queues are on
+Sixty CPUs in three ClusterQueues that lend to each other, and more Workloads than fit. Many come while the queues are
+on
 hold, so that they compete from the moment the hold is lifted, however slow the machine is. Every revision is read from
 etcd itself, where no restart and no change of a kind can hide one; the reservations are added up in each. The same
 somebody plays the jobs: what is admitted runs for a moment and is finished.
@@ -72,12 +73,12 @@ class Environment:
     async def insist(
         self, method: str, path: str, body: Any, kind: str = "application/json", refusals: tuple[int, ...] = ()
     ) -> tuple[int, Any]:
-        """Write until it works: while no manager lives nobody answers for its webhooks, and a kind that was just
+        """Write until it works: without a manager no webhook answers, and a kind that was just
         changed asks to come back."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while (answer := await self.send(method, path, body, kind))[0] in (429, 500, 503):
                 await asyncio.sleep(0.1)
-        # One that was told to come back may have been carried out nevertheless.
+        # A write that was answered with a retry may have been executed nevertheless.
         assert answer[0] in (200, 201, 409, *refusals), answer
         return answer
 
@@ -86,7 +87,7 @@ class Environment:
         await self.insist("POST", path, {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 
     async def forget_managers(self) -> None:
-        """Whoever managed this server before is gone; what leads to them goes, too, and what says that they lead."""
+        """Delete the webhook registrations and leases of managers of earlier tests."""
         for phase in ("mutating", "validating"):
             await self.send("DELETE", f"{_WEBHOOKS}/{phase}webhookconfigurations/kueue-{phase}-webhook-configuration")
         await self.send("DELETE", LEASES)
@@ -146,7 +147,7 @@ class Environment:
         await asyncio.gather(*(one(*each) for each in drawn))
 
     async def submit_urgent(self, numbers: range, rng: random.Random) -> None:
-        """One after the other, each more urgent than all before: whoever is put back finds others ahead."""
+        """Create Workloads with increasing priority: a requeued one finds others ahead."""
         several = asyncio.Semaphore(_CREATORS)
 
         async def one(number: int, cpu: int) -> None:
@@ -162,7 +163,7 @@ class Environment:
                 await asyncio.sleep(_URGENT_EVERY_SECONDS)
 
     async def forge_reservation(self, name: str, number: int, signature: str = "") -> tuple[int, Any]:
-        """Write what only a manager may; what the server says to that."""
+        """Write a reservation as a manager would; returns the answer of the server."""
         assigned = {"name": "main", "count": 1, "flavors": {"cpu": self.namespace}}
         assigned["resourceUsage"] = {"cpu": str(self.cpu[name])}
         given = {"clusterQueue": self._queues[number % QUEUES], "podSetAssignments": [assigned]}
@@ -234,7 +235,7 @@ class Environment:
         return {name for name, found in self.seen.items() if has(found, "Admitted") and not has(found, "Finished")}
 
     def waiting(self) -> set[str]:
-        """Those who were told that they wait for quota."""
+        """The Workloads with QuotaReserved=False."""
         return {name for name, found in self.seen.items() if condition_statuses(found).get("QuotaReserved") == "False"}
 
     async def until(self, true: Callable[[], bool], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Systems to look at: a fresh one for each test, and a department with a browser that a whole module shares."""
+"""Systems with a dashboard: a fresh one for each test, and a filled one that a module shares."""
 
 from __future__ import annotations
 

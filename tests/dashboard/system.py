@@ -1,4 +1,4 @@
-"""A whole system with its dashboard: an API server on a socket, a manager in it, and short words to fill it with."""
+"""A whole system with its dashboard: an API server on a socket, a manager in it, and helpers that create objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tree = dict[str, Any]
 
 
 class System:
-    """What is there, and somebody with a browser's manners who asks for it."""
+    """The system and an HTTP client of its dashboard."""
 
     def __init__(self, serving: Serving, manager: Manager, session: aiohttp.ClientSession) -> None:
         self.serving = serving
@@ -111,7 +111,8 @@ async def running(data_dir: Path) -> AsyncIterator[System]:
 
 
 async def research(system: System) -> None:
-    """A small department: two cohorts in one, one of them borrowing, somebody who waits, and a queue by itself."""
+    """A small department: two cohorts in one, one of them borrowing, pending Workloads, and a queue without a
+    cohort."""
     for flavor in ("default", "a100"):
         await system.flavor(flavor)
     await system.create("Cohort", "research", {})
@@ -131,7 +132,7 @@ async def research(system: System) -> None:
     for name, queue, requests, number in wanted:
         await system.workload(f"{name}-{number + 1}", queue, requests)
     await system.until(lambda found: found["totals"] == TOTALS, "api/overview")
-    # Whose page is looked at, and would be asked anew when it comes to say why it waits.
+    # Wait for its message: the page of this Workload would reload its explanation when the message appears.
     await system.until(lambda found: found["message"], "api/workloads/default/segment-5")
 
 

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what people see, keys, the dark, a telephone, and texts that would do harm.
+"""The page in a real Chromium: content, keyboard, dark scheme, small screen, and hostile texts.
 
 `PYKUEUE_PICTURES=docs/images` writes the pictures of the documentation while it is at it.
 """
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 PICTURES = os.environ.get("PYKUEUE_PICTURES")
-# Every name that a page can be given by whoever may create objects ends up in messages; these would like to be more.
+# Users who can create objects choose names and messages; these try to inject markup.
 HOSTILE = (
     "<img src=x onerror=window.harmed=1> <script>window.harmed=1</script> ‮gnp.exe‬ javascript:window.harmed=1 "
     + "w" * 10_000
@@ -59,7 +59,7 @@ async def test_the_link_shows_the_tree_and_keeps_no_token_in_the_address(page: P
         assert name in text
     assert await page.run("document.querySelectorAll('[role=treeitem]').length") == 8
     assert "token" not in await page.run("location.href")
-    # A queue that borrows says so.
+    # The label of a borrowing queue has the borrowed amount.
     assert await page.run(
         "Boolean(document.querySelector(\"[aria-label^='cpu of default: 27 of 20 used, 7 borrowed']\"))"
     )

@@ -1,4 +1,4 @@
-"""The dashboard over real sockets: who may look at what, and what is never answered."""
+"""The dashboard over real sockets: authorization, documents, and requests that are refused."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_workload_has_its_history_and_explanation(shown: System) -> None:
     _, answered = await shown.query("api/workloads/default/waits/explanation")
     assert answered["position"] == {"inClusterQueue": 1, "inLocalQueue": 1}
     assert [held["workload"] for held in answered["holders"]] == ["default/runs"]
-    assert answered["suggestions"] == []  # nobody asked for them
+    assert answered["suggestions"] == []  # not requested
     _, helped = await shown.query("api/workloads/default/waits/explanation", suggestions="true")
     assert {"wait for default/runs to end"} <= {each["change"] for each in helped["suggestions"]}
     # The very same value as the command prints.
@@ -236,8 +236,9 @@ async def _news(answer: aiohttp.ClientResponse) -> Tree:
 
 
 class Reviews:
-    """Stands for an API server that knows three people: `all` may see everything, `lab` only what is in the namespace
-    lab, and `none` nothing. Everything else is asked of `others`."""
+    """Stands for an API server with three users: `all` has access to everything, `lab` to the namespace lab, and `none`
+    to
+    nothing. Other requests go to `others`."""
 
     def __init__(self, others: http_server.Handler) -> None:
         self.others = others
@@ -275,7 +276,7 @@ def sources(shown: System) -> DashboardSources:
 async def beside(
     shown: System, authorizer_clock: Clock | None = None
 ) -> AsyncIterator[tuple[System, Reviews, DashboardEndpoints]]:
-    """The same dashboard, for people whom another API server knows. The door may go by a clock of its own."""
+    """The same dashboard for users of another API server. The authorizer may have its own clock."""
     reviews = Reviews(partial(shown.serving.embedded.server.handle_as, authentication.ADMIN))
     clock = SystemClock()
     authorizer = DelegatedAuthorizer(
@@ -320,7 +321,7 @@ async def laboratory(shown: System) -> AsyncIterator[System]:
     await small(shown)
     await shown.create("Namespace", "lab", {})
     await shown.create("LocalQueue", "a", {"clusterQueue": "a"}, namespace="lab")
-    # Who comes in the same second as somebody else is before or behind them by chance.
+    # Workloads of the same second are ordered by UID, which is random.
     second = int(time.time())
     await eventually(lambda: time.time() >= second + 1)
     await shown.workload("mine", "a", {"cpu": "1"}, namespace="lab")

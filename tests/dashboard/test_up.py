@@ -1,4 +1,4 @@
-"""What `pykueue up` says of its dashboard."""
+"""The link to the dashboard that `pykueue up` prints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_dashboard_link_on_a_terminal_has_a_read_only_token(tmp_path: Path) -> N
     output = b""
     try:
         while not re.search(rb"^dashboard at .*\n", output, re.MULTILINE):
-            output += os.read(ours, 65536)  # an error when there is nobody any more who could say it
+            output += os.read(ours, 65536)  # raises when the process has ended
     finally:
         process.terminate()
         process.wait(PATIENCE_SECONDS)

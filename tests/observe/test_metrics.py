@@ -1,4 +1,4 @@
-"""What is counted when it is told, and what is read when somebody asks."""
+"""Counters and histograms that events update, and gauges that are read on a scrape."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_a_local_queue_that_is_not_selected_has_none() -> None:
     assert not [name for name in series(metrics) if "local_queue" in name]
 
 
-# --- Custom labels ------------------------------------------------------------------------------------------------------
+# --- Custom labels ----------------------------------------------------------------------------------------------------
 
 CUSTOM = CustomLabels(
     (

@@ -77,7 +77,7 @@ def made(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Any:
 
 
 def world() -> World:
-    """Two Workloads in a queue that has room for one, decided."""
+    """Two Workloads in a queue with quota for one, after a scheduling cycle."""
     found = World()
     quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]

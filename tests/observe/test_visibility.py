@@ -1,4 +1,4 @@
-"""Who waits where, as `visibility.kueue.x-k8s.io` tells it: first over a queue alone, then through a whole system."""
+"""The visibility API: positions in a queue alone, then through a whole system."""
 
 from __future__ import annotations
 

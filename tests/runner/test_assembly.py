@@ -145,7 +145,7 @@ class TestThePod:
         assert sorted(reported) == ["0\n", "1\n"]
 
     async def test_pod_stays_unschedulable_until_capacity_is_free(self, here: System, tmp_path: Path) -> None:
-        """Pods that no queue holds back take room as well, and no process starts where there is none."""
+        """Pods without a queue take capacity as well, and no process starts without free capacity."""
         end = tmp_path / "end"
         script = ["sh", "-c", f"while [ ! -e {end} ]; do sleep 0.05; done"]
         container = {"name": "c", "image": "none", "command": script, "resources": {"requests": {"cpu": "3"}}}

@@ -1,4 +1,4 @@
-"""What a Job wants next, told on a small world of trees: `play` does what the plan says, `end` lets pods end."""
+"""Decisions of the job controller on a small set of JSON trees: `play` applies the plan, `end` lets pods end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class World:
             self._reap(self.pods[uid])
 
     def _reap(self, pod: Tree) -> None:
-        """Gone once it is deleted, has ended, and nobody holds it."""
+        """Remove it once it is deleted, has ended, and has no finalizer."""
         details = pod["metadata"]
         over = pod["status"]["phase"] in ("Succeeded", "Failed", "Pending")
         if "deletionTimestamp" in details and not details["finalizers"] and over:
@@ -334,7 +334,7 @@ class TestSuspending:
         assert len(world.active) == 2
         assert world.counts() == (2, 0, 0)
         assert world.reason("Suspended") == ""
-        assert world.job["status"]["startTime"] == meta.format_time(world.now), "its time begins anew"
+        assert world.job["status"]["startTime"] == meta.format_time(world.now), "its start time is reset"
 
     def test_suspended_job_has_the_condition_and_creates_no_pods(self) -> None:
         world = World(suspend=True)

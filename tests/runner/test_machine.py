@@ -1,4 +1,4 @@
-"""What this machine has, as it tells itself."""
+"""Detection of the capacity of this machine."""
 
 from __future__ import annotations
 

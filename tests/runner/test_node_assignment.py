@@ -1,4 +1,4 @@
-"""A pod goes to the first node that it may run on and that has room; otherwise the reasons are counted."""
+"""A pod is assigned to the first node that fits; if none does, the reasons are counted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_first_node_with_free_capacity_is_selected() -> None:
     assert node_assignment.select_node(pod("2"), nodes, allocations) == "b"
     assert allocations.free("u1")
     assert node_assignment.select_node(pod("2"), nodes, allocations) == "a"
-    assert not allocations.free("u1"), "room is made once"
+    assert not allocations.free("u1"), "resources are released once"
 
 
 def test_pod_is_counted_once() -> None:

@@ -1,4 +1,4 @@
-"""What a pod wants next: which containers start, when again, when they are stopped, and what its status says."""
+"""Decisions about a pod: which containers start, restart and stop, and its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers as processes: real ones, with guardians that outlive whoever started them."""
+"""Containers as real processes, with supervisors that outlive the runner."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class TestOne:
     async def test_process_that_left_its_session_ends_with_its_pod(
         self, processes: ProcessExecutor, tmp_path: Path, ends: str
     ) -> None:
-        """One that starts a session of its own, is nobody's child, and holds none of the pipes."""
+        """The process starts its own session, is reparented, and holds none of the pipes."""
         escape = (
             "import os, sys, time\n"
             "if os.fork() == 0:\n"
@@ -253,7 +253,8 @@ class TestOne:
 
 
 class TestControlGroups:
-    """The files that the kernel reads, in a folder of the test: no machine needs to offer control groups to run this."""
+    """The files that the kernel reads, in a folder of the test: no machine needs to offer control groups to run
+    this."""
 
     def at(self, folder: Path, controllers: str = "cpu memory", place: str = "/") -> str | None:
         own, mounts = folder / "own", folder / "mounts"
@@ -361,7 +362,7 @@ class TestRestarting:
 
 
 class TestRecords:
-    """What is on the disk may be damaged, be somebody else's, or be from an earlier version."""
+    """Records on disk may be damaged, foreign, or from an earlier version."""
 
     @pytest.mark.parametrize(
         ("name", "content"),
@@ -572,7 +573,7 @@ class TestDevices:
 
 class TestLogs:
     def test_output_before_the_end_is_kept_if_the_supervisor_is_delayed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Something that it started holds the pipe open, so that only the time says when all has been read."""
+        """A descendant holds the pipe open, so that only the deadline ends the reading."""
         monkeypatch.setattr(supervisor, "_DRAIN_SECONDS", 0.0)
         (woken, waker), (out, end) = os.pipe(), os.pipe()
         received: list[bytes] = []
@@ -640,7 +641,7 @@ def _is_alive(pid: int) -> bool:
 
 
 class TestFullLogs:
-    """A guardian moves a full file aside and begins another; whoever reads notices nothing."""
+    """A supervisor rotates a full file; a reader continues without a gap."""
 
     def entry(self, text: str) -> bytes:
         return f"2026-01-01T00:00:00.000000000Z stdout F {text}\n".encode()

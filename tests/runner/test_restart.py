@@ -1,4 +1,4 @@
-"""`pykueue up` is killed and comes back: what ran goes on and is told to its end, and nothing runs twice."""
+"""`pykueue up` is killed and restarted: running processes continue, their end is reported, and nothing runs twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_running_pods_survive_a_restart(
         until(lambda: log.exists() and log.read_text() == "x\nx\n")
         assert "Traceback" not in up.end(number)[1]
         ends["short"].touch()
-        until(lambda: not ends["short"].exists())  # it ends while nobody is there
+        until(lambda: not ends["short"].exists())  # it ends while no server runs
         up.start()
         assert run("wait", "short", "--timeout", "90s") == 0
         ends["long"].touch()

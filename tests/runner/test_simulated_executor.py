@@ -14,7 +14,7 @@ from runner.conftest import System, system
 
 
 def played(folder: Path, scenario: Any, seed: int = 7) -> Any:
-    """Tell a story on a clock that jumps; returns what it says in the end."""
+    """Run a scenario on a virtual clock; returns its result."""
 
     async def run() -> Any:
         async with system(folder, "simulated", VirtualClock(asyncio.get_running_loop()), seed) as made:
@@ -25,7 +25,7 @@ def played(folder: Path, scenario: Any, seed: int = 7) -> Any:
 
 
 async def _took(here: System, job: str) -> float:
-    """How many seconds of the clock a job took, as its own status says."""
+    """The seconds that a job took, from its status."""
     await here.over(job)
     found = await here.find("Job", job)
     start, end = get(found, "status", "startTime"), get(found, "status", "completionTime")

@@ -4,7 +4,7 @@
 
 `KUBEBUILDER_ASSETS` names a folder that has both already; then nothing is built. Otherwise they go to
 `$PYKUEUE_CACHE/kubebuilder-assets`, or `.cache/kubebuilder-assets` in the checkout. The small programs of
-`cluster/programs` are built the same way, beside them; and so is Helm, where somebody asks for it with `PYKUEUE_HELM`.
+`cluster/programs` are built the same way, beside them; and so is Helm, if `PYKUEUE_HELM` is set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HELM_PACKAGE: Final = "helm.sh/helm/v3"
 
 
 class AssetsError(Exception):
-    """The binaries are not there and cannot be made; the message says what to do."""
+    """The binaries are missing and cannot be built; the message has the remedy."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def program(name: str) -> Path:
 
 
 def helm() -> Path:
-    """Helm, if it was built before or is to be built now: that takes minutes, so somebody has to ask for it."""
+    """Helm, if it was built before or is to be built now: that takes minutes, so it is optional."""
     where = _cache() / "programs"
     if not _is_built(where, _HELM) and not os.environ.get("PYKUEUE_HELM"):
         raise AssetsError("Helm is not built here: PYKUEUE_HELM=1 builds it once, in about three minutes of CPU")

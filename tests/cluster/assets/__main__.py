@@ -10,7 +10,7 @@ from cluster import assets
 if __name__ == "__main__":
     try:
         folder = assets.ensure()
-        # Whoever brought the binaries may have no Go: then the tests of these programs say so and are skipped.
+        # With existing binaries there may be no Go: then the tests of these programs are skipped with that reason.
         for name in assets.PROGRAMS if shutil.which("go") else ():
             assets.program(name)
         print(folder)
