@@ -152,10 +152,10 @@ LIMIT = f"metadata.labels[{labels.MAX_EXEC_TIME_SECONDS}]"
 def refused(new: Tree, old: Tree | None = None, facts: JobAdmissionFacts | None = None) -> list[str]:
     facts = facts or JobAdmissionFacts()
     if old is None:
-        verdict = admission.validate_create(JOB, new, facts, KINDS, OPTIONS)
+        result = admission.validate_create(JOB, new, facts, KINDS, OPTIONS)
     else:
-        verdict = admission.validate_update(JOB, new, old, facts, KINDS, OPTIONS)
-    return [error.path for error in verdict.errors]
+        result = admission.validate_update(JOB, new, old, facts, KINDS, OPTIONS)
+    return [error.path for error in result.errors]
 
 
 def marked(suspend: bool = True, **marks: str | None) -> Tree:
@@ -191,8 +191,8 @@ def test_the_limit_of_a_job_that_runs_or_is_started_stays() -> None:
 
 def test_pods_cannot_be_elastic() -> None:
     tree = patches.merge(RAW_POD, {"metadata": {"annotations": {labels.ELASTIC_JOB: "true"}}})
-    verdict = admission.validate_create(POD, tree, JobAdmissionFacts(), KINDS, OPTIONS)
-    assert [error.path for error in verdict.errors] == [f"metadata.annotations[{labels.ELASTIC_JOB}]"]
+    result = admission.validate_create(POD, tree, JobAdmissionFacts(), KINDS, OPTIONS)
+    assert [error.path for error in result.errors] == [f"metadata.annotations[{labels.ELASTIC_JOB}]"]
 
 
 def test_managed_label_on_a_pod_of_a_managed_owner_is_warned_about() -> None:

@@ -129,7 +129,7 @@ def test_a_stop_is_three_writes_of_which_each_is_safe_to_be_the_last() -> None:
 
 
 def test_a_job_that_is_admitted_again_while_it_is_being_stopped_is_stopped_and_then_started() -> None:
-    """Seed 472 of the simulation: the stop was cut short, and nobody looked at the job any more."""
+    """Seed 472 of the simulation: the stop was interrupted, and the job was not reconciled again."""
     stopping = {"metadata": {"annotations": {labels.STOPPING: "true"}}}
     harness = JobHarness(batch_job()).settle().admit().edit(stopping).settle()
     assert harness.job["spec"]["suspend"] is False
@@ -188,7 +188,7 @@ def test_annotations_that_are_refused(annotations: Tree, spec: Tree, paths: list
 
 @pytest.mark.parametrize("suspend", [True, False])
 def test_a_job_may_become_as_small_as_the_fewest_pods_that_it_is_content_with(suspend: bool) -> None:
-    """Seed 0 of the simulation: it was admitted, and the door refused the write that would have started it."""
+    """Seed 0 of the simulation: it was admitted, and the webhook refused the write that would have started it."""
     asked = job(metadata=PARTIAL, spec={"suspend": True, "parallelism": 3, "completions": 3})
     least = job(metadata=PARTIAL, spec={"suspend": suspend, "parallelism": 1, "completions": 3})
     assert not [*least.validate_create(OPTIONS), *least.validate_update(asked, OPTIONS)]

@@ -1,4 +1,4 @@
-"""The examples that people copy do what their first line says."""
+"""The examples for users do what their first line states."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_integration_of_another_package_suspends_and_starts_flows(tmp_path
 
 
 def test_a_server_that_waits_for_a_kind_can_be_ended(tmp_path: Path) -> None:
-    """Nobody brings the kind of flows, and somebody loses patience."""
+    """The server ends without a traceback although the kind of flows is not served."""
     code, events = serving_flows(tmp_path).end()
     assert code == 0, events
     assert "Traceback" not in events

@@ -1,4 +1,4 @@
-"""What was decided reaches a server: the writes are accepted, conditional, and told about afterwards."""
+"""Actions applied to a server: writes are accepted and conditional, and Events are emitted afterwards."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ async def test_stale_cached_job_is_not_reconciled(world: World) -> None:
     suspended = world.sources.objects["Job"]
     await world.settle(key)
     workload = await world.workload()
-    evicted = eviction.evict(workload, EvictedReason.PREEMPTED, "Somebody else comes first", NOW)
+    evicted = eviction.evict(workload, EvictedReason.PREEMPTED, "Preempted by a workload of higher priority", NOW)
     await world.executor.writer.workload(workload, evicted, "test", NOW)
     await world.sources.refresh()
     world.sources.objects["Job"] = suspended

@@ -16,7 +16,7 @@ from pykueue.jobs.kinds import JobIntegration, UnknownFramework
 
 
 class Flow(GenericJob):
-    """A kind of somebody else: a flag, and a template per step."""
+    """A kind of another package: a suspend field, and a template per step."""
 
     def templates(self) -> tuple[PodSetTemplate, ...]:
         steps = get(self.tree, "spec", "steps") or []

@@ -303,7 +303,7 @@ def test_a_pod_that_succeeded_counts_as_ready() -> None:
 
 
 def test_a_group_that_is_not_tried_again_ends_with_its_last_pod() -> None:
-    """Edge case 34: it has succeeded, and the message says with how many pods."""
+    """Edge case 34: it has succeeded, and the message has the number of succeeded pods."""
     harness = pair().edit({"metadata": {"annotations": {labels.RETRIABLE_IN_GROUP: "false"}}}, "a")
     harness.status("a", phase="Succeeded").status("b", phase="Failed").settle()
     assert harness.condition("Finished") == "True/Succeeded"

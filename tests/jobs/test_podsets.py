@@ -1,4 +1,4 @@
-"""What admission says about pods, how it gets into a template, and how it gets out again."""
+"""What admission defines for pods, how it is injected into a template, and how the template is restored."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_restoring_replaces_and_keeps_given_labels() -> None:
     assert back == {"metadata": {"labels": {"app": "x", "mine": "1"}}, "spec": {"containers": []}}
 
 
-# --- Wishes for a place -----------------------------------------------------------------------------------------------
+# --- Topology requests ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

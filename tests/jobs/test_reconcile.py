@@ -1,4 +1,4 @@
-"""The life of a job with its Workload, told as stories; those with a counterpart in the recorded ones carry its name."""
+"""A job with its Workload, reconciled; tests with a counterpart among the recorded cases have its name."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ RESPECTED = replace(ALL, selector_always_respected=True)
     ids=[
         "named, selected",
         "named, not selected",
-        "plain, nobody wants those",
+        "without queue name, not managed",
         "named, not selected, all wanted",
         "plain, selected, all wanted",
         "plain, not selected, all wanted",

@@ -141,7 +141,7 @@ def test_without_the_gate_scaling_up_stops_and_requeues_the_job() -> None:
 
 
 def slice_name(workload: kueue.Workload) -> str | None:
-    """What the pod template of a slice says about the line it belongs to."""
+    """The slice name in the pod template of a slice."""
     return workload.spec.pod_sets[0].template.metadata.annotations.get(labels.WORKLOAD_SLICE_NAME)
 
 

@@ -76,14 +76,14 @@ def test_new_pods_wait_until_the_larger_slice_is_admitted() -> None:
     assert names([first, structs.replace(second, status=status, metadata=metadata)], *pods) == ["b"]
 
 
-@pytest.mark.parametrize(("said", "released"), [("old", []), ("new", ["a"]), ("", ["a"])])
-def test_a_pod_made_under_an_earlier_answer_of_a_check_waits(said: str, released: list[str]) -> None:
+@pytest.mark.parametrize(("annotated", "released"), [("old", []), ("new", ["a"]), ("", ["a"])])
+def test_a_pod_made_under_an_earlier_answer_of_a_check_waits(annotated: str, released: list[str]) -> None:
     first = elastic(1).workload
     key = labels.CONSUME_PROVISIONING_REQUEST
     check: dict[str, Any] = {"name": "c", "state": "Ready", "lastTransitionTime": "", "message": ""}
     check |= {"podSetUpdates": [{"name": "main", "annotations": {key: "new"}}]}
     status = structs.replace(first.status, admission_checks=(codec.from_tree(check, kueue.AdmissionCheckState),))
-    pod = member("a", first.metadata.name, metadata={"annotations": {key: said}})
+    pod = member("a", first.metadata.name, metadata={"annotations": {key: annotated}})
     assert names([structs.replace(first, status=status)], pod) == released
 
 

@@ -1,4 +1,4 @@
-"""Messages of a Workload's life and of queues: equal to those that Kueue writes, because tools parse them."""
+"""Messages of Workloads and queues: equal to those of Kueue, because tools parse them."""
 
 from __future__ import annotations
 

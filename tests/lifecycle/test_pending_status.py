@@ -1,4 +1,4 @@
-"""What is written for a Workload that was tried and did not get in."""
+"""What is written for a Workload that a scheduling cycle did not admit."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_long_messages_are_cut_shorter_in_the_event() -> None:
     harness = WorkloadHarness()
     harness.write(tried(harness, "x" * 50_000))
     assert len(harness.message(WorkloadCondition.QUOTA_RESERVED)) == 32_768
-    (told,) = [one for one in harness.notifications if isinstance(one, workload_changes.EmitEvent)]
-    assert len(told.note) == 1024
-    assert told.note.endswith(" ...")
+    (event,) = [one for one in harness.notifications if isinstance(one, workload_changes.EmitEvent)]
+    assert len(event.note) == 1024
+    assert event.note.endswith(" ...")
 
 
 def test_waiting_for_pods_of_other_workloads_emits_no_event() -> None:

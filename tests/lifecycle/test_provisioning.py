@@ -18,7 +18,7 @@ STRATEGY = kueue.ProvisioningRequestRetryStrategy(
 CONFIG = kueue.ProvisioningRequestConfigSpec(provisioning_class_name="class", retry_strategy=STRATEGY)
 
 
-def request(attempt: int, *said: str, name: str = "train", **spec: object) -> ProvisioningRequest:
+def request(attempt: int, *condition_types: str, name: str = "train", **spec: object) -> ProvisioningRequest:
     made = names.provisioning_request_name(name, "c1", attempt)
     return ProvisioningRequest(
         metadata=meta.ObjectMeta(name=made, namespace="team", uid=f"uid-{made}"),
@@ -26,7 +26,7 @@ def request(attempt: int, *said: str, name: str = "train", **spec: object) -> Pr
         status=ProvisioningRequestStatus(
             conditions=tuple(
                 meta.Condition(type=type, status="True", reason="Played", message=f"{type}!", last_transition_time="")
-                for type in said
+                for type in condition_types
             )
         ),
     )
@@ -69,7 +69,7 @@ def test_an_answer_that_was_given_already_is_not_given_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
+    ("condition_types", "state"),
     [
         (("Provisioned", "Failed"), "Retry"),
         (("Provisioned", "CapacityRevoked"), "Rejected"),
@@ -79,9 +79,9 @@ def test_an_answer_that_was_given_already_is_not_given_again() -> None:
     ],
     ids=" and ".join,
 )
-def test_worst_condition_of_a_request_counts(said: tuple[str, ...], state: str) -> None:
+def test_worst_condition_of_a_request_counts(condition_types: tuple[str, ...], state: str) -> None:
     harness = reserving()
-    assert harness.write(due(harness, request(1, *said)).changes).checks == {"c1": state}
+    assert harness.write(due(harness, request(1, *condition_types)).changes).checks == {"c1": state}
 
 
 def test_an_answer_counts_also_when_the_clock_was_set_back_before_it() -> None:
@@ -91,10 +91,10 @@ def test_an_answer_counts_also_when_the_clock_was_set_back_before_it() -> None:
 
 
 def test_a_plan_that_was_carried_out_has_nothing_left_to_do() -> None:
-    for said in ("Failed", "Provisioned", "Accepted", "CapacityRevoked", "BookingExpired"):
+    for condition_types in ("Failed", "Provisioned", "Accepted", "CapacityRevoked", "BookingExpired"):
         harness = reserving()
-        harness.write(due(harness, request(1, said)).changes)
-        assert due(harness, request(1, said)) == ProvisioningPlan()
+        harness.write(due(harness, request(1, condition_types)).changes)
+        assert due(harness, request(1, condition_types)) == ProvisioningPlan()
 
 
 def test_evicted_workload_has_no_provisioning_request() -> None:

@@ -91,7 +91,7 @@ def test_workload_with_quota_keeps_requeue_at() -> None:
     assert states.requeue_at(harness.workload) == START + SECOND
 
 
-def test_restart_of_a_queue_does_not_requeue_a_preempted_workload() -> None:
+def test_preempted_workload_is_not_requeued_by_the_rules() -> None:
     harness = (
         WorkloadHarness()
         .with_condition(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, EvictedReason.PREEMPTED)

@@ -335,7 +335,7 @@ def test_retry_sets_no_requeue_at_on_an_inactive_workload() -> None:
 
 
 def test_retry_without_quota_is_reset_after_its_delay() -> None:
-    """Otherwise nobody would ever ask again, because the scheduler leaves such a Workload alone."""
+    """Otherwise it would stay in Retry, because the scheduler does not evaluate such a Workload."""
     harness = (
         WorkloadHarness(facts=facts_of(CheckFacts("c1", retry_delay_minutes=1)))
         .settle()

@@ -86,13 +86,13 @@ def inactive(variant: Workload) -> Workload:
 
 
 def blocked(variant: Workload) -> Workload:
-    said = (
+    written = (
         workload_changes.SetCondition(WorkloadCondition.QUOTA_RESERVED, ConditionStatus.FALSE, "AdmissionGated", ""),
         workload_changes.SetCondition(
             WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES, ConditionStatus.TRUE, "PreemptionGated", ""
         ),
     )
-    return workload_changes.apply_to(variant, said, START)
+    return workload_changes.apply_to(variant, written, START)
 
 
 def due(of: Workload, members: Sequence[Workload], policy: FamilyPolicy = ABC, seconds: int = 0) -> FamilyStep:
@@ -124,7 +124,7 @@ def events(step: FamilyStep) -> list[str]:
     return [one.reason for one in (*on_parent, *own) if isinstance(one, EmitEvent)]
 
 
-def says(member: Workload, type: WorkloadCondition) -> str:
+def condition(member: Workload, type: WorkloadCondition) -> str:
     found = conditions.find(member.status.conditions, type)
     return f"{found.status}/{found.reason}" if found is not None else ""
 
@@ -182,7 +182,7 @@ def test_an_admitted_variant_admits_its_parent_and_worse_variants_are_deactivate
     step = due(of, (a, admitted(b), c))
     assert turned(step) == {"c": DeactivateWorkload}
     became = after(step, of)
-    assert says(became, WorkloadCondition.ADMITTED) == "True/Admitted"
+    assert condition(became, WorkloadCondition.ADMITTED) == "True/Admitted"
     assert became.status.admission is not None
     assert became.status.admission.pod_set_assignments[0].flavors == {"cpu": "b"}
     [adopted] = [
@@ -231,7 +231,7 @@ def rejected(variant: Workload) -> Workload:
 def test_a_parent_is_deactivated_when_every_variant_was_rejected() -> None:
     of, members = parent(), [rejected(each) for each in family()]
     step = due(of, members)
-    assert says(after(step, of), WorkloadCondition.DEACTIVATION_TARGET) == "True/AdmissionCheck"
+    assert condition(after(step, of), WorkloadCondition.DEACTIVATION_TARGET) == "True/AdmissionCheck"
     assert due(after(step, of), members).actions == ()
     for number in range(3):
         some = [each if at == number else rejected(each) for at, each in enumerate(family())]
@@ -263,12 +263,12 @@ def test_the_parent_of_an_evicted_variant_is_evicted_and_the_quota_waits_for_its
     step = due(of, (a, lost, c))
     assert [action.workload for action in step.actions if isinstance(action, ChangeMember)] == [of]
     stopping = after(step, of)
-    assert says(stopping, WorkloadCondition.EVICTED) == "True/VariantEvicted"
+    assert condition(stopping, WorkloadCondition.EVICTED) == "True/VariantEvicted"
     assert due(stopping, (a, lost, c)).actions == ()  # its job still runs on the quota
     stopped = workload_changes.apply_to(stopping, eviction.release(stopping, OPTIONS, START), START)
     freed = after(due(stopped, (a, lost, c)), lost)
     assert not states.is_reserved(freed)
-    assert says(freed, WorkloadCondition.REQUEUED) == "True/Preempted"
+    assert condition(freed, WorkloadCondition.REQUEUED) == "True/Preempted"
 
 
 def test_an_evicted_variant_that_never_ran_leaves_the_parent_alone() -> None:
@@ -284,7 +284,7 @@ def test_an_evicted_variant_that_never_ran_leaves_the_parent_alone() -> None:
 
 def test_a_parent_without_a_variant_that_runs_is_evicted() -> None:
     of = admitted(parent())
-    assert says(after(due(of, family()), of), WorkloadCondition.EVICTED) == "True/ConcurrentAdmission"
+    assert condition(after(due(of, family()), of), WorkloadCondition.EVICTED) == "True/ConcurrentAdmission"
 
 
 def test_a_parent_that_backs_off_is_not_admitted_before_its_time() -> None:
@@ -299,19 +299,19 @@ def test_a_parent_that_backs_off_is_not_admitted_before_its_time() -> None:
 
 def test_the_readiness_of_the_pods_is_copied_to_the_variant_that_runs() -> None:
     a, b, c = family()
-    said = workload_changes.SetCondition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started", "all run")
-    of = workload_changes.apply_to(admitted(parent()), (said,), START)
+    written = workload_changes.SetCondition(WorkloadCondition.PODS_READY, ConditionStatus.TRUE, "Started", "all run")
+    of = workload_changes.apply_to(admitted(parent()), (written,), START)
     runs = admitted(a)
     step = due(of, (runs, inactive(b), inactive(c)))
-    assert says(after(step, runs), WorkloadCondition.PODS_READY) == "True/Started"
+    assert condition(after(step, runs), WorkloadCondition.PODS_READY) == "True/Started"
     assert due(of, (after(step, runs), inactive(b), inactive(c))).actions == ()
 
 
 def test_a_finished_parent_finishes_its_variants() -> None:
-    said = workload_changes.SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded", "done")
+    written = workload_changes.SetCondition(WorkloadCondition.FINISHED, ConditionStatus.TRUE, "Succeeded", "done")
     a, b, c = family()
-    step = due(workload_changes.apply_to(parent(), (said,), START), (a, b, c))
-    assert [says(after(step, each), WorkloadCondition.FINISHED) for each in (a, b, c)] == ["True/Succeeded"] * 3
+    step = due(workload_changes.apply_to(parent(), (written,), START), (a, b, c))
+    assert [condition(after(step, each), WorkloadCondition.FINISHED) for each in (a, b, c)] == ["True/Succeeded"] * 3
 
 
 def test_the_gate_of_the_best_blocked_variant_is_opened_and_the_next_after_five_minutes() -> None:

@@ -1,4 +1,4 @@
-"""What is read off one Workload, and which moves a life can make."""
+"""Predicates of one Workload, and its legal transitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_state_is_read_from_conditions_and_never_from_the_admission() -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
+    ("condition_types", "state"),
     [
         ([], State.PENDING),
         ([WorkloadCondition.EVICTED], State.PENDING),
@@ -31,9 +31,9 @@ def test_the_state_is_read_from_conditions_and_never_from_the_admission() -> Non
         ([WorkloadCondition.QUOTA_RESERVED, WorkloadCondition.FINISHED], State.FINISHED),
     ],
 )
-def test_the_first_state_that_holds_counts(said: list[WorkloadCondition], state: State) -> None:
+def test_the_first_state_that_holds_counts(condition_types: list[WorkloadCondition], state: State) -> None:
     harness = WorkloadHarness()
-    for condition in said:
+    for condition in condition_types:
         harness.with_condition(condition, ConditionStatus.TRUE, "Because")
     assert states.state(harness.workload) is state
 

@@ -16,8 +16,8 @@ from pykueue.lifecycle.workload_changes import DeactivateWorkload, SetPreemption
 
 
 def test_each_rule_is_named_by_the_tests_that_show_it() -> None:
-    told = "".join(path.read_text() for path in Path(__file__).parent.glob("test_rules_*.py"))
-    assert [rule.__name__ for rule in RULES if f"`{rule.__name__}`" not in told] == []
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_rules_*.py"))
+    assert [rule.__name__ for rule in RULES if f"`{rule.__name__}`" not in source] == []
 
 
 def test_a_workload_with_which_all_is_well_is_left_alone() -> None:

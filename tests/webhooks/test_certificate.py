@@ -81,7 +81,7 @@ def test_an_authority_is_loaded_only_with_its_own_key() -> None:
 
 
 async def test_replicas_share_the_certificate_in_the_secret(client: ApiClient) -> None:
-    """Whoever comes first makes it; the Secret may be there already, empty, as it is installed."""
+    """The first replica issues it; the Secret may exist already, empty, as it is installed."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "default"}}
     await client.create(certificate.SECRET, secret)
     replicas = [SecretStore(client, "default", "cert") for _ in range(5)]

@@ -54,9 +54,9 @@ async def connected(target: client_config.ClientConfig) -> AsyncIterator[ApiClie
 
 
 async def installed(client: ApiClient, namespace: str = "kueue-system") -> list[str]:
-    told: list[str] = []
-    await apply.install(client, manifests.all_manifests(manifests.InstallPlan(namespace=namespace)), told.append)
-    return told
+    output: list[str] = []
+    await apply.install(client, manifests.all_manifests(manifests.InstallPlan(namespace=namespace)), output.append)
+    return output
 
 
 async def until_asked(client: ApiClient) -> None:
@@ -79,21 +79,21 @@ async def test_installation_of_another_manager_is_not_overwritten(cluster: clien
         name = deployment["metadata"]["name"]
         theirs = {**deployment, "metadata": {"name": name, "namespace": "default"}}
         await client.create(apply.kind_of(deployment), theirs)
-        told: list[str] = []
+        output: list[str] = []
         with pytest.raises(UsageError, match="was not installed by pykueue; delete it first"):
-            await apply.install(client, wanted, told.append)
-        assert told == []
-        # Whoever moves deletes it, and nothing else; the page on moving from Kueue says so.
+            await apply.install(client, wanted, output.append)
+        assert output == []
+        # A migration deletes the Deployment, and nothing else (docs/operations/migration.md).
         await client.delete(apply.kind_of(deployment), name, "default")
-        await apply.install(client, wanted, told.append)
-        assert f"deployment.apps/{name} created" in told
-        await apply.uninstall(client, wanted, told.append, kinds_too=True)
+        await apply.install(client, wanted, output.append)
+        assert f"deployment.apps/{name} created" in output
+        await apply.uninstall(client, wanted, output.append, kinds_too=True)
 
 
 async def test_from_install_to_uninstall(cluster: client_config.ClientConfig) -> None:
     async with connected(cluster) as client:
-        told = await installed(client)
-        assert "deployment.apps/kueue-controller-manager created" in told
+        output = await installed(client)
+        assert "deployment.apps/kueue-controller-manager created" in output
 
         async def is_refused() -> bool:
             try:
@@ -104,7 +104,7 @@ async def test_from_install_to_uninstall(cluster: client_config.ClientConfig) ->
 
         await eventually(is_refused, 0.05)
         with pytest.raises(ApiError, match="failed calling webhook"):
-            # Nobody answers yet, and nothing gets past that.
+            # No webhook answers yet, so that writes are refused.
             await client.create(kind("ClusterQueue"), cluster_queue())
 
         sources, configuration = facts.InformerSources(client, ()), settings.defaults().configuration
@@ -192,9 +192,9 @@ async def test_upgrade_keeps_objects_of_users(
             before = await client.create(kind("ClusterQueue"), cluster_queue("kept", stopPolicy="Hold"))
             assert "stopPolicy" not in before["spec"]
 
-            told = await installed(client, "batch-system")
-            # Of the kinds, those that are converted learn that the manager says where.
-            changed = [line for line in told if line.endswith(" configured") and "customresource" not in line]
+            output = await installed(client, "batch-system")
+            # Of the CRDs, those with conversion are left to the manager.
+            changed = [line for line in output if line.endswith(" configured") and "customresource" not in line]
             assert changed == [
                 "clusterrole.rbac.authorization.k8s.io/kueue-manager-role configured",
                 "deployment.apps/kueue-controller-manager configured",

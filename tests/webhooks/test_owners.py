@@ -140,9 +140,9 @@ async def test_an_object_with_a_queue_is_held_and_marked_while_its_owner_cannot_
     assert answer.object is not None
     assert is_held(answer.object)
     assert answer.object["metadata"]["annotations"][labels.UNREAD_OWNER] == "JobSet top"
-    told = await decided(server, answer.object, phase=Phase.VALIDATE)
-    assert told.refusal is None
-    assert told.warnings == (
+    response = await decided(server, answer.object, phase=Phase.VALIDATE)
+    assert response.refusal is None
+    assert response.warnings == (
         "its owner JobSet top could not be read: the job is held without a Workload until the owner can be read",
     )
 

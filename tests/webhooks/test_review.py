@@ -95,9 +95,9 @@ def test_names_of_default_local_queues_are_compared_only_while_the_gate_is_on() 
 def test_warning_does_not_refuse() -> None:
     excluding = choices(featureGates={"ClusterQueueExcludeResourcePrefixes": True})
     tree = cluster_queue(excludeResourcePrefixes=["example.com"])
-    told = asked(Phase.VALIDATE, tree, chosen=replace(excluding, only_declared=True))
-    assert told.refusal is None
-    assert len(told.warnings) == 1
+    response = asked(Phase.VALIDATE, tree, chosen=replace(excluding, only_declared=True))
+    assert response.refusal is None
+    assert len(response.warnings) == 1
 
 
 def test_a_job_that_names_a_queue_is_suspended() -> None:
@@ -163,10 +163,10 @@ def test_quantities_that_are_well_spelt_cost_no_change() -> None:
     ],
 )
 def test_a_field_whose_gate_is_off_gives_a_warning(spec: Tree, gate: str) -> None:
-    told = asked(Phase.VALIDATE, cluster_queue(**spec))
-    assert told.refusal is None
+    response = asked(Phase.VALIDATE, cluster_queue(**spec))
+    assert response.refusal is None
     (name,) = spec
-    assert told.warnings == (f"spec.{name} has no effect while the gate {gate} is off",)
+    assert response.warnings == (f"spec.{name} has no effect while the gate {gate} is off",)
     if GATES[gate].implemented:
         assert asked(Phase.VALIDATE, cluster_queue(**spec), chosen=choices(featureGates={gate: True})).warnings == ()
 
@@ -187,7 +187,7 @@ def test_a_queue_with_defaults_only_gives_no_warning_whatever_gates_are_off() ->
 )
 def test_objects_of_multikueue_give_a_warning_and_are_accepted(kind: str, spec: Tree) -> None:
     tree = {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "mk"}, "spec": spec}
-    told = asked(Phase.VALIDATE, tree)
-    assert told.refusal is None
-    (warning,) = told.warnings
+    response = asked(Phase.VALIDATE, tree)
+    assert response.refusal is None
+    (warning,) = response.warnings
     assert "MultiKueue is not implemented in this version" in warning

@@ -71,8 +71,8 @@ async def test_a_refusal_carries_code_reason_and_causes() -> None:
         pytest.param("an old leader", "other", "cq", False, id="other-quota-that-comes-late"),
         pytest.param("an old leader", "cq", "cq", True, id="something-else-that-comes-late"),
         pytest.param("an old leader", "cq", None, True, id="quota-that-is-given-back"),
-        pytest.param("whoever leads", None, "cq", True, id="quota-in-time"),
-        pytest.param("", None, "cq", True, id="nobody-in-particular"),
+        pytest.param("the leader", None, "cq", True, id="quota-in-time"),
+        pytest.param("", None, "cq", True, id="no-field-manager"),
     ],
 )
 async def test_only_the_current_leader_may_reserve_quota(

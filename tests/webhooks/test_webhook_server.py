@@ -75,7 +75,7 @@ async def test_where_the_port_is_taken_another_will_do(installed: ApiClient) -> 
         async with served(installed, await webhook_server.beside(installed, CONFIGURATION)) as second:
             assert second.port != first.port
             await second.register()
-        # Whoever leads registers again, and is asked from then on.
+        # The new leader registers again, and its webhooks are called from then on.
         await first.register()
         await installed.create(kind("ClusterQueue"), cluster_queue("c"))
 

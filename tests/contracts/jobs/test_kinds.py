@@ -40,7 +40,7 @@ def job(row: JobIntegration) -> GenericJob:
 
 
 def infos(job: GenericJob, **more: Any) -> tuple[PodSetInfo, ...]:
-    """What admission would say about the job's pods."""
+    """The PodSetInfo of the job's pods."""
     return tuple(
         PodSetInfo(name=pod_set["name"], count=pod_set["count"], node_selector={"pool": "blue"}, **more)
         for pod_set in job.pod_sets(OPTIONS)
@@ -139,8 +139,8 @@ def test_topology_request_is_read_from_pod_annotations(job: GenericJob) -> None:
 
 def test_a_queue_that_cannot_exist_is_refused(row: JobIntegration) -> None:
     tree = patches.merge(EXAMPLES[row.framework](), {"metadata": {"labels": {labels.QUEUE_NAME: "No Name"}}})
-    verdict = admission.validate_create(row, tree, admission.JobAdmissionFacts(), KINDS, OPTIONS)
-    assert [error.path for error in verdict.errors] == [f"metadata.labels[{labels.QUEUE_NAME}]"]
+    result = admission.validate_create(row, tree, admission.JobAdmissionFacts(), KINDS, OPTIONS)
+    assert [error.path for error in result.errors] == [f"metadata.labels[{labels.QUEUE_NAME}]"]
 
 
 def test_reporting_controller_is_named_after_the_framework(row: JobIntegration) -> None:
