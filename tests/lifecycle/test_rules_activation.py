@@ -44,7 +44,7 @@ def test_deactivation_sets_the_target_then_active_false_then_evicts_with_the_cau
 ) -> None:
     harness = WorkloadHarness().reserved().write((workload_changes.SetRequeue(3, None),))
     harness.with_condition(WorkloadCondition.DEACTIVATION_TARGET, ConditionStatus.TRUE, cause, "enough")
-    assert harness.step_once().changes == (workload_changes.DeactivateWorkload(),)
+    assert harness.step_once().changes == (workload_changes.SetInactive(),)
     harness.settle()
     assert harness.conditions["Evicted"] == f"True/DeactivatedDueTo{cause}"
     assert "DeactivationTarget" not in harness.conditions

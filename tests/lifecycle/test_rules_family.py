@@ -19,11 +19,11 @@ from pykueue.lifecycle import eviction, reservation, states, variants, workload_
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.variants import ChangeMember, CreateVariant, FamilyPolicy, FamilyStep
 from pykueue.lifecycle.workload_changes import (
-    ActivateWorkload,
-    DeactivateWorkload,
     DeleteWorkload,
     EmitEvent,
     MarkParent,
+    SetActive,
+    SetInactive,
 )
 
 OPTIONS = LifecycleOptions(concurrent_admission=True)
@@ -106,7 +106,7 @@ def turned(step: FamilyStep) -> dict[str, type]:
         for action in step.actions
         if isinstance(action, ChangeMember)
         for one in action.changes
-        if isinstance(one, ActivateWorkload | DeactivateWorkload)
+        if isinstance(one, SetActive | SetInactive)
     }
 
 
@@ -180,7 +180,7 @@ def test_an_admitted_variant_admits_its_parent_and_worse_variants_are_deactivate
     of = parent()
     a, b, c = family(of)
     step = due(of, (a, admitted(b), c))
-    assert turned(step) == {"c": DeactivateWorkload}
+    assert turned(step) == {"c": SetInactive}
     became = after(step, of)
     assert condition(became, WorkloadCondition.ADMITTED) == "True/Admitted"
     assert became.status.admission is not None
@@ -194,8 +194,8 @@ def test_an_admitted_variant_admits_its_parent_and_worse_variants_are_deactivate
 def test_retain_first_admission_deactivates_every_other_variant() -> None:
     a, b, c = family()
     assert turned(due(parent(), (a, admitted(b), c), FamilyPolicy(ABC.flavors, retains_first=True))) == {
-        "a": DeactivateWorkload,
-        "c": DeactivateWorkload,
+        "a": SetInactive,
+        "c": SetInactive,
     }
     held = due(parent(), (inactive(a), admitted(b), inactive(c)), FamilyPolicy(ABC.flavors, retains_first=True))
     assert turned(held) == {}
@@ -204,24 +204,24 @@ def test_retain_first_admission_deactivates_every_other_variant() -> None:
 def test_with_a_last_acceptable_flavor_only_variants_up_to_it_stay_active() -> None:
     policy = FamilyPolicy(ABC.flavors, last_acceptable="a")
     a, b, c = family()
-    assert turned(due(parent(), (a, b, admitted(c)), policy)) == {"b": DeactivateWorkload}
-    assert turned(due(parent(), (inactive(a), inactive(b), admitted(c)), policy)) == {"a": ActivateWorkload}
+    assert turned(due(parent(), (a, b, admitted(c)), policy)) == {"b": SetInactive}
+    assert turned(due(parent(), (inactive(a), inactive(b), admitted(c)), policy)) == {"a": SetActive}
 
 
 def test_better_variants_are_activated_while_a_worse_one_runs() -> None:
     a, b, c = family()
-    assert turned(due(parent(), (inactive(a), admitted(b), inactive(c)))) == {"a": ActivateWorkload}
+    assert turned(due(parent(), (inactive(a), admitted(b), inactive(c)))) == {"a": SetActive}
 
 
 def test_without_an_admitted_variant_all_are_activated() -> None:
     a, b, c = family()
-    assert turned(due(parent(), (inactive(a), b, inactive(c)))) == {"a": ActivateWorkload, "c": ActivateWorkload}
+    assert turned(due(parent(), (inactive(a), b, inactive(c)))) == {"a": SetActive, "c": SetActive}
 
 
 def test_a_variant_that_was_deactivated_for_its_own_cause_stays_inactive() -> None:
     a, b, c = family()
     rejected = inactive(evicted(a, EvictedReason.DEACTIVATED_DUE_TO_ADMISSION_CHECK))
-    assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": ActivateWorkload}
+    assert turned(due(parent(), (rejected, b, inactive(c)))) == {"c": SetActive}
 
 
 def rejected(variant: Workload) -> Workload:
@@ -254,7 +254,7 @@ def test_rejected_variants_of_an_inactive_parent_are_deleted_and_created_on_acti
 
 
 def test_an_inactive_parent_deactivates_its_variants() -> None:
-    assert turned(due(parent(active=False), family())) == dict.fromkeys("abc", DeactivateWorkload)
+    assert turned(due(parent(active=False), family())) == dict.fromkeys("abc", SetInactive)
 
 
 def test_the_parent_of_an_evicted_variant_is_evicted_and_the_quota_waits_for_its_job() -> None:

@@ -12,7 +12,7 @@ from pykueue.api.conditions import DeactivationReason, WorkloadCondition
 from pykueue.lifecycle import workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions, PodsReadyOptions
 from pykueue.lifecycle.step import RULES, LifecycleStep
-from pykueue.lifecycle.workload_changes import DeactivateWorkload, SetPreemptionGates
+from pykueue.lifecycle.workload_changes import SetInactive, SetPreemptionGates
 
 
 def test_each_rule_is_named_by_the_tests_that_show_it() -> None:
@@ -60,7 +60,7 @@ def test_the_object_is_changed_only_once_nothing_is_due_on_the_status() -> None:
     )
     first = harness.step_once().changes
     assert [type(one) for one in first] == [SetPreemptionGates]
-    assert harness.write(first).step_once().changes == (DeactivateWorkload(),)
+    assert harness.write(first).step_once().changes == (SetInactive(),)
 
 
 def test_jitter_changes_only_requeue_at() -> None:

@@ -28,13 +28,13 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue, labels, registry
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.workload_changes import (
-    ActivateWorkload,
     Changes,
-    DeactivateWorkload,
     DeleteWorkload,
     EmitEvent,
     MarkParent,
     RemoveFinalizer,
+    SetActive,
+    SetInactive,
     UnmarkParent,
 )
 from pykueue.observe.events import Reporter
@@ -136,9 +136,9 @@ class WorkloadWriter:
             made = await self._patch(before, difference, "status", low_priority=low_priority)
         for each in workload_changes.on_object(changes):
             match each:
-                case DeactivateWorkload():
+                case SetInactive():
                     made = await self._patch(before, {"spec": {"active": False}})
-                case ActivateWorkload():
+                case SetActive():
                     made = await self._patch(before, {"spec": {"active": True}})
                 case MarkParent():
                     marked = {labels.CONCURRENT_ADMISSION_PARENT: "true"}

@@ -32,13 +32,13 @@ from pykueue.api.kueue import Workload
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import (
-    ActivateWorkload,
     Changes,
-    DeactivateWorkload,
     DeleteWorkload,
     EmitEvent,
     RemoveFinalizer,
+    SetActive,
     SetCondition,
+    SetInactive,
     SetPreemptionGates,
     UnmarkParent,
 )
@@ -315,10 +315,10 @@ def _turned(
         is_active = states.is_active(variant)
         if is_active and (why := _deactivation_cause(variant, parent, running, policy)):
             note = f"Variant Workload deactivated due to {why}"
-            yield ChangeMember(variant, (DeactivateWorkload(), workload_changes.normal("DeactivatedVariant", note)))
+            yield ChangeMember(variant, (SetInactive(), workload_changes.normal("DeactivatedVariant", note)))
         elif not is_active and (why := _activation_cause(variant, parent, running, policy)):
             note = f"Variant Workload activated due to {why}"
-            yield ChangeMember(variant, (ActivateWorkload(), workload_changes.normal("ActivatedVariant", note)))
+            yield ChangeMember(variant, (SetActive(), workload_changes.normal("ActivatedVariant", note)))
 
 
 def _deactivation_cause(variant: Workload, parent: Workload, running: Workload | None, policy: FamilyPolicy) -> str:

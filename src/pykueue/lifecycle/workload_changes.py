@@ -4,7 +4,7 @@
     ├── on the status     SetCondition, DropCondition, SetAdmission, SetChecks, SetCheckConditions, SetRequeue,
     │                     SetPastExecution, SetRequests, SetReclaimable, SetNominations, SetUnhealthyNodes,
     │                     SetPreemptionGates, CountEviction
-    ├── on the object     DeactivateWorkload, ActivateWorkload, MarkParent, UnmarkParent, RemoveFinalizer,
+    ├── on the object     SetActive, SetInactive, MarkParent, UnmarkParent, RemoveFinalizer,
     │                     DeleteWorkload
     └── notifications     EmitEvent, Reserved, Admitted, Evicted, Released, Finished (for metrics)
 
@@ -121,12 +121,12 @@ class CountEviction:
 
 
 @dataclass(frozen=True, slots=True)
-class DeactivateWorkload:
+class SetInactive:
     """Set `spec.active` to false."""
 
 
 @dataclass(frozen=True, slots=True)
-class ActivateWorkload:
+class SetActive:
     """Set `spec.active` to true."""
 
 
@@ -238,9 +238,7 @@ StatusChange: TypeAlias = (
     | SetPreemptionGates
     | CountEviction
 )
-ObjectChange: TypeAlias = (
-    DeactivateWorkload | ActivateWorkload | MarkParent | UnmarkParent | RemoveFinalizer | DeleteWorkload
-)
+ObjectChange: TypeAlias = SetInactive | SetActive | MarkParent | UnmarkParent | RemoveFinalizer | DeleteWorkload
 Notification: TypeAlias = EmitEvent | Reserved | Admitted | Evicted | Released | Finished
 Change: TypeAlias = StatusChange | ObjectChange | Notification
 Changes: TypeAlias = tuple[Change, ...]
@@ -264,7 +262,7 @@ _ON_STATUS: Final = (
     SetPreemptionGates,
     CountEviction,
 )
-_ON_OBJECT: Final = (DeactivateWorkload, ActivateWorkload, MarkParent, UnmarkParent, RemoveFinalizer, DeleteWorkload)
+_ON_OBJECT: Final = (SetInactive, SetActive, MarkParent, UnmarkParent, RemoveFinalizer, DeleteWorkload)
 
 
 def on_status(changes: Changes) -> tuple[StatusChange, ...]:
@@ -290,9 +288,9 @@ def apply_to(workload: kueue.Workload, changes: Iterable[Change], now: Nanosecon
     status, spec, metadata = workload.status, workload.spec, workload.metadata
     for change in changes:
         match change:
-            case DeactivateWorkload():
+            case SetInactive():
                 spec = replace(spec, active=False)
-            case ActivateWorkload():
+            case SetActive():
                 spec = replace(spec, active=True)
             case MarkParent():
                 metadata = replace(metadata, labels={**metadata.labels, labels.CONCURRENT_ADMISSION_PARENT: "true"})

@@ -11,7 +11,7 @@ from kubemachinery.meta import Condition
 from pykueue.api.conditions import DeactivationReason, EvictedReason, RequeuedReason, WorkloadCondition
 from pykueue.lifecycle import eviction, states
 from pykueue.lifecycle.rules import RuleContext, RuleResult
-from pykueue.lifecycle.workload_changes import Changes, DeactivateWorkload, DropCondition, SetCondition, SetRequeue
+from pykueue.lifecycle.workload_changes import Changes, DropCondition, SetCondition, SetInactive, SetRequeue
 
 _TARGET: Final = WorkloadCondition.DEACTIVATION_TARGET
 _CAUSES: Final = frozenset(DeactivationReason)
@@ -20,7 +20,7 @@ _CAUSES: Final = frozenset(DeactivationReason)
 def deactivation_target(context: RuleContext) -> RuleResult | None:
     """Deactivate a Workload with the condition DeactivationTarget [LC70]."""
     if states.is_active(context.workload) and states.has(context.workload, _TARGET):
-        return RuleResult((DeactivateWorkload(),), ends=True)
+        return RuleResult((SetInactive(),), ends=True)
     return None
 
 
