@@ -22,7 +22,7 @@ VERSION = "config.kueue.x-k8s.io/v1beta2"
 
 
 @virtual_time
-async def test_a_clock_that_is_set_is_noticed_by_whoever_waits_for_a_time() -> None:
+async def test_timers_are_evaluated_again_when_the_clock_is_set() -> None:
     async with world(maximumExecutionTimeSeconds=600) as (client, clock), leading(client, clock):
         await asyncio.sleep(5)
         clock.wrong_by_seconds = 600

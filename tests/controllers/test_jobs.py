@@ -81,7 +81,7 @@ async def test_a_job_whose_workload_is_deactivated_stops(env: Environment) -> No
         await env.until_said(workload, "Evicted", "True/Deactivated")
 
 
-async def test_a_job_that_was_let_in_while_nobody_looked_is_stopped_until_there_is_room(env: Environment) -> None:
+async def test_a_job_that_started_without_a_manager_is_suspended_until_quota_is_free(env: Environment) -> None:
     await env.queues(cpu="1")
     await env.job("sneaky", cpu="5")
     await env.patch("Job", "sneaky", {"spec": {"suspend": False}})

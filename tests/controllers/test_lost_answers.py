@@ -59,9 +59,7 @@ class Losing:
 
 
 @pytest.mark.parametrize("gives_up", [False, True], ids=["connection-broken", "gateway-timeout"])
-async def test_quota_that_was_given_without_an_answer_is_not_given_to_somebody_else(
-    env: Environment, gives_up: bool
-) -> None:
+async def test_quota_of_a_reservation_without_an_answer_is_not_given_twice(env: Environment, gives_up: bool) -> None:
     losing = Losing(env.transport(), gives_up=gives_up)
     choices = manager_options(settings.defaults())
     manager = Manager(ApiClient(losing, random.Random(3)), choices, SystemClock(), random.Random(3))

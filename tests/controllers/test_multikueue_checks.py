@@ -16,7 +16,7 @@ async def _activity(env: Environment, kind: str, name: str) -> tuple[str, str, s
     return "", "", ""
 
 
-async def test_a_check_of_multikueue_is_inactive_and_says_why(env: Environment) -> None:
+async def test_a_multikueue_check_is_inactive_with_a_reason(env: Environment) -> None:
     await env.create("AdmissionCheck", "mk", MULTIKUEUE)
     await env.create("AdmissionCheck", "other", {"controllerName": "example.com/budget"})
     async with env.manager() as manager:

@@ -7,7 +7,7 @@ import pytest
 from controllers.conftest import Environment, pod_set
 
 
-async def test_nobody_is_let_in_before_the_pods_of_everybody_who_was_are_ready(env: Environment) -> None:
+async def test_block_admission_waits_for_the_pods_of_all_admitted_workloads(env: Environment) -> None:
     await env.queues(cpu="3")
     for name in ("a", "b"):
         await env.workload(name)
@@ -57,7 +57,7 @@ async def test_block_admission_admits_the_first_in_scheduling_order(
         await env.until_said(second, "Admitted", "True/Admitted")
 
 
-async def test_whoever_has_lost_his_node_gets_another_while_others_wait_for_his_pods(env: Environment) -> None:
+async def test_a_failed_node_is_replaced_while_admission_is_blocked(env: Environment) -> None:
     """Finding a place is a decision as well: with none made before his pods are ready, they never would be."""
     await env.create("Topology", "hosts", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
     await env.queues(cpu="3")

@@ -55,7 +55,7 @@ class Garbling:
         pytest.param(b'"priority":5', b'"priority":1e99', id="a-number-that-is-too-large"),
     ],
 )
-async def test_a_workload_that_nobody_understands_stops_nobody(env: Environment, sense: bytes, nonsense: bytes) -> None:
+async def test_an_unreadable_workload_does_not_stop_others(env: Environment, sense: bytes, nonsense: bytes) -> None:
     await env.queues(cpu="1")
     await env.workload("bad", priority=5)
     client = ApiClient(Garbling(env.transport(), sense, nonsense), random.Random(3))

@@ -52,7 +52,7 @@ async def test_an_admission_is_one_write_and_a_rush_of_them_a_few_more_for_its_q
     assert sent["PATCH", "localqueues"] <= seconds + 1
 
 
-async def test_a_queue_whose_flavor_is_missing_says_so_and_admits_when_it_comes(env: Environment) -> None:
+async def test_a_queue_with_a_missing_flavor_is_inactive_until_it_is_created(env: Environment) -> None:
     quota = {"name": "late", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
     await env.create("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": groups})
@@ -66,7 +66,7 @@ async def test_a_queue_whose_flavor_is_missing_says_so_and_admits_when_it_comes(
         await env.until_said("lq", "Active", "True/Ready", "LocalQueue")
 
 
-async def test_a_queue_is_kept_while_somebody_holds_its_quota(env: Environment) -> None:
+async def test_a_queue_is_kept_while_a_workload_holds_its_quota(env: Environment) -> None:
     await env.queues()
     async with env.manager() as manager:
         await env.workload("runs")

@@ -67,7 +67,7 @@ async def managed(env: Environment, transport: Stubborn) -> AsyncIterator[None]:
         leading.cancel()
 
 
-async def test_an_eviction_that_somebody_beat_goes_out_again_before_the_watch_shows_by_what(env: Environment) -> None:
+async def test_an_eviction_that_conflicts_is_retried_before_the_watch_shows_the_other_write(env: Environment) -> None:
     stubborn = Stubborn(env.transport())
     await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
     async with managed(env, stubborn):

@@ -21,7 +21,7 @@ async def test_a_restart_admits_nothing_new(env: Environment) -> None:
         assert after == before  # not even a condition is written again
 
 
-async def test_what_was_decided_while_nobody_was_there_is_seen_at_once(env: Environment) -> None:
+async def test_what_changed_without_a_manager_is_read_at_start(env: Environment) -> None:
     await env.queues(cpu="1")
     async with env.manager():
         await env.workload("a")

@@ -24,7 +24,7 @@ async def test_a_busy_story_leaves_no_difference(env: Environment) -> None:
         assert await manager.auditor.look() == []
 
 
-async def test_a_difference_is_told_and_counted(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_difference_is_logged_and_counted(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
     await env.queues(cpu="3")
     async with env.manager() as manager:
         await env.workload("forgotten")

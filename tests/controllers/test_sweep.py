@@ -25,7 +25,7 @@ async def sweeps(env: Environment, count: int) -> None:
     await env.until(made)
 
 
-async def test_a_sweep_lets_in_nobody_whom_a_cause_wakes(env: Environment) -> None:
+async def test_a_sweep_admits_no_workload_that_an_event_retries(env: Environment) -> None:
     async with env.manager():
         await env.queues("1")
         await env.workload("first")
@@ -38,7 +38,9 @@ async def test_a_sweep_lets_in_nobody_whom_a_cause_wakes(env: Environment) -> No
         assert (await page(env))[ADMITTED] == 0
 
 
-async def test_a_sweep_finds_whom_no_cause_woke(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sweep_admits_a_workload_that_no_event_retried(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     end = Reservations.end
 
     def quiet(self: Reservations, key: str) -> None:

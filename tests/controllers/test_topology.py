@@ -95,7 +95,7 @@ async def test_a_node_that_is_gone_is_replaced_by_another_of_the_rack(env: Envir
         assert await env.condition(workload, "Evicted") == ""
 
 
-async def test_that_there_was_no_place_of_the_first_flavor_is_told_though_the_next_one_has_one(
+async def test_a_failed_placement_on_the_first_flavor_is_reported_though_the_next_one_fits(
     env: Environment,
 ) -> None:
     await _fleet(env)

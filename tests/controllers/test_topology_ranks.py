@@ -41,7 +41,7 @@ def test_the_first_ranks_go_to_the_first_domain() -> None:
     assert placed(pods, pod_set(3), assignment(x=2, y=1)) == {"a": "x", "b": "x", "c": "y"}
 
 
-def test_a_pod_that_comes_late_goes_where_its_rank_says() -> None:
+def test_a_late_pod_gets_the_domain_of_its_rank() -> None:
     assert placed([pod("c", "2")], pod_set(3), assignment(x=2, y=1)) == {"c": "y"}
 
 
@@ -74,12 +74,12 @@ def test_an_index_that_two_pods_have_is_no_rank() -> None:
     assert placed(pods, pod_set(2), assignment(x=1, y=1)) == {"a": "x", "b": "y"}
 
 
-def test_a_pod_that_sits_elsewhere_than_its_rank_says_ends_ranking_for_all() -> None:
+def test_a_pod_in_another_domain_than_its_rank_ends_ranking_for_all() -> None:
     pods = [pod("old", "0", node="y"), pod("new", "1")]
     assert placed(pods, pod_set(2), assignment(x=1, y=1)) == {"new": "x"}
 
 
-def test_nobody_is_placed_beyond_what_was_assigned() -> None:
+def test_no_pod_is_placed_beyond_the_assignment() -> None:
     assert placed([pod("a"), pod("b")], pod_set(2), assignment(x=1)) == {"a": "x"}
 
 

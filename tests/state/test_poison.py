@@ -52,7 +52,7 @@ def test_it_is_set_aside_with_a_reason_and_the_others_are_decided(world: World) 
     assert figures(world) == {"queue q f0": 2000, "queue r f0": 2000}
 
 
-def test_it_is_told_once_whatever_else_happens(world: World) -> None:
+def test_a_poison_workload_is_reported_once(world: World) -> None:
     while world.decide(NOW):
         pass
     world.put(bad(message="it could not be judged"), NOW)  # what was told comes back by the watch
@@ -62,7 +62,7 @@ def test_it_is_told_once_whatever_else_happens(world: World) -> None:
     assert world.queues["q"].is_parked(BAD.key)
 
 
-def test_it_is_judged_anew_once_it_changes(world: World) -> None:
+def test_a_poison_workload_is_evaluated_again_once_it_changes(world: World) -> None:
     while world.decide(NOW):
         pass
     world.drop(GOOD.thing())

@@ -135,7 +135,7 @@ def test_plan_until_stable_ends_when_the_time_is_over(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "not stable: decisions still change after 1 cycles\n"
 
 
-def test_whatif_says_that_there_is_no_stable_state(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_whatif_reports_that_there_is_no_stable_state(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     extra = tmp_path / "extra.yaml"
     extra.write_text("{apiVersion: v1, kind: Namespace, metadata: {name: other}}")
     with pytest.raises(SystemExit) as ended:

@@ -36,7 +36,7 @@ def test_what_keeps_a_workload_out_of_the_queue(harness: WorkloadHarness) -> Non
     assert not workload_info.may_queue(harness.workload, SchedulingPolicy())
 
 
-def test_an_empty_gate_annotation_and_a_gate_that_is_off_hold_nobody() -> None:
+def test_an_empty_gate_annotation_and_a_disabled_gate_do_not_gate_admission() -> None:
     assert workload_info.may_queue(
         WorkloadHarness().annotated(**{labels.ADMISSION_GATED_BY: ""}).workload, SchedulingPolicy()
     )

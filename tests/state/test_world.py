@@ -50,7 +50,7 @@ def test_an_old_read_does_not_free_quota_that_was_just_given() -> None:
     assert figures(world) == {}
 
 
-def test_news_that_are_older_than_what_was_read_give_nothing_back() -> None:
+def test_an_event_older_than_the_last_read_releases_no_quota() -> None:
     """Seed 429 of the simulation: a read past the watch settled the booking, and then the watch told the time before."""
     world = small()
     world.put(at_revision(WAITING, "5"), NOW)
@@ -91,7 +91,7 @@ def test_a_refused_write_gives_the_quota_back_and_wakes_those_that_wait_for_it()
     assert decision.workload == second.key
 
 
-def test_a_stopped_local_queue_takes_its_workloads_out_of_line_and_brings_them_back() -> None:
+def test_a_stopped_local_queue_removes_its_workloads_and_a_resumed_one_returns_them() -> None:
     world = small(WAITING)
 
     def local_queue(stop_policy: str) -> kueue.LocalQueue:
@@ -134,7 +134,7 @@ def test_a_namespace_that_comes_to_match_wakes_the_queue() -> None:
     assert [type(decision) for decision in world.decide(NOW)] == [Admit]
 
 
-def test_a_status_update_of_a_queue_grows_no_tree_anew() -> None:
+def test_a_status_update_of_a_cluster_queue_rebuilds_no_tree() -> None:
     world = small(WAITING)
     before = world.snapshot().queues["q"]
     world.put(msgspec.structs.replace(queue_of().thing(), status=kueue.ClusterQueueStatus(pending_workloads=1)), NOW)
@@ -150,7 +150,7 @@ def test_a_change_in_one_tree_leaves_the_others_standing() -> None:
     assert world.snapshot().queues["r"].node.tree is before
 
 
-def test_a_limit_range_names_the_workloads_that_read_differently_now() -> None:
+def test_a_limit_range_marks_the_workloads_of_its_namespace_outdated() -> None:
     world = small(WAITING)
     limits = kube.LimitRangeItem(type="Container", max={"cpu": "1"})
     limit_range = kube.LimitRange(
@@ -202,7 +202,7 @@ def test_a_back_off_that_ends_brings_its_workload_back_without_any_event() -> No
     assert world.next_wake() is None
 
 
-def test_a_back_off_counts_for_one_that_was_seen_in_line_before() -> None:
+def test_a_workload_that_was_pending_before_its_backoff_is_counted() -> None:
     """Seed 2040 of the simulation: its admission and its eviction in between were missed, since the line was cut."""
     thing = WAITING.thing()
     world = small()
@@ -223,7 +223,7 @@ def test_a_workload_in_its_back_off_is_counted_once_something_is_written_about_i
     assert world.decide(NOW) == []
 
 
-def test_a_rebuild_that_knows_something_else_is_told_in_sentences() -> None:
+def test_the_audit_reports_differences_as_sentences() -> None:
     world, other = small(WAITING), small()
     assert audit.differences(world, other) == ["ns/w1: is pending in q only in the cache"]
     world.decide(NOW)
@@ -272,7 +272,7 @@ def pending_preemption() -> tuple[World, WorkloadCase]:
     return world, victim
 
 
-def test_a_head_that_waits_for_its_victims_is_not_judged_anew_for_what_is_none_of_its_business() -> None:
+def test_a_head_that_waits_for_its_targets_is_not_retried_for_unrelated_changes() -> None:
     world, _ = pending_preemption()
     world.put(WorkloadCase(2, "q", 1, 0, 9).thing(), NOW)  # behind it in its own line
     assert world.decide(NOW) == []
@@ -286,7 +286,7 @@ def test_a_head_that_waits_for_its_victims_gets_in_when_they_are_gone() -> None:
     assert [(type(decision), decision.workload) for decision in world.decide(NOW)] == [(Admit, f"{NAMESPACE}/w1")]
 
 
-def test_what_is_written_about_a_workload_that_waits_has_nobody_judged_anew() -> None:
+def test_a_status_write_of_a_pending_workload_starts_no_cycle() -> None:
     """Its own condition, as written for it, comes back by the watch."""
     world = small(WorkloadCase(1, "q", 9, 0, 0))
     assert len(world.decide(NOW)) == 1
@@ -296,7 +296,7 @@ def test_what_is_written_about_a_workload_that_waits_has_nobody_judged_anew() ->
     assert world.decide(NOW) == []
 
 
-def test_an_admission_that_comes_back_by_the_watch_has_nobody_judged_anew() -> None:
+def test_the_watch_event_of_an_own_admission_starts_no_cycle() -> None:
     strict = QueueCase("q", "", (QuotaCase(4, None, None),), "Never", "Never", strict=True)
     first, second = WorkloadCase(1, "q", 3, 0, 1), WorkloadCase(2, "q", 3, 0, 0)
     world = ClusterCase((), (strict,), (first, second), fair=False).world()
@@ -314,7 +314,7 @@ def test_an_admission_that_comes_back_by_the_watch_has_nobody_judged_anew() -> N
     assert world.decide(NOW) == []
 
 
-def test_a_heartbeat_of_a_node_wakes_nobody_and_a_node_that_vanishes_does() -> None:
+def test_a_node_heartbeat_starts_no_cycle_and_a_deleted_node_does() -> None:
     world = World(SchedulingPolicy())
     level = kueue.TopologyLevel(node_label="kubernetes.io/hostname")
     world.put(kueue.Topology(metadata=meta.ObjectMeta(name="t"), spec=kueue.TopologySpec(levels=(level,))), NOW)
@@ -372,7 +372,7 @@ def test_pods_that_claim_devices_are_refused_before_anybody_could_admit_them_unc
     assert not isinstance(decision, Wait) or decision.reason == "Misconfigured"
 
 
-def test_whoever_is_next_in_line_is_tried_when_the_head_leaves_it() -> None:
+def test_the_next_workload_is_tried_when_the_head_leaves_the_queue() -> None:
     strict = QueueCase("q", "", (QuotaCase(4, None, None),), "Never", "Never", strict=True)
     head = WorkloadCase(1, "q", 9, 5, 0)
     world = ClusterCase((), (strict,), (head, WorkloadCase(2, "q", 1, 0, 0)), fair=False).world()
@@ -383,7 +383,7 @@ def test_whoever_is_next_in_line_is_tried_when_the_head_leaves_it() -> None:
     assert [(type(d), d.workload) for d in world.decide(NOW)] == [(Admit, f"{NAMESPACE}/w2")]
 
 
-def test_a_head_is_tried_again_when_somebody_else_starts_to_borrow_what_it_may_reclaim() -> None:
+def test_a_head_is_retried_when_another_queue_borrows_what_it_may_reclaim() -> None:
     """`r` keeps within its quota, so nobody may take from it; with one more it does not, and its lowest has to go."""
     lending = kueue.BorrowWithinCohort(policy="LowerPriority")
     preemption = kueue.ClusterQueuePreemption(reclaim_within_cohort="Any", borrow_within_cohort=lending)
