@@ -122,7 +122,7 @@ class TestRefusals:
             ({"managJobsWithoutQueueName": True}, "managJobsWithoutQueueName: Forbidden: is not a field of a Configuration; did you mean manageJobsWithoutQueueName?"),
             ({"integrations": {"podOptions": {}}}, "integrations.podOptions: Forbidden: is not a field of a Configuration; use managedJobsNamespaceSelector at the top level"),
             ({"waitForPodsReady": {"timeout": "-1s"}}, 'waitForPodsReady.timeout: Invalid value: "-1s": must be 0s or more'),
-            ({"integrations": {"frameworks": ["batch/jobs"]}}, 'integrations.frameworks[0]: Unsupported value: "batch/jobs": is not a framework that this program knows; did you mean batch/job?'),
+            ({"integrations": {"frameworks": ["batch/jobs"]}}, 'integrations.frameworks[0]: Unsupported value: "batch/jobs": is not a supported framework; did you mean batch/job?'),
             ({"integrations": {"frameworks": ["pod", "pod"]}}, 'integrations.frameworks[1]: Duplicate value: "pod": is listed twice'),
             ({"integrations": {"externalFrameworks": ["Foo"]}}, 'integrations.externalFrameworks[0]: Invalid value: "Foo": must be spelt Kind.version.group'),
             ({"featureGates": {"Nope": True}}, "featureGates.Nope: Invalid value: is not a known gate"),

@@ -1,1 +1,1 @@
-"""The words: every kind of the public API as typed values, and what absent, wrong or old fields mean. Pure."""
+"""The API types: every kind as typed values; defaults, validation, conversion, schemas. Pure: no I/O."""

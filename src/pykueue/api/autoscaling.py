@@ -1,4 +1,4 @@
-"""The slice of the cluster autoscaler's API that we touch: a request for nodes that is made before the pods are."""
+"""The part of the cluster autoscaler's API that pykueue uses: a request for nodes, created before the pods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RequestedPodSet(ApiStruct, frozen=True):
 
 
 class ProvisioningRequestSpec(ApiStruct, frozen=True):
-    """Which pods need room, and how it is to be provided."""
+    """Which pods need capacity, and how it is provisioned."""
 
     provisioning_class_name: str = ""
     parameters: dict[str, str] = {}

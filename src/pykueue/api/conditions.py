@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class WorkloadCondition(StrEnum):
-    """What a Workload's conditions are about, in the order in which it has them."""
+    """Condition types of a Workload, in the order in which they are written."""
 
     QUOTA_RESERVED = "QuotaReserved"
     BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
@@ -23,20 +23,20 @@ class WorkloadCondition(StrEnum):
 
 
 class ClusterQueueCondition(StrEnum):
-    """What a ClusterQueue's conditions are about."""
+    """Condition types of a ClusterQueue."""
 
     ACTIVE = "Active"
     MULTIKUEUE_MANAGER_QUOTA_AUTOMATION = "MultiKueueManagerQuotaAutomation"
 
 
 class ActiveCondition(StrEnum):
-    """The one condition of LocalQueues, AdmissionChecks and MultiKueueClusters."""
+    """The condition type of LocalQueues, AdmissionChecks and MultiKueueClusters."""
 
     ACTIVE = "Active"
 
 
 class PodConditionType(StrEnum):
-    """The conditions that we write on pods."""
+    """Condition types that the manager sets on pods."""
 
     TERMINATION_TARGET = "TerminationTarget"
     TERMINATED_BY_KUEUE = "TerminatedByKueue"
@@ -44,7 +44,7 @@ class PodConditionType(StrEnum):
 
 
 class ProvisioningRequestCondition(StrEnum):
-    """The conditions that we read on ProvisioningRequests."""
+    """Condition types that the manager reads on ProvisioningRequests."""
 
     ACCEPTED = "Accepted"
     PROVISIONED = "Provisioned"
@@ -57,7 +57,7 @@ class ProvisioningRequestCondition(StrEnum):
 
 
 class QuotaReservedReason(StrEnum):
-    """Why a Workload has, or has not yet, its quota."""
+    """Why a Workload has its quota reserved, or not."""
 
     QUOTA_RESERVED = "QuotaReserved"
     WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -72,20 +72,20 @@ class QuotaReservedReason(StrEnum):
     ADMISSION_GATED = "AdmissionGated"
     DEACTIVATED = "Deactivated"
     ON_HOLD = "OnHold"
-    # The words of before the gate UnadmittedWorkloadsObservability, used again when it is off.
+    # The reasons without the gate UnadmittedWorkloadsObservability.
     PENDING = "Pending"
     WAITING = "Waiting"
     INADMISSIBLE = "Inadmissible"
 
 
 class AdmittedReason(StrEnum):
-    """Why a Workload may start, or why not yet although it holds quota."""
+    """Why a Workload is admitted, or not yet admitted although it holds quota."""
 
     ADMITTED = "Admitted"
     NO_RESERVATION = "NoReservation"
     UNSATISFIED_ADMISSION_CHECKS = "UnsatisfiedAdmissionChecks"
     PENDING_DELAYED_TOPOLOGY_REQUESTS = "PendingDelayedTopologyRequests"
-    # Older words, still read.
+    # Reasons of older versions, still read.
     NO_RESERVATION_UNSATISFIED_CHECKS = "NoReservationUnsatisfiedChecks"
     UNSATISFIED_CHECKS = "UnsatisfiedChecks"
 
@@ -122,7 +122,7 @@ class DeactivationReason(StrEnum):
 
 
 class UnderlyingCause(StrEnum):
-    """What was behind an eviction, for statistics and metrics."""
+    """The underlying cause of an eviction, for statistics and metrics."""
 
     NONE = ""
     WAIT_FOR_START = "WaitForStart"
@@ -133,7 +133,7 @@ class UnderlyingCause(StrEnum):
 
 
 class PreemptedReason(StrEnum):
-    """On which ground a Workload had to give way."""
+    """Why a Workload was preempted."""
 
     IN_CLUSTER_QUEUE = "InClusterQueue"
     IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -152,13 +152,13 @@ class RequeuedReason(StrEnum):
 
 
 class PodsReadyReason(StrEnum):
-    """Whether the pods of an admitted Workload have come up, or come up again."""
+    """Whether the pods of an admitted Workload are ready, or ready again after a failure."""
 
     WAIT_FOR_START = "WaitForStart"
     STARTED = "Started"
     WAIT_FOR_RECOVERY = "WaitForRecovery"
     RECOVERED = "Recovered"
-    # An older word, still read.
+    # A reason of older versions, still read.
     PODS_READY = "PodsReady"
 
 
@@ -180,7 +180,7 @@ class BlockedOnPreemptionGatesReason(StrEnum):
 
 
 class ClusterQueueActiveReason(StrEnum):
-    """Why a ClusterQueue takes, or does not take, Workloads. Of several, the first in this order is the reason."""
+    """Why a ClusterQueue is active or inactive. Of several reasons, the first in this order is set."""
 
     READY = "Ready"
     TERMINATING = "Terminating"
@@ -196,7 +196,7 @@ class ClusterQueueActiveReason(StrEnum):
 
 
 class LocalQueueActiveReason(StrEnum):
-    """Why a LocalQueue takes, or does not take, Workloads."""
+    """Why a LocalQueue is active or inactive."""
 
     READY = "Ready"
     STOPPED = "Stopped"
@@ -229,7 +229,7 @@ class MultiKueueClusterActiveReason(StrEnum):
 
 
 class PodConditionReason(StrEnum):
-    """Reasons of the conditions that we write on pods; TerminationTarget carries why the job was stopped."""
+    """Reasons of the conditions that the manager sets on pods; TerminationTarget has the reason of the stop."""
 
     UNSCHEDULABLE_ON_ASSIGNED_NODE = "UnschedulableOnAssignedNode"
     KUEUE_FORCEFULLY_DELETED = "KueueForcefullyDeleted"

@@ -1,7 +1,7 @@
-"""The Configuration kind of `config.kueue.x-k8s.io`, v1beta2: what an operator can say to the manager, field by field.
+"""The Configuration kind of `config.kueue.x-k8s.io`, v1beta2: the settings of the manager, field by field.
 
 `config_v1beta1` has the older version by its differences, `validation.configuration` the rules that span fields, and
-`settings` turns the whole into the values that each room is handed.
+`settings` turns the whole into the values that each package gets.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MetricLabelSource(StrEnum):
     WORKLOAD = "Workload"
 
 
-# The job kinds that the public system manages: the framework's name, and the kind it stands for.
+# The job kinds that Kueue manages: the name of the framework, and its kind.
 FRAMEWORKS: Final = {
     "batch/job": "Job.v1.batch",
     "jobset.x-k8s.io/jobset": "JobSet.v1alpha2.jobset.x-k8s.io",
@@ -101,10 +101,11 @@ class LeaderElection(ApiStruct, frozen=True):
         bool | None, Field("Whether several managers agree on one leader before one of them acts.", default=True)
     ] = None
     lease_duration: Annotated[
-        Duration | None, Field("How long followers wait after the last renewal before one takes over.", default="15s")
+        Duration | None,
+        Field("How long followers wait after the last renewal before one becomes the leader.", default="15s"),
     ] = None
     renew_deadline: Annotated[
-        Duration | None, Field("How long the leader keeps trying to renew before it gives up leading.", default="10s")
+        Duration | None, Field("How long the leader tries to renew before it stops leading.", default="10s")
     ] = None
     retry_period: Annotated[Duration | None, Field("How long to wait between two attempts.", default="2s")] = None
     resource_lock: Annotated[
@@ -140,7 +141,7 @@ class CustomMetricLabel(ApiStruct, frozen=True):
     source_label_key: Annotated[str, Field("The label that holds the value; the name by default.")] = ""
     source_annotation_key: Annotated[str, Field("The annotation that holds the value, instead of a label.")] = ""
     tracked_values: Annotated[
-        tuple[str, ...], Field("The values that are told apart; all others are counted as one.", max_items=16)
+        tuple[str, ...], Field("The values that are counted separately; all others are counted as one.", max_items=16)
     ] = ()
 
 
@@ -158,12 +159,8 @@ class ControllerMetrics(ApiStruct, frozen=True):
 
 class ControllerHealth(ApiStruct, frozen=True):
     health_probe_bind_address: Annotated[str, Field("The address of the health server.", default=":8081")] = ""
-    readiness_endpoint_name: Annotated[
-        str, Field("The path that answers whether the manager is ready.", default="readyz")
-    ] = ""
-    liveness_endpoint_name: Annotated[
-        str, Field("The path that answers whether the manager is alive.", default="healthz")
-    ] = ""
+    readiness_endpoint_name: Annotated[str, Field("The path of the readiness probe.", default="readyz")] = ""
+    liveness_endpoint_name: Annotated[str, Field("The path of the liveness probe.", default="healthz")] = ""
 
 
 class ControllerConfigurationSpec(ApiStruct, frozen=True):
@@ -251,9 +248,9 @@ class WaitForPodsReady(ApiStruct, frozen=True):
     block_admission: Annotated[
         bool | None, Field("Whether nothing else is admitted until the pods of the last one are ready.", default=False)
     ] = None
-    requeuing_strategy: Annotated[RequeuingStrategy | None, Field("How evicted Workloads come back.", default={})] = (
-        None
-    )
+    requeuing_strategy: Annotated[
+        RequeuingStrategy | None, Field("How evicted Workloads are requeued.", default={})
+    ] = None
 
 
 class Integrations(ApiStruct, frozen=True):
@@ -262,7 +259,7 @@ class Integrations(ApiStruct, frozen=True):
     ] = ()
     external_frameworks: Annotated[
         tuple[str, ...],
-        Field("Kinds that other controllers manage, as `Kind.version.group`; they are known as owners."),
+        Field("Kinds that other controllers manage, as `Kind.version.group`; they are recognized as owners."),
     ] = ()
     label_keys_to_copy: Annotated[tuple[str, ...], Field("Labels of a job that its Workload gets too.")] = ()
 
@@ -279,13 +276,13 @@ class MultiKueueAccessProvider(ApiStruct, frozen=True):
     name: Annotated[str, Field("The provider's name, as ClusterProfiles use it.", min_length=1)] = ""
     exec_config: Annotated[
         dict[str, Any],
-        Field("How to run the program that gives credentials, as in a kubeconfig.", preserve_unknown=True),
+        Field("How to run the credential plugin, as in a kubeconfig.", preserve_unknown=True),
     ] = {}
 
 
 class MultiKueueClusterProfile(ApiStruct, frozen=True):
     access_providers: Annotated[
-        tuple[MultiKueueAccessProvider, ...], Field("Programs that give access to a cluster.")
+        tuple[MultiKueueAccessProvider, ...], Field("Credential plugins for access to a cluster.")
     ] = ()
     credentials_providers: Annotated[
         tuple[MultiKueueAccessProvider, ...], Field("The older name of `accessProviders`.")
@@ -301,9 +298,13 @@ class MultiKueue(ApiStruct, frozen=True):
     ] = ""
     worker_lost_timeout: Annotated[
         Duration | None,
-        Field("How long a worker cluster may be out of reach before its work goes elsewhere.", default="15m"),
+        Field(
+            "How long a worker cluster may be unreachable before its Workloads are moved to another one.", default="15m"
+        ),
     ] = None
-    dispatcher_name: Annotated[str, Field("Who nominates worker clusters.", default=labels.DISPATCHER_ALL_AT_ONCE)] = ""
+    dispatcher_name: Annotated[str, Field("What nominates worker clusters.", default=labels.DISPATCHER_ALL_AT_ONCE)] = (
+        ""
+    )
     external_frameworks: Annotated[
         tuple[MultiKueueExternalFramework, ...], Field("Further kinds that can be sent to worker clusters.")
     ] = ()
@@ -334,7 +335,7 @@ class AdmissionFairSharing(ApiStruct, frozen=True):
 
 
 class ResourceTransformation(ApiStruct, frozen=True):
-    input: Annotated[str, Field("The resource that pods ask for.", min_length=1)] = ""
+    input: Annotated[str, Field("The resource that pods request.", min_length=1)] = ""
     strategy: Annotated[
         str,
         Field(
@@ -373,7 +374,7 @@ class DeviceSource(ApiStruct, frozen=True):
 
 
 class DeviceClassMapping(ApiStruct, frozen=True):
-    name: Annotated[str, Field("The resource that quota is given for.", max_length=253)] = ""
+    name: Annotated[str, Field("The resource that quota is defined for.", max_length=253)] = ""
     device_class_names: Annotated[
         tuple[str, ...], Field("The device classes that count as this resource.", min_items=1, max_items=8)
     ] = ()
@@ -392,12 +393,12 @@ class Resources(ApiStruct, frozen=True):
     quota_check: Annotated[
         str,
         Field(
-            "The same in the words of KEP-7513, under the gate `QuotaCheck`: quota counts every requested resource, or only the declared ones.",
+            "The same as in KEP-7513, under the gate `QuotaCheck`: quota counts every requested resource, or only the declared ones.",
             enum=QuotaCheck,
         ),
     ] = ""
     exclude_resource_prefixes: Annotated[
-        tuple[str, ...], Field("Resources whose names begin with one of these never count against quota.")
+        tuple[str, ...], Field("Resources with a name that begins with one of these never count against quota.")
     ] = ()
     transformations: Annotated[
         tuple[ResourceTransformation, ...], Field("How requested resources count as others.")
@@ -425,7 +426,7 @@ class ObjectRetentionPolicies(ApiStruct, frozen=True):
 
 
 class Configuration(ApiStruct, frozen=True):
-    """What an operator says to the manager. Read once, at start."""
+    """Settings of the manager. Read once, at start."""
 
     api_version: str = V1BETA2
     kind: str = KIND

@@ -1,4 +1,4 @@
-"""Configuration v1beta1: what it says otherwise than v1beta2, and how it becomes v1beta2 at the door.
+"""Configuration v1beta1: its differences from v1beta2, and the conversion to v1beta2 when it is read.
 
 It is defaulted as v1beta1 and then converted; the defaults of v1beta2 are not applied afterwards, because a block
 that is absent in v1beta1 means *off* where in v1beta2 it means *on* (`waitForPodsReady`).
@@ -38,7 +38,7 @@ class QueueVisibility(ApiStruct, frozen=True):
 
 
 class _QueueVisibility(ApiStruct, frozen=True):
-    queue_visibility: Annotated[QueueVisibility | None, Field("Gone; the visibility API took its place.")] = None
+    queue_visibility: Annotated[QueueVisibility | None, Field("Removed; use the visibility API instead.")] = None
 
 
 CHANGES: Final[tuple[VersionChange, ...]] = (
@@ -66,7 +66,7 @@ def pod_namespace_selector(tree: Tree) -> Tree | None:
 
 
 def notices(tree: Tree) -> tuple[str, ...]:
-    """What the operator should know about an old file, a sentence each."""
+    """Warnings about a file in this version, a sentence each."""
     found = [f"apiVersion: {V1BETA1} is deprecated; write {V1BETA2}"]
     if unstructured.find(tree, (*_POD_OPTIONS, "namespaceSelector")) is not unstructured.ABSENT:
         found.append(

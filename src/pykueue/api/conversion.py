@@ -1,21 +1,20 @@
-"""v1beta1 <-> v1beta2 of `kueue.x-k8s.io`, on JSON trees. v1beta2 is the hub; the older version lives at the edge only.
+"""v1beta1 <-> v1beta2 of `kueue.x-k8s.io`, on JSON trees. v1beta2 is the hub version.
 
-Most fields are spelt alike in both versions and pass untouched, and so does every field that neither version knows.
+Most fields are the same in both versions and pass unchanged, as does every field that neither version declares.
 What was renamed, retired or added is read from the table of the older version (`kueue_v1beta1.CHANGES`), so that a new
-field needs nothing here. The few that changed their shape are rewritten by the functions at the end.
+field needs no code here. The few that changed their structure are converted by the functions at the end.
 
-* **Nothing that a round trip can keep is lost.** A client that reads and writes v1beta1 would wipe every field that
-  v1beta1 cannot say (preemption gates, concurrent admission …). On the way down those fields are put into one
-  annotation, `KEPT`, and on the way up they return to their places, if those are still there: the pod set they belong
-  to, the `spec` around them. A client that really wants them gone removes the annotation. It is never stored: v1beta2
-  objects do not have it.
-* **Words of the other version are not carried.** `cohortName` in a v1beta1 object is not a field of v1beta1; letting it
-  stand while the version changes would give it a meaning. It is dropped, as the schema of v1beta1 prunes it.
-* **Upwards is one way for what v1beta2 retired**: the plain list of admission checks becomes a strategy, `Borrow` and
-  `Preempt` become `MayStopSearch`, a priority class without a source goes. Downwards the newer form is shown, which
-  v1beta1 has as well. So going up, down and up again changes nothing any more.
+* **A round trip loses no field.** A client that reads and writes v1beta1 would delete every field that v1beta1 does not
+  have (preemption gates, concurrent admission …). The conversion to v1beta1 stores those fields in one annotation,
+  `KEPT`, and the conversion to v1beta2 restores them where their parent still exists: the pod set, the `spec`. A client
+  deletes the fields by removing the annotation. It is never stored: v1beta2 objects do not have it.
+* **Fields of the other version are dropped.** `cohortName` in a v1beta1 object is not a field of v1beta1; keeping it
+  while the version changes would make it effective. It is dropped, as the schema of v1beta1 prunes it.
+* **Fields that v1beta2 retired are converted in one direction**: the plain list of admission checks becomes a strategy,
+  `Borrow` and `Preempt` become `MayStopSearch`, a priority class without a source is dropped. v1beta1 then shows the
+  newer form, which it has as well. So a second round trip changes nothing.
 
-Any JSON is accepted: what is not shaped as expected passes as it is, and the schema will have something to say.
+Any JSON is accepted: a value of an unexpected type passes unchanged, and the schema refuses it.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ GROUP: Final = kueue.GROUP
 HUB: Final = kueue.VERSION
 OLD: Final = kueue_v1beta1.VERSION
 
-# Holds, in a v1beta1 object, what only v1beta2 can say: a JSON object shaped like the fields it keeps, in which lists
-# of named things are objects by name.
+# In a v1beta1 object, the fields that only v1beta2 has: a JSON object with the structure of these fields, in which
+# lists of named entries are objects by name.
 KEPT: Final = "pykueue/v1beta2-fields"
 
 Change = Callable[[Tree], Tree]
@@ -46,21 +45,21 @@ Change = Callable[[Tree], Tree]
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What one kind says differently in the two versions. In a path, `[]` stands for each named entry of a list."""
+    """The differences of one kind between the versions. In a path, `[]` means each named entry of a list."""
 
     # (v1beta1, v1beta2): the same value under another name.
     renamed: tuple[tuple[Path, Path], ...]
     # Fields of v1beta1 that v1beta2 does not have any more.
     retired: tuple[Path, ...]
-    # Fields of v1beta2 that v1beta1 cannot say.
+    # Fields of v1beta2 that v1beta1 does not have.
     newer: tuple[Path, ...]
-    # What takes more than a table.
+    # Conversions that need a function.
     up: tuple[Change, ...]
     down: tuple[Change, ...]
 
 
 def convert(tree: Tree, to_version: str) -> Tree:
-    """`tree` in `to_version` (`v1beta2`, or `kueue.x-k8s.io/v1beta2`); as it is when `problem` has something to say."""
+    """`tree` in `to_version` (`v1beta2`, or `kueue.x-k8s.io/v1beta2`); unchanged when `problem` returns a message."""
     if problem(tree, to_version):
         return tree
     wanted = _version(to_version)
@@ -121,13 +120,13 @@ def _put_kept(tree: Tree, kept: Tree) -> Tree:
     try:
         written = json.dumps(kept, sort_keys=True)
     except RecursionError:
-        # Nested deeper than any server takes, and so not worth keeping.
+        # Nested deeper than any server accepts, so it is not kept.
         return tree
     return unstructured.put(tree, ("metadata", "annotations", KEPT), written)
 
 
 def _take_kept(tree: Tree) -> tuple[Tree, Any]:
-    """`tree` without the annotation, and what the annotation kept; an unreadable one kept nothing."""
+    """`tree` without the annotation, and the fields in the annotation; none if it cannot be parsed."""
     path = ("metadata", "annotations", KEPT)
     written = unstructured.find(tree, path)
     if written is ABSENT:
@@ -163,7 +162,7 @@ def _remove(tree: Tree, path: Path) -> Tree:
 
 
 def _pick(tree: Any, path: Path) -> Any:
-    """What stands at `path`, inside as much of the tree as it takes to find its place again."""
+    """The value at `path`, inside the part of the tree that is needed to restore it."""
     if not path:
         return tree
     head, rest = path[0], path[1:]
@@ -179,7 +178,7 @@ def _pick(tree: Any, path: Path) -> Any:
 
 
 def _merge(first: Tree, second: Tree) -> Tree:
-    """Two picked parts as one. They come from different places, so they meet in objects only."""
+    """Two picked parts merged. They come from different paths, so they overlap in objects only."""
     shared = {key: _merge(first[key], second[key]) for key in first.keys() & second.keys()}
     return {**first, **second, **shared}
 
@@ -211,7 +210,7 @@ _RETIRED_WORDS: Final = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
 
 
 def _checks_as_strategy(tree: Tree) -> Tree:
-    """A plain list of checks is a strategy whose rules hold for every flavor; where both are given, the list wins."""
+    """A plain list of checks becomes a strategy with rules for every flavor; where both are set, the list wins."""
     checks = unstructured.sequence(unstructured.find(tree, _CHECKS))
     rules = [{"name": name} for name in checks]
     return unstructured.put(tree, _STRATEGY, {"admissionChecks": rules}) if rules else tree
@@ -260,7 +259,7 @@ def _priority_class_as_name(tree: Tree) -> Tree:
 
 
 def _pods_in_full(tree: Tree) -> Tree:
-    """Whoever converts pods with the public types writes two of their fields out, though they be empty."""
+    """Kueue converts pods with Kubernetes' types, which write two of their fields even when they are empty."""
     containers = unstructured.each(lambda container: {"resources": {}, **container})
 
     def in_full(template: Any) -> Any:

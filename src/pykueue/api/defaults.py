@@ -1,11 +1,11 @@
-"""What an absent field means. Two parties fill it in, one after the other:
+"""Defaulting of absent fields, in two steps:
 
-* `schema_defaults`: what the CRD's schema says (`stopPolicy: None` …). An API server does this on every read and write,
-  in the version that it is asked in.
-* `webhook_defaults`: what our webhook adds when an object is created, in v1beta2 only.
+* `schema_defaults`: the defaults of the CRD's schema (`stopPolicy: None` …). An API server applies them on every read
+  and write, in the requested version.
+* `webhook_defaults`: what pykueue's webhook sets when an object is created, in v1beta2 only.
 
-`apply` is both, as a creation meets them; `for_plan` is what becomes of a manifest that no server has seen.
-Any JSON is accepted; what is not shaped as expected passes as it is. Doing it twice changes nothing.
+`apply` is both, in the order of a creation; `for_plan` defaults a manifest that no server has stored.
+Any JSON is accepted; a value of an unexpected type passes unchanged. Defaulting is idempotent.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _GATES: Final = ValidationGates()
 
 
 def schema_defaults(tree: Tree) -> Tree:
-    """`tree` with what its schema says of absent fields; as it is when it has no schema of ours."""
+    """`tree` with the defaults of its schema; unchanged when its kind is not one of pykueue's."""
     schema = own_schemas.find(tree)
     defaulted = tree if schema is None else schema.default(tree)
     return defaulted if isinstance(defaulted, dict) else tree
 
 
 def webhook_defaults(tree: Tree, gates: ValidationGates = _GATES) -> Tree:
-    """`tree` with what our webhook adds on creation; objects of the older version are none of its business."""
+    """`tree` with the defaults of the webhook on creation; objects of the older version are unchanged."""
     if tree.get("apiVersion") != f"{conversion.GROUP}/{conversion.HUB}":
         return tree
     default = _BY_KIND.get(unstructured.text(tree.get("kind")))
@@ -54,32 +54,32 @@ def _keep_while_in_use(tree: Tree) -> Tree:
 
 
 def _with_spec(tree: Tree) -> Tree:
-    """An object without a spec gets an empty one, and with it what the schema says of absent fields."""
+    """An object without a spec gets an empty one, with the defaults of the schema."""
     return tree if "spec" in tree else schema_defaults({**tree, "spec": {}})
 
 
 def _cluster_queue(tree: Tree, gates: ValidationGates) -> Tree:
-    """A demand on labels without a key or an operator is written with an empty one, to be refused for what it says."""
+    """A label requirement without a key or an operator gets an empty one, so that validation refuses its value."""
     demand = unstructured.each(lambda entry: {"key": "", "operator": "", **entry})
     tree = unstructured.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "resourceGroups"), _quota_of_nothing)
     return unstructured.changed(tree, ("spec", "namespaceSelector", "matchExpressions"), demand)
 
 
 def _quota_of_nothing(groups: Any) -> Any:
-    """A resource that is listed without a quota has none: the schema wants the zero written out."""
+    """A resource without a quota gets the zero that the schema requires."""
     quota = unstructured.each(lambda entry: {"nominalQuota": "0", **entry})
     flavor = unstructured.each(lambda entry: unstructured.changed(entry, ("resources",), quota))
     return unstructured.each(lambda group: unstructured.changed(group, ("flavors",), flavor))(groups)
 
 
 def _resource_flavor(tree: Tree, gates: ValidationGates) -> Tree:
-    """A taint without a key or an effect is written with an empty one, so that it is refused for what it says."""
+    """A taint without a key or an effect gets an empty one, so that validation refuses its value."""
     taint = unstructured.each(lambda entry: {"key": "", "effect": "", **entry})
     return unstructured.changed(_keep_while_in_use(_with_spec(tree)), ("spec", "nodeTaints"), taint)
 
 
 def _workload(tree: Tree, gates: ValidationGates) -> Tree:
-    """Without partial admission nobody may start with fewer pods than asked for."""
+    """Without partial admission `minCount` is removed."""
     if gates.partial_admission:
         return tree
     return unstructured.changed(

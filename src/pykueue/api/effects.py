@@ -1,8 +1,9 @@
-"""What becomes of every field that a user can write: it takes effect, is refused, or is named in a warning.
+"""The effect of every field that a user can write: it takes effect, is refused, or causes a warning.
 
-One row per field, or per block whose fields share a fate: a row covers what is below its path unless a deeper row does.
+One row per field, or per block of fields with the same effect: a row covers the fields below its path unless a deeper
+row does.
 tests/project/test_effects.py compares the rows with the schemas, and the modules they name with the code; the page
-docs/reference/fields.md is printed from them; `warnings` and `configuration_warnings` speak from them, at admission, in
+docs/reference/fields.md is generated from them; `warnings` and `configuration_warnings` use them, at admission, in
 `pykueue lint`, in `pykueue config check` and in the log at start.
 """
 
@@ -34,11 +35,11 @@ class FieldEffect:
     fate: EffectKind
     # The modules that read or write the field.
     modules: tuple[str, ...] = ()
-    # The field takes effect while one of these gates is on; while all are off, a warning says so.
+    # The field takes effect while one of these gates is on; while all are off, there is a warning.
     gates: tuple[str, ...] = ()
-    # What else there is to say: why there is no effect, what the field becomes.
+    # Why there is no effect, or what the field is converted to.
     note: str = ""
-    # What a server writes where the user wrote nothing; it gives no warning.
+    # The default that a server sets; it causes no warning.
     default: str = ""
 
     @property
@@ -46,7 +47,7 @@ class FieldEffect:
         return self.path.rpartition(".")[2].removesuffix("[]")
 
     def warning(self, on: Collection[str]) -> str:
-        """The sentence about a field that is set and has no effect; empty where it has one."""
+        """The warning about a field that is set and has no effect; empty when it has one."""
         if self.fate is EffectKind.WARNED:
             return f"has no effect: {self.note}"
         if self.gates and not any(gate in on for gate in self.gates):
@@ -272,7 +273,7 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
     ),
 }
 
-_NO_LONGER_WRITTEN: Final = "never written: it is gone in v1beta2"
+_NO_LONGER_WRITTEN: Final = "never written: v1beta2 does not have it"
 
 # Rows of fields that only v1beta1 has.
 V1BETA1_ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
@@ -304,7 +305,7 @@ V1BETA1_ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
         _converted("fairSharing.enable", "fairSharing, which means on by being there"),
         _converted("waitForPodsReady.enable", "waitForPodsReady, which means on by being there"),
         _applies(
-            "integrations.podOptions.namespaceSelector", "api/config_v1beta1.py", note="deprecated; a notice says so"
+            "integrations.podOptions.namespaceSelector", "api/config_v1beta1.py", note="deprecated; causes a notice"
         ),
         _warned("integrations.podOptions.podSelector", "label the pods with a queue name instead"),
         _warned("queueVisibility", "the visibility API replaces it"),
@@ -355,7 +356,7 @@ _SPEAKING: Final = {
 
 
 def _is_set(value: Any, path: list[str], default: str = "") -> bool:
-    """Whether there is anything but the default at a path, in whichever entries of the lists on the way."""
+    """Whether a value other than the default is at a path, in any entry of the lists on the way."""
     if isinstance(value, list):
         return any(_is_set(entry, path, default) for entry in value)
     if not path:

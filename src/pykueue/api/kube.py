@@ -1,9 +1,8 @@
-"""The slices of Kubernetes' own types that this program reads.
+"""The parts of Kubernetes' own types that pykueue reads.
 
-Little more than what is looked at is named; a change is made to the tree that an object came as. Types that turn up in
-our own CRDs explain their fields, since `kubectl explain` shows them; of the others Kubernetes does that. A field that
-the API requires stands as `required(…)`. Text that is absent reads as "" where Kubernetes does not tell the two apart,
-and as None where it does.
+Only fields that are read are declared; changes are made to the tree of an object. Types that occur in pykueue's CRDs
+describe their fields, because `kubectl explain` shows them. A field that the API requires has the default
+`required(…)`. Absent text reads as "" where Kubernetes does not distinguish the two, and as None where it does.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ ResourceList: TypeAlias = dict[str, Quantity]
 Labels: TypeAlias = dict[str, str]
 
 API_VERSION = Field("The version of the API that this object is written in, as `group/version`.")
-KIND = Field("What sort of object this is.")
+KIND = Field("The kind of the object.")
 METADATA = Field("The object's name, namespace, labels, owners and other standard metadata.")
 
-# Lists whose entries have a name of their own, by which changes are merged.
+# Lists with named entries, which are merged by name.
 BY_NAME = Field(list_type="map", list_map_keys=("name",))
 BY_TYPE = Field(list_type="map", list_map_keys=("type",))
 
@@ -47,7 +46,7 @@ class Taint(ApiStruct, frozen=True):
     """A mark on a node that keeps pods away unless they tolerate it."""
 
     key: Annotated[str, Field("The name of the taint, in the form of a label key.")] = required(str)
-    value: Annotated[str, Field("The value that goes with the key; a toleration may ask for it.")] = ""
+    value: Annotated[str, Field("The value that goes with the key; a toleration may require it.")] = ""
     effect: Annotated[
         str,
         Field("What happens to pods that do not tolerate the taint: NoSchedule, PreferNoSchedule or NoExecute."),
@@ -59,7 +58,7 @@ class Toleration(ApiStruct, frozen=True):
     """A pod's consent to run on nodes that carry matching taints."""
 
     key: Annotated[str, Field("The key of the taints to tolerate. Empty, with operator Exists, means every key.")] = ""
-    operator: Annotated[str, Field("Equal (the default) compares the value as well; Exists asks for the key only.")] = (
+    operator: Annotated[str, Field("Equal (the default) compares the value as well; Exists compares the key only.")] = (
         ""
     )
     value: Annotated[str, Field("The taint's value to match; leave it out with operator Exists.")] = ""
@@ -127,9 +126,9 @@ class EnvVar(ApiStruct, frozen=True):
     """One variable of a container's environment."""
 
     name: Annotated[str, Field("The variable's name.")] = required(str)
-    value: Annotated[str, Field("The variable's value; `$(NAME)` stands for an earlier variable.")] = ""
+    value: Annotated[str, Field("The variable's value; `$(NAME)` is replaced by an earlier variable.")] = ""
     value_from: Annotated[
-        dict[str, Any] | None, Field("Where the value comes from, when it is not given here.", preserve_unknown=True)
+        dict[str, Any] | None, Field("The source of the value, when it is not set here.", preserve_unknown=True)
     ] = None
 
 
@@ -139,7 +138,7 @@ class ContainerPort(ApiStruct, frozen=True):
     container_port: Annotated[Int32, Field("The port's number.")] = required(int)
     name: Annotated[str, Field("A name for the port.")] = ""
     protocol: Annotated[str, Field("TCP (the default), UDP or SCTP.")] = ""
-    host_port: Annotated[Int32 | None, Field("The same port on the node, if it is to be taken there.")] = None
+    host_port: Annotated[Int32 | None, Field("The port on the node, if one is to be used.")] = None
 
 
 class Container(ApiStruct, frozen=True):
@@ -157,8 +156,10 @@ class Container(ApiStruct, frozen=True):
         str, Field("Always, on an init container, makes it a sidecar that runs beside the others.")
     ] = ""
     image_pull_policy: Annotated[str, Field("When the image is fetched: Always, IfNotPresent or Never.")] = ""
-    termination_message_path: Annotated[str, Field("The file that holds its last words.")] = ""
-    termination_message_policy: Annotated[str, Field("Whether its log can stand in for the last words.")] = ""
+    termination_message_path: Annotated[str, Field("The file with its termination message.")] = ""
+    termination_message_policy: Annotated[
+        str, Field("Whether the end of its log replaces a missing termination message.")
+    ] = ""
 
 
 class NodeSelectorRequirement(ApiStruct, frozen=True):
@@ -183,9 +184,9 @@ class NodeSelector(ApiStruct, frozen=True):
 
 
 class PreferredSchedulingTerm(ApiStruct, frozen=True):
-    """A wish for certain nodes, with its weight."""
+    """A preference for certain nodes, with its weight."""
 
-    weight: Annotated[Int32, Field("How much the wish counts, 1 to 100.")] = required(int)
+    weight: Annotated[Int32, Field("The weight of the preference, 1 to 100.")] = required(int)
     preference: Annotated[NodeSelectorTerm, Field("The nodes that are wished for.")] = required(NodeSelectorTerm)
 
 
@@ -201,7 +202,7 @@ class NodeAffinity(ApiStruct, frozen=True):
 
 
 class Affinity(ApiStruct, frozen=True):
-    """A pod's demands and wishes on where it runs."""
+    """Requirements and preferences of a pod for its node."""
 
     node_affinity: Annotated[NodeAffinity | None, Field("Towards nodes.")] = None
     pod_affinity: Annotated[dict[str, Any] | None, Field("Towards other pods.", preserve_unknown=True)] = None
@@ -209,7 +210,7 @@ class Affinity(ApiStruct, frozen=True):
 
 
 class PodSchedulingGate(ApiStruct, frozen=True):
-    """A gate that keeps a pod from being scheduled until somebody removes it."""
+    """A gate that keeps a pod from being scheduled until it is removed."""
 
     name: Annotated[str, Field("The gate's name.")] = required(str)
 
@@ -237,14 +238,14 @@ class PodSpec(ApiStruct, frozen=True):
     resources: Annotated[ResourceRequirements | None, Field("Needs and limits of the pod as a whole.")] = None
     overhead: Annotated[ResourceList, Field("What running the pod costs beside its containers.")] = {}
     node_selector: Annotated[Labels, Field("Labels that the node must have.", map_type="atomic")] = {}
-    affinity: Annotated[Affinity | None, Field("Further demands and wishes on where to run.")] = None
+    affinity: Annotated[Affinity | None, Field("Further requirements and preferences for the node.")] = None
     tolerations: Annotated[tuple[Toleration, ...], Field("Taints that the pod tolerates.", list_type="atomic")] = ()
     topology_spread_constraints: Annotated[
         tuple[dict[str, Any], ...], Field("How evenly pods are spread over domains.", list_type="atomic")
     ] = ()
     scheduling_gates: Annotated[
         tuple[PodSchedulingGate, ...],
-        Field("Gates that must be gone before the pod is scheduled.", list_type="map", list_map_keys=("name",)),
+        Field("Gates that must be removed before the pod is scheduled.", list_type="map", list_map_keys=("name",)),
     ] = ()
     priority_class_name: Annotated[str, Field("The PriorityClass of the pod.")] = ""
     priority: Annotated[Int32 | None, Field("The number behind the priority class.")] = None
@@ -253,7 +254,7 @@ class PodSpec(ApiStruct, frozen=True):
     resource_claims: Annotated[
         tuple[PodResourceClaim, ...], Field("Claims on devices.", list_type="map", list_map_keys=("name",))
     ] = ()
-    scheduler_name: Annotated[str, Field("Who places the pod.")] = ""
+    scheduler_name: Annotated[str, Field("The scheduler of the pod.")] = ""
     node_name: Annotated[str, Field("The node the pod is bound to.")] = ""
     restart_policy: Annotated[str, Field("Always, OnFailure or Never.")] = ""
     termination_grace_period_seconds: Annotated[
@@ -266,7 +267,7 @@ class PodSpec(ApiStruct, frozen=True):
 
 
 class PodCondition(ApiStruct, frozen=True):
-    """One thing that is true, false or unknown of a pod."""
+    """A condition of a pod."""
 
     type: str = required(str)
     status: str = required(str)
@@ -311,7 +312,7 @@ class ContainerStatus(ApiStruct, frozen=True):
 
 
 class PodStatus(ApiStruct, frozen=True):
-    """How far a pod has come."""
+    """The status of a pod."""
 
     phase: str = ""
     conditions: Annotated[tuple[PodCondition, ...], BY_TYPE] = ()
@@ -369,7 +370,7 @@ class NamespaceStatus(ApiStruct, frozen=True):
 
 
 class Namespace(ApiStruct, frozen=True):
-    """A room for objects, with labels that selectors look at."""
+    """A namespace, with labels that selectors match."""
 
     api_version: ApiVersion = always("v1")
     kind: KindName = always("Namespace")
@@ -379,7 +380,7 @@ class Namespace(ApiStruct, frozen=True):
 
 
 class NodeCondition(ApiStruct, frozen=True):
-    """One thing that is true, false or unknown of a node."""
+    """A condition of a node."""
 
     type: str = required(str)
     status: str = required(str)
@@ -398,7 +399,7 @@ class NodeSpec(ApiStruct, frozen=True):
 
 
 class NodeStatus(ApiStruct, frozen=True):
-    """What a node has to give, and how it is doing."""
+    """Allocatable resources and conditions of a node."""
 
     capacity: ResourceList = {}
     allocatable: ResourceList = {}
@@ -416,7 +417,7 @@ class Node(ApiStruct, frozen=True):
 
 
 class LimitRangeItem(ApiStruct, frozen=True):
-    """Bounds and defaults for one sort of thing: Container, Pod or PersistentVolumeClaim."""
+    """Bounds and defaults for one type: Container, Pod or PersistentVolumeClaim."""
 
     type: str = required(str)
     max: ResourceList = {}
@@ -433,7 +434,7 @@ class LimitRangeSpec(ApiStruct, frozen=True):
 
 
 class LimitRange(ApiStruct, frozen=True):
-    """What pods of a namespace may ask for, and what they get when they ask for nothing."""
+    """Limits of the requests of pods in a namespace, and defaults for pods without requests."""
 
     api_version: ApiVersion = always("v1")
     kind: KindName = always("LimitRange")
@@ -453,7 +454,7 @@ class ConfigMap(ApiStruct, frozen=True):
 
 
 class Secret(ApiStruct, frozen=True):
-    """Named bytes that not everybody may read; each is base64 on the wire."""
+    """Confidential data by name; the values are base64."""
 
     api_version: ApiVersion = always("v1")
     kind: KindName = always("Secret")
@@ -479,7 +480,7 @@ class ObjectReference(ApiStruct, frozen=True):
 
 
 class JobCondition(ApiStruct, frozen=True):
-    """One thing that is true, false or unknown of a Job."""
+    """A condition of a Job."""
 
     type: str = required(str)
     status: str = required(str)
@@ -518,7 +519,7 @@ class UncountedTerminatedPods(ApiStruct, frozen=True):
 
 
 class JobStatus(ApiStruct, frozen=True):
-    """How far a Job has come."""
+    """The status of a Job."""
 
     conditions: Annotated[tuple[JobCondition, ...], BY_TYPE] = ()
     start_time: Time | None = None
@@ -583,7 +584,7 @@ class RuntimeClass(ApiStruct, frozen=True):
 
 
 class LeaseSpec(ApiStruct, frozen=True):
-    """Who holds a lease, since when and for how long."""
+    """Holder of a lease, since when and for how long."""
 
     holder_identity: str | None = None
     lease_duration_seconds: Int32 | None = None
@@ -614,7 +615,7 @@ class EventSeries(ApiStruct, frozen=True):
 
 
 class Event(ApiStruct, frozen=True):
-    """Something that happened to an object, told for people (events.k8s.io/v1)."""
+    """An Event that regards an object (events.k8s.io/v1)."""
 
     api_version: ApiVersion = always("events.k8s.io/v1")
     kind: KindName = always("Event")

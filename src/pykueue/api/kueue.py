@@ -1,12 +1,12 @@
-"""The kinds of `kueue.x-k8s.io/v1beta2`: one line of truth for each field.
+"""The kinds of `kueue.x-k8s.io/v1beta2`: one declaration for each field.
 
-Type, meaning, default, limits and rules of a field stand together, and everything else is derived: the CRDs (with the
-words that `kubectl explain` shows), defaulting, structural validation, the reference pages. What v1beta1 does
-differently is a table of its own, `kueue_v1beta1`.
+Type, description, default, limits and rules of a field are declared together, and the rest is derived: the CRDs (with
+the text that `kubectl explain` shows), defaulting, structural validation, the reference pages. The differences of
+v1beta1 are in the table `kueue_v1beta1`.
 
-Reading: a field that the API requires stands as `required(…)`. Text that is absent reads as "" where the API does not
-tell the two apart, and as None where it does. A field with an API default reads as that default when absent. Values of
-an enumeration are plain text, so that a value from the future never makes an object unreadable; validation reports it.
+A field that the API requires has the default `required(…)`. Absent text reads as "" where the API does not distinguish
+the two, and as None where it does. A field with an API default reads as that default when absent. Enum values are plain
+text, so that an unknown value of a later version does not prevent decoding; validation reports it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Tolerations: TypeAlias = Annotated[
 ]
 Taints: TypeAlias = Annotated[tuple[Taint, ...], Field(max_items=8, list_type="atomic", rules=TAINT_RULES)]
 
-# The list holds no value twice. Written for lists whose order matters, where the list type `set` would lose it.
+# The list has no duplicates. For lists with significant order, which the list type `set` would lose.
 UNIQUE: Final = ValidationRule("self.all(x, self.exists_one(y, y == x))", "the entries must differ from each other")
 
 
@@ -98,7 +98,7 @@ class ResourceQuota(ApiStruct, frozen=True):
 class FlavorQuotas(ApiStruct, frozen=True):
     """The quotas of one flavor, for every resource of its group."""
 
-    name: Annotated[Subdomain, Field("The ResourceFlavor. A flavor stands in one group of a queue only.")] = required(
+    name: Annotated[Subdomain, Field("The ResourceFlavor. A flavor belongs to one group of a queue only.")] = required(
         str
     )
     resources: Annotated[
@@ -127,7 +127,7 @@ class ResourceGroup(ApiStruct, frozen=True):
         tuple[str, ...],
         Field(
             "The resources that this group provides, such as `cpu` and `memory`. Pods of a Workload get all of them"
-            " from one flavor. A resource stands in one group of a queue only.",
+            " from one flavor. A resource belongs to one group of a queue only.",
             min_items=1,
             max_items=64,
             list_type="atomic",
@@ -214,7 +214,7 @@ class FlavorFungibilityPreference(StrEnum):
 
 
 class PreemptionPolicy(StrEnum):
-    """Whom a Workload may displace."""
+    """Which Workloads may be preempted."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -267,8 +267,7 @@ class FlavorFungibility(ApiStruct, frozen=True):
         str,
         Field(
             "What to do with a flavor in which the Workload fits by preempting others. `MayStopSearch` takes it;"
-            " `TryNextFlavor` first looks for a flavor in which nobody has to give way, and comes back if there is"
-            " none.",
+            " `TryNextFlavor` first looks for a flavor without preemption, and takes this one if there is none.",
             enum=FlavorFungibilityPolicy,
             default="TryNextFlavor",
         ),
@@ -290,7 +289,7 @@ class BorrowWithinCohort(ApiStruct, frozen=True):
     policy: Annotated[
         str,
         Field(
-            "`Never`: a Workload that would have to borrow preempts nobody in other ClusterQueues. `LowerPriority`: it"
+            "`Never`: a Workload that would have to borrow preempts none in other ClusterQueues. `LowerPriority`: it"
             " may preempt Workloads of lower priority there. Meant for classical preemption; fair sharing weighs"
             " shares instead.",
             enum=BorrowWithinCohortPolicy,
@@ -307,7 +306,7 @@ class BorrowWithinCohort(ApiStruct, frozen=True):
 
 
 class ClusterQueuePreemption(ApiStruct, frozen=True):
-    """Whom pending Workloads of this ClusterQueue may displace to get in."""
+    """Which Workloads pending Workloads of this ClusterQueue may preempt."""
 
     RULES: ClassVar = (
         ValidationRule(
@@ -352,9 +351,7 @@ class AdmissionCheckStrategyRule(ApiStruct, frozen=True):
     name: Annotated[CheckName, Field("The AdmissionCheck.")] = required(str)
     on_flavors: Annotated[
         tuple[Subdomain, ...],
-        Field(
-            "The flavors of this queue for which the check is asked. Empty means always.", max_items=64, list_type="set"
-        ),
+        Field("The flavors of this queue that require the check. Empty means all.", max_items=64, list_type="set"),
     ] = ()
 
 
@@ -368,7 +365,7 @@ class AdmissionChecksStrategy(ApiStruct, frozen=True):
 
 
 class AdmissionScope(ApiStruct, frozen=True):
-    """Among whom admission is shared fairly over time."""
+    """The scope in which admission is shared fairly over time."""
 
     admission_mode: Annotated[
         str,
@@ -432,7 +429,7 @@ class DefaultLocalQueue(ApiStruct, frozen=True):
 
 
 def borrowing_needs_cohort(field: str) -> ValidationRule:
-    """Who is in no cohort has nobody to borrow from; `field` is how a version calls the cohort."""
+    """A queue without a cohort cannot borrow; `field` is the name of the cohort field in a version."""
     return ValidationRule(
         f"has(self.{field}) || !has(self.resourceGroups) || self.resourceGroups.all(group,"
         " group.flavors.all(flavor, flavor.resources.all(resource, !has(resource.borrowingLimit))))",
@@ -441,7 +438,7 @@ def borrowing_needs_cohort(field: str) -> ValidationRule:
 
 
 class ClusterQueueSpec(ApiStruct, frozen=True):
-    """What a ClusterQueue has to give, to whom, and by which rules."""
+    """Quota of a ClusterQueue, the namespaces that may use it, and the policies."""
 
     RULES: ClassVar = (borrowing_needs_cohort("cohortName"),)
 
@@ -449,7 +446,7 @@ class ClusterQueueSpec(ApiStruct, frozen=True):
         tuple[ResourceGroup, ...],
         Field(
             "What there is to use, by groups of resources that come from the same flavor. A Workload fits when each"
-            " resource that it asks for is covered by a group and has room in one of its flavors.",
+            " resource that it requests is covered by a group and has enough quota in one of its flavors.",
             max_items=16,
             list_type="atomic",
         ),
@@ -474,7 +471,7 @@ class ClusterQueueSpec(ApiStruct, frozen=True):
     namespace_selector: Annotated[
         LabelSelector | None,
         Field(
-            "The namespaces whose Workloads may use this queue. Absent selects none, so that nothing is admitted; `{}`"
+            "The namespaces that may use this queue. Absent selects none, so that nothing is admitted; `{}`"
             " selects all.",
             map_type="atomic",
         ),
@@ -486,7 +483,7 @@ class ClusterQueueSpec(ApiStruct, frozen=True):
     preemption: Annotated[
         ClusterQueuePreemption | None,
         Field(
-            "Whom pending Workloads of this queue may displace. Without it nobody is ever preempted on their behalf.",
+            "Which Workloads pending Workloads of this queue may preempt. Without it they preempt none.",
             default={},
         ),
     ] = None
@@ -508,7 +505,7 @@ class ClusterQueueSpec(ApiStruct, frozen=True):
         Field("This queue's weight when the cohort's unused quota is shared. It matters only with fair sharing on."),
     ] = None
     admission_scope: Annotated[
-        AdmissionScope | None, Field("Whether past use of its LocalQueues decides who is admitted next.")
+        AdmissionScope | None, Field("Whether past usage of its LocalQueues decides which Workload is admitted next.")
     ] = None
     concurrent_admission_policy: Annotated[
         ConcurrentAdmissionPolicy | None,
@@ -524,8 +521,8 @@ class ClusterQueueSpec(ApiStruct, frozen=True):
     exclude_resource_prefixes: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=317)], ...],
         Field(
-            "Resources whose names start with one of these are not counted against this queue's quota, in addition to"
-            " those that the configuration excludes everywhere. Needs the feature gate"
+            "Resources with names that start with one of these are not counted against the quota of this queue, in"
+            " addition to those that the configuration excludes everywhere. Needs the feature gate"
             " ClusterQueueExcludeResourcePrefixes.",
             max_items=64,
             list_type="set",
@@ -555,7 +552,7 @@ class ClusterQueueStatus(ApiStruct, frozen=True):
     """What is taken, and how many wait."""
 
     conditions: Annotated[
-        Conditions, Field("`Active` is True while the queue can admit Workloads, and otherwise says what is missing.")
+        Conditions, Field("`Active` is True while the queue can admit Workloads, and otherwise has the reason.")
     ] = ()
     flavors_reservation: Annotated[
         tuple[FlavorUsage, ...],
@@ -584,9 +581,9 @@ class ClusterQueue(ApiStruct, frozen=True):
     api_version: ApiVersion = always(API_VERSION)
     kind: KindName = always("ClusterQueue")
     metadata: Metadata = ObjectMeta()
-    spec: Annotated[ClusterQueueSpec, Field("What the queue has to give, to whom, and by which rules.")] = (
-        ClusterQueueSpec()
-    )
+    spec: Annotated[
+        ClusterQueueSpec, Field("Quota of the queue, the namespaces that may use it, and the policies.")
+    ] = ClusterQueueSpec()
     status: Annotated[ClusterQueueStatus, Field("What is taken, and how many wait.")] = ClusterQueueStatus()
 
 
@@ -600,8 +597,7 @@ class CohortSpec(ApiStruct, frozen=True):
         Subdomain,
         Field(
             "The Cohort above this one. Members of one tree can borrow from each other across its branches. Empty"
-            " makes this Cohort a root. A Cohort whose ancestors form a circle admits nothing until the circle is"
-            " broken."
+            " makes this Cohort a root. A Cohort in a cycle admits nothing until the cycle is broken."
         ),
     ] = ""
     resource_groups: Annotated[
@@ -659,7 +655,7 @@ class LocalQueueSpec(ApiStruct, frozen=True):
     ] = "None"
     fair_sharing: Annotated[
         FairSharing | None,
-        Field("The queue's weight among the LocalQueues of its ClusterQueue, where past use decides who comes next."),
+        Field("The queue's weight among the LocalQueues of its ClusterQueue, where past usage decides the order."),
     ] = None
 
 
@@ -695,7 +691,7 @@ class LocalQueueStatus(ApiStruct, frozen=True):
     """What is taken through the queue, and how many wait in it."""
 
     conditions: Annotated[
-        Conditions, Field("`Active` is True while Workloads can be admitted, and otherwise says what is missing.")
+        Conditions, Field("`Active` is True while Workloads can be admitted, and otherwise has the reason.")
     ] = ()
     pending_workloads: Annotated[Int32, Field("How many Workloads of this queue wait for quota.")] = always(0)
     reserving_workloads: Annotated[Int32, Field("How many of its Workloads hold quota, admitted ones included.")] = (
@@ -721,7 +717,7 @@ class LocalQueueStatus(ApiStruct, frozen=True):
 
 
 class LocalQueue(ApiStruct, frozen=True):
-    """The door of a namespace to one ClusterQueue: jobs name it to be queued."""
+    """A queue of one namespace that submits to one ClusterQueue: jobs name it to be queued."""
 
     api_version: ApiVersion = always(API_VERSION)
     kind: KindName = always("LocalQueue")
@@ -736,7 +732,7 @@ class LocalQueue(ApiStruct, frozen=True):
 
 
 class ResourceFlavorSpec(ApiStruct, frozen=True):
-    """How to tell the nodes of a flavor, and what pods need to run there."""
+    """The nodes of a flavor, and what pods need to run there."""
 
     RULES: ClassVar = (
         ValidationRule(
@@ -753,14 +749,14 @@ class ResourceFlavorSpec(ApiStruct, frozen=True):
         Labels,
         Field(
             "Labels that the flavor's nodes carry. Pods admitted to the flavor get them as node selectors, and a pod"
-            " whose own selectors or affinity contradict them does not get this flavor.",
+            " with selectors or affinity that contradict them does not get this flavor.",
             max_properties=8,
             map_type="atomic",
         ),
     ] = {}
     node_taints: Annotated[
         Taints,
-        Field("Taints that the flavor's nodes carry. Only Workloads whose pods tolerate them get this flavor."),
+        Field("Taints that the flavor's nodes carry. Only Workloads with pods that tolerate them get this flavor."),
     ] = ()
     tolerations: Annotated[
         Tolerations, Field("Tolerations that pods get when they are admitted to the flavor, beside their own.")
@@ -775,12 +771,12 @@ class ResourceFlavorSpec(ApiStruct, frozen=True):
 
 
 class ResourceFlavor(ApiStruct, frozen=True):
-    """A sort of node that quota is counted in: an accelerator model, a zone, spot or on demand."""
+    """A type of node that quota is defined for: an accelerator model, a zone, spot or on demand."""
 
     api_version: ApiVersion = always(API_VERSION)
     kind: KindName = always("ResourceFlavor")
     metadata: Metadata = ObjectMeta()
-    spec: Annotated[ResourceFlavorSpec, Field("How to tell the flavor's nodes, and what pods need to run there.")] = (
+    spec: Annotated[ResourceFlavorSpec, Field("The nodes of the flavor, and what pods need to run there.")] = (
         ResourceFlavorSpec()
     )
 
@@ -791,7 +787,7 @@ class TopologyLevel(ApiStruct, frozen=True):
     node_label: Annotated[
         str,
         Field(
-            "The node label whose value says which domain of this level a node belongs to, such as"
+            "The node label with the domain of this level as its value, such as"
             " `cloud.provider.com/topology-rack` or `kubernetes.io/hostname`.",
             min_length=1,
             max_length=316,
@@ -863,7 +859,7 @@ class CheckState(StrEnum):
     READY = "Ready"
     RETRY = "Retry"
     REJECTED = "Rejected"
-    # Our own: the check goes on once the preemptions that were held back for it have been issued.
+    # The check continues once the preemptions that were held back for it have been issued.
     PREEMPTION_REQUIRED = "PreemptionRequired"
 
 
@@ -919,7 +915,7 @@ class PodsetSliceRequiredTopologyConstraint(ApiStruct, frozen=True):
 
 
 class PodSetTopologyRequest(ApiStruct, frozen=True):
-    """How close together the pods of a set want to be."""
+    """How close together the pods of a set must or should run."""
 
     required: Annotated[
         LevelName | None,
@@ -938,8 +934,8 @@ class PodSetTopologyRequest(ApiStruct, frozen=True):
     unconstrained: Annotated[
         bool | None,
         Field(
-            "Pods may run anywhere there is room, however far apart, but only where the tree of nodes has room for"
-            " each. From the annotation `kueue.x-k8s.io/podset-unconstrained-topology`."
+            "Pods may run on any nodes, however far apart, but only while the topology has free capacity for each."
+            " From the annotation `kueue.x-k8s.io/podset-unconstrained-topology`."
         ),
     ] = None
     pod_index_label: Annotated[
@@ -995,7 +991,7 @@ class PodSet(ApiStruct, frozen=True):
         PodTemplateSpec,
         Field(
             "The mould of the set's pods. Of its metadata only labels, annotations and finalizers matter. What the"
-            " pods ask for is what counts against quota."
+            " pods request is what counts against quota."
         ),
     ] = required(PodTemplateSpec)
     count: Annotated[Int32, Field("How many pods the set has.", default=1, minimum=0)] = always(1)
@@ -1007,7 +1003,9 @@ class PodSet(ApiStruct, frozen=True):
             minimum=1,
         ),
     ] = None
-    topology_request: Annotated[PodSetTopologyRequest | None, Field("How close together the pods want to be.")] = None
+    topology_request: Annotated[
+        PodSetTopologyRequest | None, Field("How close together the pods must or should run.")
+    ] = None
 
 
 class PreemptionGate(ApiStruct, frozen=True):
@@ -1017,7 +1015,7 @@ class PreemptionGate(ApiStruct, frozen=True):
 
 
 class WorkloadSpec(ApiStruct, frozen=True):
-    """What a Workload consists of, and how it wants to be queued."""
+    """The pod sets of a Workload, and its queue and priority."""
 
     RULES: ClassVar = (
         ValidationRule(
@@ -1049,7 +1047,7 @@ class WorkloadSpec(ApiStruct, frozen=True):
     priority: Annotated[
         Int32 | None,
         Field(
-            "Who comes first: Workloads of a higher number are tried before others and may preempt them where the"
+            "The priority: Workloads of a higher number are tried before others and may preempt them where the"
             " queue allows it. Taken from the class when there is one. Absent counts as 0."
         ),
     ] = None
@@ -1072,8 +1070,8 @@ class WorkloadSpec(ApiStruct, frozen=True):
     preemption_gates: Annotated[
         tuple[PreemptionGate, ...],
         Field(
-            "Gates that are closed until somebody opens them in the status. While one is closed, the Workload preempts"
-            " nobody.",
+            "Gates that are closed until they are opened in the status. While one is closed, the Workload preempts"
+            " no other.",
             max_items=8,
             list_type="map",
             list_map_keys=("name",),
@@ -1089,7 +1087,7 @@ class TopologyAssignmentSliceLevelIndividualValues(ApiStruct, frozen=True):
     roots: Annotated[
         tuple[LevelName, ...],
         Field(
-            "What stands between prefix and suffix, one for each domain in order.",
+            "The part between prefix and suffix, one for each domain in order.",
             min_items=1,
             max_items=100000,
             list_type="atomic",
@@ -1129,7 +1127,7 @@ class TopologyAssignmentSlicePodCounts(ApiStruct, frozen=True):
 
 
 class TopologyAssignmentSlice(ApiStruct, frozen=True):
-    """Some of the domains that the pods go to, written so that what they have in common is said once."""
+    """Some of the domains of the pods, encoded so that common parts are written once."""
 
     RULES: ClassVar = (
         ValidationRule(
@@ -1171,7 +1169,7 @@ class TopologyAssignment(ApiStruct, frozen=True):
     levels: Annotated[
         tuple[NodeLabelKey, ...],
         Field(
-            "The node labels whose values name a domain, from the widest level to the narrowest; the host name alone"
+            "The node labels of the domains, from the widest level to the narrowest; the host name alone"
             " where the topology has it.",
             min_items=1,
             max_items=16,
@@ -1221,7 +1219,7 @@ class PodSetAssignment(ApiStruct, frozen=True):
 class Admission(ApiStruct, frozen=True):
     """Which queue gave quota, and of which flavors."""
 
-    cluster_queue: Annotated[Subdomain, Field("The ClusterQueue whose quota is taken.")] = always("")
+    cluster_queue: Annotated[Subdomain, Field("The ClusterQueue that reserves the quota.")] = always("")
     pod_set_assignments: Annotated[
         tuple[PodSetAssignment, ...],
         Field("What each pod set was given.", max_items=18, list_type="map", list_map_keys=("name",)),
@@ -1261,7 +1259,7 @@ class AdmissionCheckState(ApiStruct, frozen=True):
         ),
     ] = required(str)
     last_transition_time: Annotated[Time, Field("When the state last changed.")] = required(str)
-    message: Annotated[str, Field("The reason, for people.", max_length=32768)] = required(str)
+    message: Annotated[str, Field("The reason, as text for users.", max_length=32768)] = required(str)
     requeue_after_seconds: Annotated[
         Int32 | None,
         Field(
@@ -1269,7 +1267,7 @@ class AdmissionCheckState(ApiStruct, frozen=True):
             minimum=0,
         ),
     ] = None
-    retry_count: Annotated[Int32 | None, Field("How often this check has asked to retry.", minimum=0)] = None
+    retry_count: Annotated[Int32 | None, Field("How often this check has requested a retry.", minimum=0)] = None
     pod_set_updates: Annotated[
         tuple[PodSetUpdate, ...],
         Field("What the pods get when the Workload starts.", max_items=18, list_type="atomic"),
@@ -1277,18 +1275,18 @@ class AdmissionCheckState(ApiStruct, frozen=True):
 
 
 class ReclaimablePod(ApiStruct, frozen=True):
-    """Pods of one set whose quota others may have already."""
+    """Pods of one set with quota that others may use already."""
 
     name: Annotated[PodSetName, Field("The pod set.")] = required(str)
     count: Annotated[Int32, Field("How many pods are done and will not come back.", minimum=0)] = required(int)
 
 
 class PodSetRequest(ApiStruct, frozen=True):
-    """What one set of pods asks for."""
+    """The requests of one pod set."""
 
     name: Annotated[PodSetName, Field("The pod set.")] = required(str)
     resources: Annotated[
-        ResourceList, Field("What all pods of the set ask for together, as it would count against quota.")
+        ResourceList, Field("The requests of all pods of the set together, as they would count against quota.")
     ] = {}
 
 
@@ -1299,7 +1297,7 @@ class WorkloadSchedulingStatsEviction(ApiStruct, frozen=True):
         required(str)
     )
     underlying_cause: Annotated[
-        str, Field("What lies behind the reason, where there is more to tell; otherwise empty.", max_length=316)
+        str, Field("The underlying cause of the reason, if there is one; otherwise empty.", max_length=316)
     ] = required(str)
     count: Annotated[Int32, Field("How often it happened.", minimum=0)] = required(int)
 
@@ -1325,13 +1323,13 @@ class UnhealthyNode(ApiStruct, frozen=True):
 
 
 class PreemptionGateState(ApiStruct, frozen=True):
-    """Where one preemption gate stands."""
+    """The position of one preemption gate."""
 
     name: Annotated[str, Field("The gate.", min_length=1, max_length=63)] = required(str)
     position: Annotated[
         str,
         Field(
-            "`Closed`: the Workload preempts nobody. `Open`: this gate has nothing against it.",
+            "`Closed`: the Workload preempts no other. `Open`: this gate allows preemption.",
             enum=PreemptionGatePosition,
         ),
     ] = required(str)
@@ -1355,7 +1353,7 @@ class WorkloadStatus(ApiStruct, frozen=True):
     conditions: Annotated[
         Conditions,
         Field(
-            "Where the Workload stands: `QuotaReserved` (and if not, why), `Admitted`, `PodsReady`, `Evicted`,"
+            "The state of the Workload: `QuotaReserved` (and if not, why), `Admitted`, `PodsReady`, `Evicted`,"
             " `Preempted`, `Requeued`, `DeactivationTarget`, `Finished` and others."
         ),
     ] = ()
@@ -1368,7 +1366,7 @@ class WorkloadStatus(ApiStruct, frozen=True):
     reclaimable_pods: Annotated[
         tuple[ReclaimablePod, ...],
         Field(
-            "Pods that are done and whose quota others may use while the rest runs on. The numbers only grow.",
+            "Pods that are done, with quota that others may use while the rest runs on. The numbers only grow.",
             max_items=18,
             list_type="map",
             list_map_keys=("name",),
@@ -1397,7 +1395,7 @@ class WorkloadStatus(ApiStruct, frozen=True):
     resource_requests: Annotated[
         tuple[PodSetRequest, ...],
         Field(
-            "What a Workload without quota asks for, as it would count. Absent once quota is reserved.",
+            "The requests of a Workload without quota, as they would count. Absent once quota is reserved.",
             max_items=18,
             list_type="map",
             list_map_keys=("name",),
@@ -1432,7 +1430,7 @@ class WorkloadStatus(ApiStruct, frozen=True):
     preemption_gates: Annotated[
         tuple[PreemptionGateState, ...],
         Field(
-            "Where the Workload's preemption gates stand. One that is not listed is closed.",
+            "The positions of the Workload's preemption gates. One that is not listed is closed.",
             max_items=8,
             list_type="map",
             list_map_keys=("name",),
@@ -1501,14 +1499,12 @@ class Workload(ApiStruct, frozen=True):
     api_version: ApiVersion = always(API_VERSION)
     kind: KindName = always("Workload")
     metadata: Metadata = ObjectMeta()
-    spec: Annotated[WorkloadSpec, Field("What the Workload consists of, and how it wants to be queued.")] = (
-        WorkloadSpec()
-    )
+    spec: Annotated[WorkloadSpec, Field("The pod sets of the Workload, and its queue and priority.")] = WorkloadSpec()
     status: Annotated[WorkloadStatus, Field("How far the Workload has come, and what it holds.")] = WorkloadStatus()
 
 
 class WorkloadPriorityClass(ApiStruct, frozen=True):
-    """A name for a priority in the queue. It says nothing of how pods displace each other on nodes."""
+    """A name for a priority in the queue. It does not affect the preemption of pods on nodes."""
 
     api_version: ApiVersion = always(API_VERSION)
     kind: KindName = always("WorkloadPriorityClass")
@@ -1548,7 +1544,7 @@ class AdmissionCheckParametersReference(ApiStruct, frozen=True):
 
 
 class AdmissionCheckSpec(ApiStruct, frozen=True):
-    """Who runs a check, and how."""
+    """The controller of a check, and its parameters."""
 
     controller_name: Annotated[
         str,
@@ -1566,9 +1562,9 @@ class AdmissionCheckSpec(ApiStruct, frozen=True):
     retry_delay_minutes: Annotated[
         Int64,
         Field(
-            "How long a Workload stays out of the queue after this check said `Retry`, in minutes; 15 where it is"
-            " absent. 0 means that it is tried again at once. A check that gives `requeueAfterSeconds` with its answer"
-            " decides for itself.",
+            "How long a Workload stays out of the queue after this check returned `Retry`, in minutes; 15 where it is"
+            " absent. 0 means that it is tried again at once. A check that sets `requeueAfterSeconds` in its"
+            " state overrides this.",
             minimum=0,
         ),
     ] = 15
@@ -1577,7 +1573,7 @@ class AdmissionCheckSpec(ApiStruct, frozen=True):
         Field(
             "When preemptions for a Workload with this check are issued. `Anytime`, as also where it is absent: as"
             " soon as it reserves quota."
-            " `AfterCheckPassedOrOnDemand`: once the check is Ready, or when a check asks for them with"
+            " `AfterCheckPassedOrOnDemand`: once the check is Ready, or when a check requests them with"
             " `PreemptionRequired`.",
             enum=CheckPreemptionPolicy,
         ),
@@ -1585,7 +1581,7 @@ class AdmissionCheckSpec(ApiStruct, frozen=True):
 
 
 class AdmissionCheckStatus(ApiStruct, frozen=True):
-    """Whether a check can be asked."""
+    """Whether a check is usable."""
 
     conditions: Annotated[
         Conditions, Field("`Active` is True while the check's controller is there and its settings can be used.")
@@ -1598,22 +1594,24 @@ class AdmissionCheck(ApiStruct, frozen=True):
     api_version: ApiVersion = always(API_VERSION)
     kind: KindName = always("AdmissionCheck")
     metadata: Metadata = ObjectMeta()
-    spec: Annotated[AdmissionCheckSpec, Field("Who runs the check, and how.")] = AdmissionCheckSpec()
-    status: Annotated[AdmissionCheckStatus, Field("Whether the check can be asked.")] = AdmissionCheckStatus()
+    spec: Annotated[AdmissionCheckSpec, Field("The controller of the check, and its parameters.")] = (
+        AdmissionCheckSpec()
+    )
+    status: Annotated[AdmissionCheckStatus, Field("Whether the check is usable.")] = AdmissionCheckStatus()
 
 
 class ProvisioningRequestRetryStrategy(ApiStruct, frozen=True):
-    """How often to ask again, and how long to wait in between."""
+    """How often to retry, and how long to wait in between."""
 
-    backoff_limit_count: Annotated[Int32, Field("How often to ask again before the check is rejected.", default=3)] = 3
+    backoff_limit_count: Annotated[Int32, Field("How often to retry before the check is rejected.", default=3)] = 3
     backoff_base_seconds: Annotated[
-        Int32, Field("How long to wait before asking again for the first time; it doubles each time.", default=60)
+        Int32, Field("How long to wait before the first retry; it doubles each time.", default=60)
     ] = 60
-    backoff_max_seconds: Annotated[Int32, Field("The longest time to wait before asking again.", default=1800)] = 1800
+    backoff_max_seconds: Annotated[Int32, Field("The longest time to wait before a retry.", default=1800)] = 1800
 
 
 class ProvisioningRequestPodSetUpdatesNodeSelector(ApiStruct, frozen=True):
-    """A node selector whose value comes from the autoscaler's answer."""
+    """A node selector with a value from the status of the ProvisioningRequest."""
 
     key: Annotated[
         str,
@@ -1644,11 +1642,11 @@ class ProvisioningRequestPodSetUpdates(ApiStruct, frozen=True):
 
 
 class ProvisioningRequestConfigSpec(ApiStruct, frozen=True):
-    """How to ask the autoscaler for nodes."""
+    """How nodes are requested from the autoscaler."""
 
     provisioning_class_name: Annotated[
         Subdomain,
-        Field("The class of provisioning to ask for, such as `check-capacity.autoscaling.x-k8s.io`.", min_length=1),
+        Field("The provisioning class to request, such as `check-capacity.autoscaling.x-k8s.io`.", min_length=1),
     ] = required(str)
     parameters: Annotated[
         dict[str, Annotated[str, Field(max_length=255)]],
@@ -1657,7 +1655,7 @@ class ProvisioningRequestConfigSpec(ApiStruct, frozen=True):
     managed_resources: Annotated[
         tuple[str, ...],
         Field(
-            "The resources that the autoscaler provides. Pod sets that ask for none of them are left out, and a"
+            "The resources that the autoscaler provides. Pod sets that request none of them are left out, and a"
             " Workload without any passes at once. Empty means all resources.",
             max_items=100,
             list_type="set",
@@ -1666,7 +1664,7 @@ class ProvisioningRequestConfigSpec(ApiStruct, frozen=True):
     retry_strategy: Annotated[
         ProvisioningRequestRetryStrategy | None,
         Field(
-            "How often to ask again when nodes could not be provided, and how long to wait in between.",
+            "How often to retry when nodes could not be provided, and how long to wait in between.",
             default={"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800},
         ),
     ] = None
@@ -1677,19 +1675,19 @@ class ProvisioningRequestConfigSpec(ApiStruct, frozen=True):
         str | None,
         Field(
             "Which pod sets share one entry of the request: those with `IdenticalPodTemplates`, or those with"
-            " `IdenticalWorkloadSchedulingRequirements` (what they ask for and where they may run). Absent means none.",
+            " `IdenticalWorkloadSchedulingRequirements` (their requests, and where they may run). Absent means none.",
             enum=ProvisioningRequestConfigPodSetMergePolicy,
         ),
     ] = None
 
 
 class ProvisioningRequestConfig(ApiStruct, frozen=True):
-    """Settings of the check that asks a cluster autoscaler for nodes before a Workload starts."""
+    """Settings of the check that requests nodes from a cluster autoscaler before a Workload starts."""
 
     api_version: ApiVersion = always(API_VERSION)
     kind: KindName = always("ProvisioningRequestConfig")
     metadata: Metadata = ObjectMeta()
-    spec: Annotated[ProvisioningRequestConfigSpec, Field("How to ask the autoscaler for nodes.")] = (
+    spec: Annotated[ProvisioningRequestConfigSpec, Field("How nodes are requested from the autoscaler.")] = (
         ProvisioningRequestConfigSpec()
     )
 
@@ -1705,7 +1703,7 @@ class LocationType(StrEnum):
 
 
 class QuotaManagement(StrEnum):
-    """Who sets the quota of a queue that hands its Workloads to worker clusters."""
+    """How the quota of a queue with worker clusters is set."""
 
     MANUAL = "Manual"
     AUTOMATED = "Automated"
@@ -1765,7 +1763,7 @@ class MultiKueueClusterStatus(ApiStruct, frozen=True):
     """Whether a worker cluster can be reached."""
 
     conditions: Annotated[
-        Conditions, Field("`Active` is True while the cluster can be reached, and otherwise says why not.")
+        Conditions, Field("`Active` is True while the cluster can be reached, and otherwise has the reason.")
     ] = ()
 
 
@@ -1811,7 +1809,7 @@ class MultiKueueConfig(ApiStruct, frozen=True):
     spec: Annotated[MultiKueueConfigSpec, Field("Which worker clusters take part.")] = MultiKueueConfigSpec()
 
 
-# Every kind of the group, in the order in which people meet them.
+# Every kind of the group, in the order of the documentation.
 KINDS: Final = (
     ClusterQueue,
     Cohort,

@@ -1,8 +1,8 @@
-"""What `kueue.x-k8s.io/v1beta1` says differently from v1beta2, kind by kind.
+"""The differences of `kueue.x-k8s.io/v1beta1` from v1beta2, kind by kind.
 
 The old version is served for clients that still write it. It has the same fields under a few other names, some fields
-that the new one gave up, fewer limits, and its own rules. Objects are converted at the edge (`conversion`); nothing
-inside this program speaks v1beta1, so its fields are only described here, never decoded.
+that the new one removed, fewer limits, and its own rules. Objects are converted when they are read or written
+(`conversion`); the program itself uses v1beta2, so these fields are only described here, never decoded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClusterQueueSpecFields(ApiStruct, frozen=True):
     admission_checks: Annotated[
         tuple[Annotated[str, Field(max_length=316)], ...],
         Field(
-            "The AdmissionChecks that Workloads must pass, whatever their flavors. Write them in"
+            "The AdmissionChecks that Workloads must pass, for all flavors. Write them in"
             " `admissionChecksStrategy` instead; when both are given, this list counts."
         ),
     ] = ()
@@ -77,7 +77,7 @@ class ClusterQueueStatusFields(ApiStruct, frozen=True):
 
     pending_workloads_status: Annotated[
         ClusterQueuePendingWorkloadsStatus | None,
-        Field("No longer filled in; ask the visibility API for pending Workloads."),
+        Field("No longer set; use the visibility API for pending Workloads."),
     ] = None
 
 
@@ -131,7 +131,7 @@ class KubeConfig(ApiStruct, frozen=True):
 
 
 class MultiKueueClusterSpecFields(ApiStruct, frozen=True):
-    """How the old version says how to reach a worker cluster."""
+    """How to connect to a worker cluster, in v1beta1."""
 
     kube_config: Annotated[KubeConfig, Field("How to reach the cluster by a kubeconfig.")] = required(KubeConfig)
     cluster_profile_ref: Annotated[
@@ -151,7 +151,7 @@ class TopologyDomainAssignment(ApiStruct, frozen=True):
 
 
 class TopologyAssignmentFields(ApiStruct, frozen=True):
-    """How the old version says where pods go."""
+    """The assigned topology domains, in v1beta1."""
 
     domains: Annotated[
         tuple[TopologyDomainAssignment, ...], Field("The domains that the pods go to, one entry each.")
@@ -159,10 +159,10 @@ class TopologyAssignmentFields(ApiStruct, frozen=True):
 
 
 class WorkloadSpecFields(ApiStruct, frozen=True):
-    """How the old version says where a Workload's priority comes from."""
+    """The source of a Workload's priority, in v1beta1."""
 
     priority_class_name: Annotated[
-        Subdomain, Field("The class that the priority was taken from; `priorityClassSource` says of which kind it is.")
+        Subdomain, Field("The class that the priority was taken from; `priorityClassSource` is its kind.")
     ] = ""
     priority_class_source: Annotated[
         str,
@@ -209,7 +209,7 @@ CHANGES: Final[Mapping[str, tuple[VersionChange, ...]]] = {
         FieldsAdded("status", ClusterQueueStatusFields),
         FieldsAdded("status.fairSharing", FairSharingStatusFields),
         RequiredFields("spec.admissionChecksStrategy", ()),
-        # Two old words for MayStopSearch.
+        # Two old values of MayStopSearch.
         LimitsChanged(
             "spec.flavorFungibility.whenCanBorrow", field=Field(enum=(*kueue.FlavorFungibilityPolicy, "Borrow"))
         ),

@@ -1,6 +1,6 @@
-"""The marks by which people and programs speak to the queueing system: labels, annotations, finalizers, gates.
+"""Labels, annotations, finalizers and scheduling gates of the queueing system.
 
-Every key stands here once. Where a key is read both as a label and as an annotation, it is one constant.
+Every key is defined here once. Where a key is read both as a label and as an annotation, it is one constant.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_TIME_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 """On jobs: how long they may run before they are deactivated."""
 PREBUILT_WORKLOAD_NAME: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-"""On jobs, as a label or an annotation: the Workload that somebody else made for them."""
+"""On jobs, as a label or an annotation: the prebuilt Workload of the job."""
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
-"""On Workloads: the UID of the job they stand for."""
+"""On Workloads: the UID of their job."""
 MANAGED: Final = "kueue.x-k8s.io/managed"
-"""With the value "true" on pods, ProvisioningRequests and PodTemplates: ours. Also the finalizer that holds pods."""
+"""With the value "true" on pods, ProvisioningRequests and PodTemplates: managed. Also the finalizer of pods."""
 PODSET: Final = "kueue.x-k8s.io/podset"
 """On pods and their templates: the pod set they belong to."""
 LOCAL_QUEUE_NAME: Final = "kueue.x-k8s.io/local-queue-name"
@@ -40,7 +40,7 @@ MULTIKUEUE_WORKER_WORKLOAD_POD: Final = "kueue.x-k8s.io/multikueue-worker-worklo
 CONCURRENT_ADMISSION_PARENT: Final = "kueue.x-k8s.io/concurrent-admission-parent"
 """With the value "true" on a Workload that tries several flavors through variants."""
 AUTO_GENERATED: Final = "kueue.x-k8s.io/auto-generated"
-"""With the value "true" on LocalQueues that nobody wrote by hand."""
+"""With the value "true" on LocalQueues that the manager created."""
 
 RBAC_BATCH_ADMIN: Final = "rbac.kueue.x-k8s.io/batch-admin"
 RBAC_BATCH_USER: Final = "rbac.kueue.x-k8s.io/batch-user"
@@ -84,14 +84,14 @@ WORKLOAD_SLICE_NAME: Final = "kueue.x-k8s.io/workload-slice-name"
 WORKLOAD_SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 UNREAD_OWNER: Final = "pykueue.io/unread-owner"
-"""On jobs and pods that were held although it is not known whether an owner of theirs is managed, because that owner
-could not be read; the value names the owner. The reconciler removes it as soon as the owner has been read."""
+"""On jobs and pods that were suspended or gated because an owner could not be read, so that it is unknown whether the
+owner is managed; the value names the owner. The reconciler removes it as soon as the owner has been read."""
 
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 """Annotations of a job that start so are parameters of its ProvisioningRequest."""
 CONSUME_PROVISIONING_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
 PROVISIONING_CLASS_NAME: Final = "autoscaling.x-k8s.io/provisioning-class-name"
-"""On pods: the request whose nodes they take, and its class."""
+"""On pods: the ProvisioningRequest that provides their nodes, and its class."""
 
 # --- Finalizers, gates, controllers -----------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""How the objects that we create are called.
+"""Names of the objects that the manager creates.
 
-A name is derived from what its object stands for, so that whoever looks for it a second time, after a crash or from
-another replica, finds it and does not make another. What does not fit is cut, and five digits of a hash over the
-uncut parts keep two long names apart.
+A name is derived from the owner, so that a second attempt, after a crash or in another replica, finds the object and
+does not create another. A name that is too long is cut, and five digits of a hash over the uncut parts keep two long
+names distinct.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ def _cut(prefix: str, digits: str, longest: int) -> str:
 def workload_name(kind: str, group: str, name: str, uid: str, *, extra: str = "", short: bool = False) -> str:
     """The Workload of an owner: `job-train-1a2b3`.
 
-    `extra` tells the Workloads of one owner apart, such as the generations of an elastic job. `short` is the gate
-    ShortWorkloadNames: names that fit into a label's value.
+    `extra` distinguishes the Workloads of one owner, such as the generations of an elastic job. `short` is the gate
+    ShortWorkloadNames: names that fit in a label value.
     """
     digits = _hash(kind, group, name, uid, *([extra] if extra else []))
     return _cut(f"{kind.lower()}-{name}", digits, _LONGEST_SHORT if short else _LONGEST)
 
 
 def variant_name(parent: str, uid: str, flavor: str, *, short: bool = False) -> str:
-    """The variant of a Workload for one flavor: `job-train-variant-spot-1a2b3`. The hash of the parent's name is left
-    out, and one over the whole of it takes its place."""
+    """The variant of a Workload for one flavor: `job-train-variant-spot-1a2b3`. The hash of the parent's name is
+    replaced by one over the whole name."""
     base = parent.rpartition("-")[0] or parent
     digits = _hash("Workload", "kueue.x-k8s.io", parent, uid, flavor)
     return _cut(f"{base}-variant-{flavor}", digits, _LONGEST_SHORT if short else _LONGEST)
 
 
 def _limited(name: str) -> str:
-    """The name itself as long as it leaves room for a hash, else cut and with a hash over all of it."""
+    """The name if it leaves space for a hash, else cut, with a hash over all of it."""
     longest = _LONGEST - 1 - _HASH_DIGITS
     return name if len(name) <= longest else _cut(name, _hash(name), _LONGEST)
 
@@ -62,7 +62,7 @@ def provisioning_request_attempt(name: str, workload: str, check: str) -> int | 
     found = re.fullmatch(rf"{re.escape(f'{workload}-{check}-')}([0-9]{{1,9}})", name)
     if found:
         return int(found[1])
-    # A name that was cut tells its attempt only through its hash.
+    # In a name that was cut, only the hash depends on the attempt.
     attempts = range(1, _MOST_ATTEMPTS) if len(name) == _LONGEST else ()
     return next((n for n in attempts if provisioning_request_name(workload, check, n) == name), None)
 

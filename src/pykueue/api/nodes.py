@@ -1,6 +1,6 @@
 """Which nodes a pod may run on: node selectors and affinity, taints and tolerations.
 
-A node is a name and its labels. Whoever asks about many nodes compiles once (`required`, `preferred`) and then matches.
+A node is a name and its labels. To match many nodes, compile once (`required`, `preferred`) and then match.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIELD_OPERATORS: Final = (Operator.IN, Operator.NOT_IN)
 
 
 class NodeTerm(NamedTuple):
-    """Demands on a node's labels and fields that must all hold. A malformed term matches no node and says why."""
+    """Requirements on a node's labels and fields that must all hold. A malformed term has messages and matches none."""
 
     labels: Selector
     fields: tuple[Requirement, ...] = ()
@@ -39,12 +39,12 @@ class NodeTerm(NamedTuple):
     def matches(self, labels: Labels, name: str) -> bool:
         if self.messages or not self.labels.matches(labels):
             return False
-        # A field other than the name is empty on every node; a node without a name has no fields to look at.
+        # A field other than the name is empty on every node; a node without a name has no fields.
         return not name or all(f.meets(name if f.key == NAME_FIELD else "") for f in self.fields)
 
 
 class RequiredNodeAffinity(NamedTuple):
-    """Where a pod must run: its `nodeSelector` and, if it has one, at least one term of its required affinity."""
+    """The nodes a pod may run on: its `nodeSelector` and, if it has one, at least one term of its required affinity."""
 
     exact: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeTerm, ...] | None = None
@@ -64,7 +64,7 @@ class RequiredNodeAffinity(NamedTuple):
 
 
 class PreferredNodeAffinity(NamedTuple):
-    """Where a pod would like to run: terms and their weights."""
+    """The preferred nodes of a pod: terms and their weights."""
 
     terms: tuple[tuple[int, NodeTerm], ...] = ()
 
@@ -74,7 +74,7 @@ class PreferredNodeAffinity(NamedTuple):
 
 
 def required(node_selector: Mapping[str, str], affinity: Affinity | None) -> RequiredNodeAffinity:
-    """What a pod with this `nodeSelector` and affinity demands of its node."""
+    """The compiled `nodeSelector` and required affinity of a pod."""
     demanded = required_terms(affinity)
     return RequiredNodeAffinity(tuple(node_selector.items()), None if demanded is None else compile(demanded))
 
@@ -87,30 +87,29 @@ def required_terms(affinity: Affinity | None) -> NodeSelector | None:
 
 
 def preferred_terms(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm, ...]:
-    """The wishes inside an affinity."""
+    """The preferences in an affinity."""
     if affinity is None or affinity.node_affinity is None:
         return ()
     return affinity.node_affinity.preferred_during_scheduling_ignored_during_execution
 
 
 def compile(selector: NodeSelector) -> tuple[NodeTerm, ...]:
-    """The terms of which a node must match one. A term without any demand matches no node and is left out."""
+    """The terms of which a node must match one. A term without requirements matches no node and is left out."""
     return tuple(_term(term) for term in selector.node_selector_terms if _demands(term))
 
 
 def preferred(terms: Iterable[PreferredSchedulingTerm]) -> PreferredNodeAffinity:
-    """The wishes to score nodes with. One without weight or without any demand counts nothing and is left out."""
+    """The preferences to score nodes with. One without weight or requirements has no effect and is left out."""
     return PreferredNodeAffinity(
         tuple((t.weight, _term(t.preference)) for t in terms if t.weight and _demands(t.preference))
     )
 
 
 def related(selector: NodeSelector, keys: Collection[str]) -> NodeSelector | None:
-    """The part of a node selector that speaks of labels in `keys`, for a pretend node that has only those.
+    """The part of a node selector that concerns labels in `keys`, for a hypothetical node that has only those.
 
-    None when it has no terms, or when any of them says nothing about those labels: a term that is silent could hold on
-    a node of that kind, so that the selector as a whole decides nothing. Demands on fields are dropped, for a pretend
-    node has none.
+    None when it has no terms, or when any of them does not mention those labels: such a term could match a node of that
+    kind, so the selector decides nothing. Requirements on fields are dropped, because a hypothetical node has none.
     """
     terms = [tuple(e for e in term.match_expressions if e.key in keys) for term in selector.node_selector_terms]
     if not terms or not all(terms):
@@ -141,14 +140,14 @@ def _term(term: NodeSelectorTerm) -> NodeTerm:
 # --- Taints and tolerations -------------------------------------------------------------------------------------------
 
 BINDING_EFFECTS: Final = frozenset({TaintEffect.NO_SCHEDULE.value, TaintEffect.NO_EXECUTE.value})
-"""The effects that keep a pod off a node. PreferNoSchedule is only a wish."""
+"""The effects that keep a pod off a node. PreferNoSchedule is only a preference."""
 
-# Plain decimal: a leading zero or a plus sign may mean something else to somebody, so that no comparison is made.
+# Plain decimal: with a leading zero or a plus sign the meaning is ambiguous, so no comparison is made.
 _DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether this toleration consents to this taint. An empty effect or key stands for any."""
+    """Whether this toleration tolerates this taint. An empty effect or key matches any."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -171,11 +170,11 @@ def _compares(value: str, operator: str, bound: str) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether any of these tolerations consents to this taint."""
+    """Whether any of these tolerations tolerates this taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Collection[Toleration]) -> Taint | None:
-    """The first taint that keeps a pod off the node, for no toleration consents to it."""
+    """The first taint that keeps a pod off the node, because no toleration tolerates it."""
     binding = (taint for taint in taints if taint.effect in BINDING_EFFECTS)
     return next((taint for taint in binding if not tolerated(taint, tolerations)), None)

@@ -1,4 +1,4 @@
-"""The schemas of our own kinds, compiled: one per kind and version, made when first asked for."""
+"""The compiled schemas of pykueue's kinds: one per kind and version, compiled on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykueue.api import registry, schema
 
 
 def find(tree: object) -> Structural | None:
-    """The schema that `tree` claims to follow; `None` when that is none of ours."""
+    """The schema of the `apiVersion` and `kind` of `tree`; `None` for other kinds."""
     api_version, kind = (
         unstructured.text(unstructured.get(tree, "apiVersion")),
         unstructured.text(unstructured.get(tree, "kind")),

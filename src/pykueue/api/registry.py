@@ -1,4 +1,4 @@
-"""The kinds that this program knows by type, as rows: its own first, then the slices of Kubernetes' kinds it reads."""
+"""The kinds with types in this program: its own first, then the parts of Kubernetes' kinds that it reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _own(
     status: bool = True,
     converts: bool = False,
 ) -> Kind:
-    """A kind of our own group: v1beta2 with a type and stored, v1beta1 served beside it."""
+    """A kind of `kueue.x-k8s.io`: v1beta2 has the type and is stored, v1beta1 is served as well."""
     return Kind(
         group=kueue.GROUP,
         kind=type_.__name__,
@@ -100,7 +100,11 @@ KUEUE: Final = Kinds(
             scope=Scope.NAMESPACED,
             columns=(
                 PrinterColumn("Queue", ".spec.queueName", description="The LocalQueue it is in."),
-                PrinterColumn("Reserved in", ".status.admission.clusterQueue", description="Whose quota it holds."),
+                PrinterColumn(
+                    "Reserved in",
+                    ".status.admission.clusterQueue",
+                    description="The ClusterQueue that reserves its quota.",
+                ),
                 _condition("Admitted", "Admitted", "Whether it may run."),
                 _condition("Finished", "Finished", "Whether it is done."),
                 _AGE,
@@ -119,8 +123,8 @@ KUEUE: Final = Kinds(
         _own(kueue.Topology, "topologies", "topo", status=False),
         _own(kueue.AdmissionCheck, "admissionchecks", "ac"),
         _own(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", "prc", status=False),
-        # The one kind whose old version is not marked as deprecated in the public API. It converts, though the public
-        # one does not: `quotaManagement` would otherwise be lost to everybody who writes the old version.
+        # The one kind with an old version that Kueue does not mark as deprecated. It converts, although Kueue's
+        # one does not: `quotaManagement` would otherwise be lost to clients that write the old version.
         _own(kueue.MultiKueueConfig, "multikueueconfigs", "mkconf", status=False, deprecation=None, converts=True),
         _own(
             kueue.MultiKueueCluster,
@@ -187,5 +191,5 @@ AUTOSCALING: Final = Kinds(
     )
 )
 
-# Everything that decodes to a type.
+# All kinds with a type.
 ALL: Final = Kinds((*KUEUE, *KUBERNETES, *AUTOSCALING))

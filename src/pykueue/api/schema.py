@@ -1,11 +1,11 @@
 """CRD and OpenAPI documents, derived from the types.
 
-The words, limits and rules come from the `Field`s in `kueue` and `kube`, the names and columns from the table of kinds,
-and what an older version says differently from its table of changes. Nothing about a field is written here.
+Descriptions, limits and rules come from the `Field`s in `kueue` and `kube`, names and columns from the table of kinds,
+the differences of an older version from its table of changes. No field is described here.
 
     schema.of(row, "v1beta2")           -> the openAPIV3Schema of one kind in one version
     schema.crd(row, conversion=…)       -> the CustomResourceDefinition
-    schema.describe(row, "v1beta2")     -> every field as a line, for the pages that people read
+    schema.describe(row, "v1beta2")     -> every field as a row, for the reference pages
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pykueue.api.kube import PodTemplateSpec
 
 Schema: TypeAlias = dict[str, Any]
 
-# `metadata` of an object is the API server's own business. Inside a pod template it is ours, and this is what is kept.
+# The API server validates `metadata` of an object. Inside a pod template this schema does, and these fields are kept.
 _TEMPLATE_METADATA: Final = ("annotations", "finalizers", "labels", "name", "namespace")
 
 
@@ -54,7 +54,7 @@ def _derived(row: Kind, version: str) -> Schema:
     if chosen is None:
         raise LookupError(f"{row.name} has no version {version!r}")
     schema = _struct(row.type, open_=False)
-    # The API server sees to metadata itself, and wants nothing more said of it.
+    # The API server validates metadata itself, and requires this empty schema.
     schema["properties"]["metadata"] = {"type": "object"}
     for change in chosen.changes:
         _apply(change, schema)
@@ -62,16 +62,16 @@ def _derived(row: Kind, version: str) -> Schema:
 
 
 def of_type(annotation: Any) -> Schema:
-    """The schema of any type that this room's fields are made of."""
+    """The schema of any type that fields of the API can have."""
     return _annotated(annotation, open_=False)
 
 
 def _unwrap(annotation: Any) -> tuple[Any, Field]:
-    """The bare type behind `Annotated` and `| None`, and all that was said on the way, the outermost winning."""
+    """The bare type behind `Annotated` and `| None`, and the merged `Field`s, the outermost winning."""
     if get_origin(annotation) is Annotated:
-        inner, *said = get_args(annotation)
+        inner, *annotations = get_args(annotation)
         bare, field = _unwrap(inner)
-        for more in said:
+        for more in annotations:
             if isinstance(more, Field):
                 field = field.refined_by(more)
         return bare, field
@@ -157,7 +157,7 @@ _SPELLING: Final[dict[str, str]] = {
     "list_type": "x-kubernetes-list-type",
     "map_type": "x-kubernetes-map-type",
 }
-# The same with the limits whose absence is not None, for an older version that lacks one.
+# Also the limits with a default other than None, for an older version without one.
 _SPELLINGS: Final[dict[str, str]] = {
     **_SPELLING,
     "default": "default",
@@ -240,8 +240,8 @@ def _require(holder: Schema, names: Iterable[str]) -> None:
 def crd(row: Kind, *, webhook: Mapping[str, Any] | None = None) -> Schema:
     """The CustomResourceDefinition of a kind.
 
-    `webhook` is the client configuration under which somebody converts objects between versions: a `service` in a
-    cluster, a `url` elsewhere. It is named for the kinds that change shape; the others need nobody.
+    `webhook` is the client configuration of the conversion webhook: a `service` in a cluster, a `url` elsewhere. It is
+    used for kinds with versions of different structure; the others need no conversion.
     """
     names: Schema = {
         "kind": row.kind,
@@ -305,7 +305,7 @@ _SHOWN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class FieldDescription:
-    """One field as a reference page shows it."""
+    """One field, as a reference page shows it."""
 
     # As in an error message: `spec.podSets[].count`.
     path: str
@@ -348,14 +348,14 @@ def _lines(schema: Schema, path: str) -> Iterator[FieldDescription]:
 
 
 def _parts(schema: Schema) -> Iterator[Schema]:
-    """A value and, where it is a list or a map, its entries: what is said of either matters to who writes it."""
+    """A value and, for a list or a map, its entries: the limits of both concern the user."""
     yield schema
     if entries := schema.get("items") or schema.get("additionalProperties"):
         yield entries
 
 
 def _shown_limits(schema: Schema) -> Iterator[str]:
-    # How a quantity is spelt, its type says already.
+    # The pattern of a quantity follows from its type.
     if not schema.get("x-kubernetes-int-or-string"):
         yield from (f"{limit}: {schema[limit]}" for limit in _SHOWN if limit in schema)
 

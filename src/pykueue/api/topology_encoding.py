@@ -1,12 +1,12 @@
-"""How a topology assignment is written: a list of domains in v1beta1, compressed slices in v1beta2.
+"""The encoding of a topology assignment: a list of domains in v1beta1, compressed slices in v1beta2.
 
-A *domain* is one value per level and the pods that go there. A *slice* holds many domains column by column: each level
+A *domain* is one value per level and a number of pods. A *slice* encodes many domains column by column: each level
 is `universal` (one value for all) or `individual` (the part that differs, between a common prefix and suffix), and so
-are the pod counts. Where the lowest level is the host name, hosts that share a prefix up to a dash ("pool-a-node-") are
-given a slice of their own if that makes the whole shorter: names of a node pool then cost their last digits only, and
-an assignment of 100,000 hosts fits into an object.
+are the pod counts. Where the lowest level is the host name, hosts that share a prefix up to a dash ("pool-a-node-") get
+a slice of their own if that makes the whole shorter: names of a node pool then cost their last digits only, and an
+assignment of 100,000 hosts fits in an object.
 
-The order of the domains is kept by both directions: pods are given to domains in that order.
+Both directions keep the order of the domains: pods are assigned to domains in that order.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ def _chunks(domains: EncodedDomains) -> Iterator[EncodedDomains]:
 
 
 def _runs_by_prefix(domains: EncodedDomains) -> list[EncodedDomains]:
-    """Neighbours whose host names share the longest prefix, ending in a dash, that some other host name has too.
+    """Runs of neighbours with the longest common prefix of their host names that ends in a dash and recurs.
 
-    When the longest prefixes would make more slices than an assignment may have, shorter ones are tried. If not even
-    the shortest will do, everything is one run.
+    When the longest prefixes would make more slices than an assignment may have, shorter ones are tried. If even
+    the shortest make too many, all domains are one run.
     """
     prefixes = [_prefixes(domain.values[-1]) for domain in domains]
     uses = Counter(prefix for candidates in prefixes for prefix in candidates)
-    # A prefix that two names share is made of prefixes that they share, so the shared ones come first.
+    # Prefixes of a shared prefix are shared, too, so the shared ones come first.
     shared = [sum(uses[prefix] > 1 for prefix in candidates) for candidates in prefixes]
     for depth in range(max(map(len, prefixes)), 0, -1):
         keys = [mine[min(count, depth) - 1] if count else "" for mine, count in zip(prefixes, shared, strict=True)]

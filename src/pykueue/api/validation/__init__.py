@@ -1,13 +1,13 @@
-"""What is refused, and why. Three parties ask, one after the other, each only when the one before is content:
+"""Validation of objects, in three steps; each runs only when the one before has no errors:
 
-* `unreadable`: whether a new object can be read at all. Our defaulting webhook comes first, and answers 400.
-* `structural_errors`: the schema with its limits and CEL rules, transition rules included. An API server asks these
-  itself and answers 422.
-* `validate_create`, `validate_update`: the rules that a schema cannot state. Our webhook asks these, in v1beta2, and
-  the refusal is a 403. Kinds that are not in the table below have a schema and nothing more.
+* `unreadable`: whether a new object can be decoded. The defaulting webhook runs first, and responds with 400.
+* `structural_errors`: the schema with its limits and CEL rules, transition rules included. The API server checks these
+  itself and responds with 422.
+* `validate_create`, `validate_update`: the rules that a schema cannot express. The webhook checks these, in v1beta2,
+  and responds with 403. Kinds that are not in the table below have only a schema.
 
-`validate` asks the last two, for those who have no server. `warnings` are sentences about what is allowed and probably
-not meant. None of these raises, whatever JSON comes along; each answers with a list that is empty when all is well.
+`validate` runs the last two, without a server. `warnings` are sentences about what is allowed and probably not
+intended. None of these raises, for any JSON; each returns a list that is empty for a valid object.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GATES: Final = ValidationGates()
 
 
 class _Rules(Protocol):
-    """What the module of a kind offers."""
+    """The functions of the module of a kind."""
 
     def validate_create(self, tree: Tree, gates: ValidationGates) -> Iterator[FieldError]: ...
 
@@ -57,7 +57,7 @@ _BY_KIND: Final[dict[str, _Rules]] = {
 
 
 def structural_errors(tree: Tree, old: Tree | None = None) -> list[FieldError]:
-    """What the schema of `tree`'s own version says of it; with `old`, of the change."""
+    """The errors of `tree` by the schema of its version; with `old`, of the update."""
     schema = own_schemas.find(tree)
     if schema is None:
         return []
@@ -65,19 +65,19 @@ def structural_errors(tree: Tree, old: Tree | None = None) -> list[FieldError]:
 
 
 def validate_create(tree: Tree, gates: ValidationGates = _GATES) -> list[FieldError]:
-    """What our webhook has against creating `tree`."""
+    """The errors of the webhook on creation of `tree`."""
     rules = _BY_KIND.get(unstructured.text(tree.get("kind")))
     return [] if rules is None else list(rules.validate_create(_hub(tree), gates))
 
 
 def validate_update(new: Tree, old: Tree, gates: ValidationGates = _GATES) -> list[FieldError]:
-    """What our webhook has against `new` in place of `old`, or a status against the one before."""
+    """The errors of the webhook on update of `old` to `new`, or of a status update."""
     rules = _BY_KIND.get(unstructured.text(new.get("kind")))
     return [] if rules is None else list(rules.validate_update(_hub(new), _hub(old), gates))
 
 
 def validate(tree: Tree, old: Tree | None = None, gates: ValidationGates = _GATES) -> list[FieldError]:
-    """What a server with our webhook would have against `tree`, first the schema and then the rules."""
+    """The errors of a server with the webhook: of the schema, and if there are none, of the rules."""
     errors = structural_errors(tree, old)
     if errors:
         return errors
@@ -92,5 +92,5 @@ def warnings(tree: Tree, gates: ValidationGates = _GATES, *, only_declared: bool
 
 
 def _hub(tree: Tree) -> Tree:
-    # An API server converts for a webhook that knows one version only.
+    # An API server converts for a webhook that supports one version only.
     return conversion.convert(tree, conversion.HUB)

@@ -16,7 +16,7 @@ ANNOTATION: Final = labels.ADMISSION_GATED_BY
 PATH: Final = f"metadata.annotations[{ANNOTATION}]"
 GATE_LENGTH_MAX: Final = 63
 
-# What may stand in a path of a URL without being escaped, and what is escaped.
+# Characters of a URL path that need no escape, and escapes.
 _URL_PATH: Final = re.compile(r"(?:[A-Za-z0-9/\-._~!$&'()*+,;=:]|%[0-9A-Fa-f]{2})+")
 
 
@@ -31,7 +31,7 @@ def validate_create(tree: Tree) -> Iterator[FieldError]:
     seen: set[str] = set()
     for gate in gates(tree):
         if not gate:
-            yield field_error.invalid(PATH, value, "there is nothing between two commas, or at an end")
+            yield field_error.invalid(PATH, value, "must not have an empty item")
         elif gate in seen:
             yield field_error.invalid(PATH, value, f"names the gate {gate} twice")
         else:
@@ -40,7 +40,7 @@ def validate_create(tree: Tree) -> Iterator[FieldError]:
 
 
 def validate_update(new: Tree, old: Tree) -> Iterator[FieldError]:
-    """Beyond what `validate_create` says: none may be added, and all may go."""
+    """In addition to `validate_create`: no gate may be added; all may be removed."""
     before, added = gates(old), set(gates(new)) - set(gates(old))
     if added and not before:
         yield field_error.forbidden(PATH, "cannot be added to an object that was made without gates")

@@ -1,4 +1,4 @@
-"""What a ClusterQueue may not say, beyond its schema, and what it may but should think about twice."""
+"""Validation of a ClusterQueue beyond its schema, and warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COVERED_RESOURCES_MAX: Final = 256
 QUOTAS_PER_GROUP_MAX: Final = 512
 FLAVORS_WITH_CONCURRENT_ADMISSION_MAX: Final = 16
 
-# Resources that hardly anybody means to give away without counting (KEP-5800).
+# Resources that are rarely meant to be excluded from quota (KEP-5800).
 CRITICAL_RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu")
 
 _GROUPS: Final = "spec.resourceGroups"

@@ -1,4 +1,4 @@
-"""What a Cohort may not say, beyond its schema."""
+"""Validation of a Cohort beyond its schema."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rules of a Configuration (v1beta2, defaulted) that its schema cannot say: durations, sets, and fields that depend on
-each other. Pure: a tree and the gates in, field errors out.
+"""Rules of a Configuration (v1beta2, defaulted) that its schema cannot express: durations, sets, and fields that depend
+on each other. Pure: a tree and the gates in, field errors out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _GROUP_KIND: Final = re.compile(r"[^.]+\.[^.]+\..*")
 
 
 def errors(tree: Tree, gates: Mapping[str, bool], frameworks: Mapping[str, str] = FRAMEWORKS) -> tuple[FieldError, ...]:
-    """Everything wrong with a Configuration whose shape is right already. `frameworks` are those that can be asked for,
-    each with its kind as `externalFrameworks` spells it."""
+    """The errors of a Configuration that is valid by its schema. `frameworks` are the supported ones, each with its
+    kind in the format of `externalFrameworks`."""
     return (*_frameworks(tree, frameworks), *(error for rule in _RULES for error in rule(tree, gates)))
 
 
@@ -67,12 +67,12 @@ def _durations(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
             yield FieldError(path, ErrorType.INVALID, f"must be {wanted}", text)
 
 
-# Electors in a cluster stretch their pauses by up to a fifth, lest all ask at once; the deadline leaves room for that.
+# Candidates in a cluster add jitter of up to a fifth to the retry period; the deadline leaves time for that.
 _LONGEST_RETRY: Final = 1.2
 
 
 def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
-    """A leader must give up before another may start, or two could lead at once."""
+    """A leader must stop before another candidate may start, or two could lead at once."""
     if not unstructured.get(tree, "leaderElection", "leaderElect"):
         return
     names = ("retryPeriod", "renewDeadline", "leaseDuration")
@@ -81,7 +81,7 @@ def _leader_election(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldErr
             meta.parse_duration(unstructured.text(unstructured.get(tree, "leaderElection", name))) for name in names
         )
     except ValueError:
-        return  # absent, or told by the rule above
+        return  # absent, or reported by the rule above
     if not retry * _LONGEST_RETRY < renew:
         message = f"must be longer than {_LONGEST_RETRY} times retryPeriod"
         yield FieldError("leaderElection.renewDeadline", ErrorType.INVALID, message)
@@ -97,7 +97,7 @@ def _frameworks(tree: Tree, known: Mapping[str, str]) -> Iterator[FieldError]:
     for index, written in enumerate(unstructured.sequence(unstructured.get(tree, "integrations", "frameworks"))):
         path, name = f"integrations.frameworks[{index}]", unstructured.text(written)
         if name not in known:
-            message = "is not a framework that this program knows" + did_you_mean(name, known)
+            message = "is not a supported framework" + did_you_mean(name, known)
             yield FieldError(path, ErrorType.NOT_SUPPORTED, message, written)
         elif name in kinds.values():
             yield FieldError(path, ErrorType.DUPLICATE, "is listed twice", name)
@@ -160,7 +160,7 @@ def _quota_check(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
 
 
 def contradicting_quota_checks(written: Tree, gates: Mapping[str, bool]) -> tuple[FieldError, ...]:
-    """The same, asked of what the operator wrote: a default cannot contradict anybody."""
+    """The same, for the Configuration as written: defaults cannot conflict."""
     ours, theirs = (unstructured.get(written, "resources", name) for name in ("quotaCheck", "quotaCheckStrategy"))
     if not (ours and theirs and gates["QuotaCheck"] and gates["QuotaCheckStrategy"]):
         return ()
@@ -233,7 +233,7 @@ def _device_sources(mapping: Mapping[str, Any], path: str, gates: Mapping[str, b
                 yield FieldError(f"{place}.{chosen[0]}.{key}", ErrorType.INVALID, message, inner.get(key))
         if not unstructured.get(inner, "deviceSelector", "cel", "expression"):
             path_of_expression = f"{place}.{chosen[0]}.deviceSelector.cel.expression"
-            yield FieldError(path_of_expression, ErrorType.REQUIRED, "must say which devices are meant")
+            yield FieldError(path_of_expression, ErrorType.REQUIRED, "must name the devices")
     if len(kinds) > 1:
         yield FieldError(f"{path}.sources", ErrorType.INVALID, "must be all counters or all capacities")
 
@@ -259,7 +259,7 @@ def _servers(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
                 yield FieldError(f"internalCertManagement.{name}", ErrorType.INVALID, message, value)
 
 
-# What can be asked for by name. The names without a hash are older spellings of those with one.
+# The supported names. Names without a hash are older forms of those with one.
 CIPHER_SUITES: Final = frozenset(
     f"TLS_{name}"
     for name in (
@@ -322,7 +322,7 @@ def _multi_kueue(tree: Tree, gates: Mapping[str, bool]) -> Iterator[FieldError]:
         seen.add(name)
     profile = unstructured.mapping(unstructured.get(tree, "multiKueue", "clusterProfile"))
     if profile.get("accessProviders") and profile.get("credentialsProviders"):
-        message = "cannot be combined with accessProviders, whose older name it is"
+        message = "cannot be combined with accessProviders, of which it is the older name"
         yield FieldError("multiKueue.clusterProfile.credentialsProviders", ErrorType.FORBIDDEN, message)
     for providers in ("accessProviders", "credentialsProviders"):
         for index, provider in unstructured.entries(profile, providers):

@@ -1,4 +1,4 @@
-"""Whether the default LocalQueues of a ClusterQueue would get into somebody's way (KEP-7610)."""
+"""Conflicts of the default LocalQueues of a ClusterQueue (KEP-7610)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NAMESPACES_NAMED_MAX: Final = 5
 
 
 def asks_for_local_queues(cluster_queue: Tree, old: Tree | None = None) -> bool:
-    """Whether a write asks for default LocalQueues that it did not ask for before: another name, or other namespaces.
+    """Whether a write requests other default LocalQueues than before: another name, or other namespaces.
 
-    A conflict that came up later is told by an Event; it does not keep people from changing anything else.
+    A conflict that arises later is reported by an Event; it does not refuse updates of other fields.
     """
     if not _default_name(cluster_queue) or _is_going(cluster_queue):
         return False
@@ -37,10 +37,10 @@ def asks_for_local_queues(cluster_queue: Tree, old: Tree | None = None) -> bool:
 def default_local_queue_conflicts(
     cluster_queue: Tree, others: Iterable[Tree], namespaces: Iterable[Tree], local_queues: Iterable[Tree]
 ) -> list[FieldError]:
-    """Which other ClusterQueues want LocalQueues of the same name, and where a LocalQueue of that name is in the way.
+    """Conflicts with other ClusterQueues that request LocalQueues of the same name, and with existing LocalQueues.
 
-    Two ClusterQueues collide when some set of labels would satisfy both selectors, whether or not a namespace has it
-    today. A LocalQueue that this ClusterQueue made itself is in nobody's way. One that is being deleted makes nothing.
+    Two ClusterQueues conflict when some set of labels would satisfy both selectors, whether or not a namespace has it
+    now. A LocalQueue created for this ClusterQueue is no conflict. A ClusterQueue that is being deleted creates none.
     """
     if not asks_for_local_queues(cluster_queue):
         return []
@@ -101,7 +101,7 @@ def _is_going(tree: Tree) -> bool:
 
 
 def _selector(cluster_queue: Tree) -> Selector:
-    """The namespaces that a ClusterQueue selects; none when it says nothing, or nothing that can be read."""
+    """The namespaces that a ClusterQueue selects; none without a valid selector."""
     try:
         return selectors.compile(
             msgspec.convert(unstructured.get(cluster_queue, "spec", "namespaceSelector"), LabelSelector | None)

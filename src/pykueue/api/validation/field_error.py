@@ -1,4 +1,4 @@
-"""The ways in which a field can be wrong, each as one call: `wrong.required("spec.name", "say who you are")`."""
+"""Constructors of field errors, one per error type: `field_error.required("spec.name", "must be set")`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def too_long(path: str, why: str) -> FieldError:
 
 
 def unknown(path: str, value: object) -> FieldError:
-    """A reference to something that is not there."""
+    """A reference to an object that does not exist."""
     return FieldError(path, ErrorType.NOT_FOUND, "", value)
 
 

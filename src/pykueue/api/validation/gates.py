@@ -1,4 +1,4 @@
-"""The feature gates that decide what is refused, as one frozen value; no rule asks anywhere else."""
+"""The feature gates that validation depends on, as one frozen value; rules read no other source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ValidationGates(msgspec.Struct, frozen=True, rename="pascal"):
-    """How the gates stand. `msgspec.convert(all_gates, Gates)` takes them from a mapping by their public names."""
+    """The values of the gates. `msgspec.convert(all_gates, ValidationGates)` reads them from a mapping by name."""
 
     admission_gated_by: bool = True
     concurrent_admission: bool = False

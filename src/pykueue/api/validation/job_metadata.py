@@ -1,8 +1,8 @@
-"""Labels and annotations of ours that every kind of job can carry.
+"""Validation of Kueue's labels and annotations on jobs of every kind.
 
-A job says in its metadata which queue it goes to, with which priority, for how long, and with whose Workload. The rules
-are the same for all kinds, so a kind hands in its objects and what it alone knows: whether they are suspended, and
-whether the kind supports what is asked for.
+The metadata of a job names its queue, its priority, its maximum execution time and a prebuilt Workload. The rules are
+the same for all kinds, so a kind passes its objects and what only it can determine: whether they are suspended, and
+whether the kind supports the requested feature.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def validate_update(
     takes_prebuilt: bool,
     default_queue_exists: bool,
 ) -> Iterator[FieldError]:
-    """`default_queue_exists`: the namespace has a LocalQueue `default`, which takes in every job without one."""
+    """`default_queue_exists`: the namespace has a LocalQueue `default`, which is used for every job without a queue."""
     yield from _queue_name_change(new, old, suspended=suspended, default_queue_exists=default_queue_exists)
     if suspended or is_elastic(old, gates):
         yield from prebuilt_workload(new, gates, supported=takes_prebuilt)
@@ -143,7 +143,7 @@ def max_exec_time(tree: Tree) -> Iterator[FieldError]:
 
 
 def priority_class_change(new: Tree, old: Tree, *, suspended: bool) -> Iterator[FieldError]:
-    """A running job cannot be given a class; no job can lose it; any may change it."""
+    """The class cannot be added to a running job or removed from any job; it may be changed."""
     name, before = label(new, PRIORITY_CLASS), label(old, PRIORITY_CLASS)
     if name and not before and not suspended:
         yield field_error.invalid(label_path(PRIORITY_CLASS), name, "cannot be added to a job that is not suspended")

@@ -1,4 +1,4 @@
-"""Names, labels and annotations: what every object has, and what objects say about other objects."""
+"""Validation of names, labels and annotations, and of references to other objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANNOTATIONS_SIZE_MAX: Final = 256 * 1024
 
 
 def label_map(value: object, path: str) -> Iterator[FieldError]:
-    """Every key a label's key, every value a label's value. Complaints point at the map, as the API server's do."""
+    """Keys must be label keys and values label values. Errors have the path of the map, as in Kubernetes."""
     for key, entry in unstructured.mapping(value).items():
         yield from field_error.invalid_each(path, key, meta.check_qualified_name(key))
         yield from field_error.invalid_each(path, entry, meta.check_label_value(unstructured.text(entry)))
@@ -35,7 +35,7 @@ def label_name(value: object, path: str) -> Iterator[FieldError]:
 
 
 def object_metadata(tree: object) -> Iterator[FieldError]:
-    """What an API server asks of the metadata of any object of ours: all of them are named by subdomains."""
+    """The rules of an API server for the metadata of pykueue's objects: their names are subdomains."""
     name = unstructured.get(tree, "metadata", "name")
     if isinstance(name, str) and name:
         yield from field_error.invalid_each("metadata.name", name, meta.check_subdomain_name(name))

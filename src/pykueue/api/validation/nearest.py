@@ -1,4 +1,4 @@
-"""The nearest known name for one that nobody knows."""
+"""The nearest known name for an unknown one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pykueue.api import registry, schema
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing when no known name is close."""
+    """`; did you mean X?`, or empty when no known name is close."""
     by_lower = {each.lower(): each for each in known}
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[nearest[0]]}?" if nearest else ""
 
 
 def field_meant(tree: object, path: str) -> str:
-    """The same for a field that the schema of one of our kinds does not know."""
+    """The same for an unknown field of one of pykueue's kinds."""
     found = registry.KUEUE.find(
         unstructured.text(unstructured.get(tree, "apiVersion")), unstructured.text(unstructured.get(tree, "kind"))
     )

@@ -1,4 +1,4 @@
-"""Resource groups and weights: what a ClusterQueue and a Cohort say alike."""
+"""Validation of resource groups and weights, shared by ClusterQueue and Cohort."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VANISHING_WEIGHT: Final = quantity.parse("1n")
 
 @dataclass(frozen=True, slots=True)
 class QuotaContext:
-    """Under which circumstances the groups stand: who the parent is, and what the holder may lend."""
+    """The context of the groups: the parent, and what may be lent."""
 
     parent_word: str
     has_parent: bool
@@ -25,7 +25,7 @@ class QuotaContext:
 
 
 def amount(value: object) -> Quantity | None:
-    """The quantity that a JSON value spells, or `None`."""
+    """The quantity of a JSON value, or `None`."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
@@ -35,7 +35,7 @@ def amount(value: object) -> Quantity | None:
 
 
 def not_negative(value: object, path: str) -> Iterator[FieldError]:
-    """A quantity, and not below zero; absent is in order."""
+    """The value must be a quantity and not negative; absent is valid."""
     if value is None:
         return
     read = amount(value)
@@ -46,7 +46,7 @@ def not_negative(value: object, path: str) -> Iterator[FieldError]:
 
 
 def resource_groups(value: object, path: str, limits: QuotaContext) -> Iterator[FieldError]:
-    """No resource and no flavor twice, whatever the group; quotas in the order of the covered resources."""
+    """No resource or flavor in two groups; quotas in the order of the covered resources."""
     seen_resources: set[str] = set()
     seen_flavors: set[str] = set()
     for i, group in enumerate(map(unstructured.mapping, unstructured.sequence(value))):
@@ -98,7 +98,7 @@ def _lending(quota: Mapping[str, Any], path: str) -> Iterator[FieldError]:
 
 
 def fair_sharing(value: object, path: str) -> Iterator[FieldError]:
-    """A weight is not negative, and either nothing or more than what arithmetic would round to nothing."""
+    """A weight is not negative, and either 0 or more than 1n, which arithmetic would round to 0."""
     weight = unstructured.get(value, "weight")
     errors = list(not_negative(weight, path))
     yield from errors

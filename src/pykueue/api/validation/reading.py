@@ -1,9 +1,8 @@
-"""Whether an object can be read at all, by somebody who expects the types of its kind.
+"""Whether an object can be decoded to the types of its kind.
 
-An API server shows a new object to the defaulting webhook before it asks the schema. A webhook that cannot read what it
-is shown answers 400 with a sentence, and no rule is asked any more. What is unreadable is a value of the wrong type, a
-number with more bits than its field, and a quantity that spells no amount; everything else can be read, and may be
-refused later.
+An API server sends a new object to the defaulting webhook before it validates the schema. A webhook that cannot decode
+the object responds with 400, and no rule is checked. Not decodable are a value of the wrong type, a number with more
+bits than its field, and an invalid quantity; all other values are decoded, and may be refused later.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import registry, schema
 from pykueue.api.validation import quotas
 
-# The kinds whose new objects our webhook fills in.
+# The kinds with a defaulting webhook on creation.
 READ_ON_CREATE: Final = frozenset({"ClusterQueue", "ResourceFlavor", "Workload"})
 
 _INT32: Final = range(-(2**31), 2**31)
@@ -26,7 +25,7 @@ _EMPTY: Final[Mapping[str, Any]] = {"object": {}, "string": "", "integer": 0}
 
 
 def unreadable(tree: Tree) -> str | None:
-    """Why a new object in v1beta2 cannot be read, in a sentence; `None` when it can, or when nobody reads it."""
+    """Why a new object in v1beta2 cannot be decoded, in a sentence; `None` when it can, or its kind is not decoded."""
     kind = unstructured.text(tree.get("kind"))
     found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), kind)
     if kind not in READ_ON_CREATE or found is None or found[1].type is None:
@@ -39,7 +38,7 @@ def unreadable(tree: Tree) -> str | None:
 
 
 def filled(tree: Tree) -> Tree:
-    """A new object with every null in a list read as an empty text, a zero or an object without fields."""
+    """A new object with every null in a list replaced by an empty text, a zero or an empty object."""
     found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
     return tree if found is None else dict(_filled(tree, _schema(found[0])))
 

@@ -1,4 +1,4 @@
-"""What a ResourceFlavor may not say, beyond its schema."""
+"""Validation of a ResourceFlavor beyond its schema."""
 
 from __future__ import annotations
 

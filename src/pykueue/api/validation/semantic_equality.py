@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pykueue.api.validation import quotas
 
-# The maps of a pod and of an assignment whose values are quantities.
+# The maps of a pod and of an assignment with quantities as values.
 _OF_QUANTITIES: Final = frozenset({"requests", "limits", "overhead", "resourceUsage"})
 
 
@@ -19,7 +19,7 @@ def same(first: object, second: object) -> bool:
     try:
         return _same(first, second)
     except RecursionError:
-        # Nested deeper than any server takes: nobody can say that nothing changed.
+        # Nested deeper than any server accepts: treated as changed.
         return False
 
 
@@ -45,5 +45,5 @@ def _same_worth(first: object, second: object) -> bool:
 
 
 def _empty(value: object) -> bool:
-    # Not `not value`: 0 and false are said, and mean something.
+    # Not `not value`: 0 and false are set values.
     return value is None or (isinstance(value, str | list | dict) and not value)

@@ -1,4 +1,4 @@
-"""Annotations on a pod template that say how close together its pods must be."""
+"""Validation of the topology annotations on a pod template."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a Workload may not say, beyond its schema: its pod sets, its annotations, and what a reservation freezes.
+"""Validation of a Workload beyond its schema: pod sets, annotations, and fields that a reservation makes immutable.
 
-The rules of its status are in `workload_status`. All of them are asked on every write, of the object and of its status.
+The rules of its status are in `workload_status`. All rules are checked on every write of the object and of its status.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _pod_set(pod_set: Mapping[str, Any], path: str, gates: ValidationGates) -> I
 
 
 def _resource_holders(template: Mapping[str, Any], path: str) -> Iterator[tuple[object, str]]:
-    """Everything in a pod template that asks for resources: its containers of both sorts, and the pod itself."""
+    """The parts of a pod template with resource requests: containers, init containers, and the pod itself."""
     for containers in ("initContainers", "containers"):
         for j, container in unstructured.entries(template, "spec", containers):
             yield container.get("resources"), f"{path}.{containers}[{j}].resources"
@@ -83,7 +83,7 @@ def _resources(resources: object, path: str, gates: ValidationGates) -> Iterator
     for name, value in unstructured.mapping(resources).items():
         place = f"{path}[{name}]"
         if name == "pods":
-            yield field_error.invalid(place, name, "pods are counted by the queue and cannot be asked for")
+            yield field_error.invalid(place, name, "the resource pods is counted by the queue and cannot be requested")
         if gates.workload_validate_resources_are_non_negative:
             yield from quotas.not_negative(value, place)
 

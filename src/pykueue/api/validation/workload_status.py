@@ -1,4 +1,4 @@
-"""What the status of a Workload may not say, and how it may not change."""
+"""Validation of the status of a Workload, and of its updates."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _reclaimable_pods(tree: Tree, old: Tree | None, gates: ValidationGates) -> I
     for _, reclaimable in unstructured.entries(tree, "status", "reclaimablePods"):
         name, count = unstructured.text(reclaimable.get("name")), unstructured.integer(reclaimable.get("count")) or 0
         place = f"{_RECLAIMABLE}[{name}]"
-        # An elastic job may have shrunk below what was reclaimed; the old figure may stand until it is brought down.
+        # An elastic job may have shrunk below what was reclaimed; the old number may stay until it is lowered.
         stale = is_elastic(tree, gates) and before.get(name) == count
         if name not in known:
             yield field_error.unsupported(f"{place}.name", name, known)
@@ -124,7 +124,7 @@ def validate_update(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[Fi
 
 
 def _reclaimed_stays_reclaimed(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
-    """Others may already use what was given back. Only a pod set that shrank counts anew."""
+    """Reclaimed quota may be in use by others, so the counts do not decrease, except for a pod set that shrank."""
     shrunk = _shrunk_pod_sets(new, gates)
     now = _reclaimable(new)
     for name, before in _reclaimable(old).items():
@@ -153,7 +153,7 @@ def _shrunk_pod_sets(tree: Tree, gates: ValidationGates) -> set[str]:
 
 
 def _frozen_admission(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
-    """An admission is given and taken back as a whole; only where its pods go may be found out, or found anew."""
+    """An admission is set and removed as a whole; only its topology assignment may be set or changed."""
     admission, before = unstructured.get(new, "status", "admission"), unstructured.get(old, "status", "admission")
     if admission is None or before is None:
         return
@@ -172,7 +172,7 @@ def _placed(admission: Any) -> Any:
 
 
 def _frozen_pod_set_updates(new: Tree, old: Tree) -> Iterator[FieldError]:
-    """While a check stays Ready, what it asked for its pods has been used and stays."""
+    """While a check stays Ready, its pod set updates have been applied and are immutable."""
     now = {
         unstructured.text(check.get("name")): check
         for _, check in unstructured.entries(new, "status", "admissionChecks")
@@ -188,7 +188,7 @@ def _frozen_pod_set_updates(new: Tree, old: Tree) -> Iterator[FieldError]:
 def _nominated_cluster(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     replaces = unstructured.get(new, "metadata", "annotations", labels.WORKLOAD_SLICE_REPLACEMENT_FOR)
     if gates.elastic_jobs_via_workload_slices and replaces:
-        # The new slice of an elastic job goes where the old one runs, without another round of nominations.
+        # The new slice of an elastic job runs in the cluster of the old one, without another nomination.
         return
     chosen = unstructured.get(new, "status", "clusterName")
     if chosen is None or unstructured.get(old, "status", "clusterName") is not None:
