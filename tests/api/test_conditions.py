@@ -68,7 +68,7 @@ def test_a_changed_condition_keeps_its_place() -> None:
     assert [c.type for c in after] == ["Admitted", "Other"]
 
 
-def test_reading_tells_false_from_absent() -> None:
+def test_false_differs_from_absent() -> None:
     false = (said(ConditionStatus.FALSE, "Waiting", "", EARLY),)
     assert conditions.is_true((said(ConditionStatus.TRUE, "Admitted", "", EARLY),), ADMITTED)
     assert conditions.is_false(false, ADMITTED)

@@ -166,7 +166,7 @@ def test_pods_come_with_metadata_and_resources_written_out(write: Any, to: str) 
     assert template["spec"]["initContainers"] == [{"resources": {"limits": {}}}]
 
 
-def test_words_of_v1beta1_are_not_words_of_v1beta2() -> None:
+def test_fields_of_v1beta1_are_dropped_from_v1beta2() -> None:
     tree = new("ClusterQueue", spec={"cohort": "team", "admissionChecks": ["c"], "stopPolicy": "Hold"})
     assert convert(tree, OLD) == old("ClusterQueue", spec={"stopPolicy": "Hold"})
 
@@ -214,7 +214,7 @@ NEWER = [
 
 
 @pytest.mark.parametrize("tree", NEWER, ids=lambda tree: f"{tree['kind']}: {', '.join(tree['spec'])}")
-def test_what_v1beta1_cannot_say_survives_a_client_of_v1beta1(tree: dict[str, Any]) -> None:
+def test_fields_missing_in_v1beta1_survive_a_v1beta1_client(tree: dict[str, Any]) -> None:
     shown = convert(tree, OLD)
     assert KEPT in shown["metadata"]["annotations"]
     shown["metadata"]["labels"] = {"touched": "yes"}
@@ -254,7 +254,7 @@ def test_what_was_kept_for_a_pod_set_goes_with_the_pod_set() -> None:
 
 
 @pytest.mark.parametrize("written", ["", "{", "[1]", '"text"', '{"spec": 3}', 7])
-def test_an_annotation_that_says_nothing_sensible_restores_nothing_and_is_not_stored(written: object) -> None:
+def test_invalid_annotation_restores_nothing_and_is_not_stored(written: object) -> None:
     tree = old("ClusterQueue", spec={"stopPolicy": "Hold"})
     tree["metadata"] = {"name": "x", "annotations": {KEPT: written}}
     assert convert(tree, NEW) == new("ClusterQueue", spec={"stopPolicy": "Hold"})
@@ -283,6 +283,6 @@ def test_a_tree_is_never_changed_under_its_owner() -> None:
         ({}, OLD, "kind None"),
     ],
 )
-def test_what_cannot_be_converted_is_said_and_left_alone(tree: dict[str, Any], to: str, says: str) -> None:
+def test_unconvertible_object_is_reported_and_unchanged(tree: dict[str, Any], to: str, says: str) -> None:
     assert says in (problem(tree, to) or "")
     assert convert(tree, to) == tree

@@ -32,7 +32,7 @@ def test_a_bare_cluster_queue_is_filled_in() -> None:
     assert made["metadata"]["finalizers"] == [labels.RESOURCE_IN_USE_FINALIZER]
 
 
-def test_what_is_said_stays_said() -> None:
+def test_defaulting_keeps_set_values() -> None:
     made = defaults.apply(
         tree("ClusterQueue", spec={"preemption": {"withinClusterQueue": "LowerPriority"}, "fairSharing": {}})
     )
@@ -48,7 +48,7 @@ def test_where_there_is_no_specification_the_schema_adds_none_but_the_webhook_do
     assert "spec" not in defaults.apply(tree("LocalQueue"))
 
 
-def test_a_demand_on_labels_that_says_nothing_is_written_out_to_be_refused_for_it() -> None:
+def test_incomplete_label_requirement_is_completed_and_refused() -> None:
     made = defaults.apply(tree("ClusterQueue", spec={"namespaceSelector": {"matchExpressions": [{"key": "a"}]}}))
     assert made["spec"]["namespaceSelector"]["matchExpressions"] == [{"key": "a", "operator": ""}]
 
@@ -73,7 +73,7 @@ def test_defaults_of_the_schema(kind: str, spec: dict[str, Any], expected: dict[
 
 
 @pytest.mark.parametrize("kind", ["ClusterQueue", "ResourceFlavor"])
-def test_what_others_refer_to_stays_until_nobody_does(kind: str) -> None:
+def test_referenced_objects_get_a_finalizer(kind: str) -> None:
     made = tree(kind)
     made["metadata"]["finalizers"] = ["example.com/mine"]
     assert defaults.webhook_defaults(made)["metadata"]["finalizers"] == [
@@ -106,7 +106,7 @@ def test_without_partial_admission_there_is_no_smaller_count() -> None:
     assert off["spec"]["podSets"] == [{"name": "a", "count": 3}]
 
 
-def test_the_webhook_leaves_the_older_version_to_the_one_who_converts() -> None:
+def test_webhook_does_not_default_the_older_version() -> None:
     old = tree("ClusterQueue", version=OLD, spec={})
     assert defaults.webhook_defaults(old) == old
 
@@ -122,6 +122,6 @@ def test_a_manifest_of_the_older_version_is_planned_in_the_newer() -> None:
     assert made["metadata"]["finalizers"] == [labels.RESOURCE_IN_USE_FINALIZER]
 
 
-def test_what_is_none_of_ours_passes() -> None:
+def test_other_kinds_pass_unchanged() -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {}}
     assert defaults.for_plan(job) == job

@@ -39,7 +39,7 @@ def _fields() -> Iterator[tuple[str, msgspec.structs.FieldInfo, Field]]:
                 yield f"{type_.__name__}.{member.encode_name}", member, _said(member.type)
 
 
-def test_every_field_says_what_it_means_in_sentences() -> None:
+def test_every_field_has_a_description() -> None:
     unclear = [
         name
         for name, _, field in _fields()
@@ -50,7 +50,7 @@ def test_every_field_says_what_it_means_in_sentences() -> None:
     assert unclear == []
 
 
-def test_every_type_says_what_it_is() -> None:
+def test_every_type_has_a_description() -> None:
     assert [
         type_.__name__ for module in (kueue, kube, kueue_v1beta1) for type_ in _structs(module) if not type_.__doc__
     ] == []
@@ -69,7 +69,7 @@ def test_a_field_with_an_api_default_reads_as_that_default_when_absent() -> None
     assert differing == [("KubeConfig.locationType", "", "Secret")]
 
 
-def test_enumerations_hold_the_public_values_and_one_of_our_own() -> None:
+def test_enums_have_the_public_values_and_one_extension() -> None:
     assert [str(state) for state in kueue.CheckState] == ["Pending", "Ready", "Retry", "Rejected", "PreemptionRequired"]
     assert set(kueue.StopPolicy) == {"None", "Hold", "HoldAndDrain"}
 
@@ -80,7 +80,7 @@ def test_an_object_without_anything_is_readable(type_: type[msgspec.Struct]) -> 
 
 
 @pytest.mark.parametrize("type_", kueue.KINDS, ids=lambda type_: type_.__name__)
-def test_an_object_made_here_says_its_kind(type_: type[msgspec.Struct]) -> None:
+def test_created_object_has_its_kind(type_: type[msgspec.Struct]) -> None:
     assert codec.to_tree(type_())["apiVersion"] == "kueue.x-k8s.io/v1beta2"
     assert codec.to_tree(type_())["kind"] == type_.__name__
 

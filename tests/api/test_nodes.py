@@ -80,14 +80,14 @@ def test_a_field_demand_looks_at_the_name_of_the_node() -> None:
         term(fields=(("metadata.name", "In", ("a", "b")),)),
     ],
 )
-def test_a_malformed_term_matches_nothing_and_says_why_while_others_still_match(malformed: NodeSelectorTerm) -> None:
+def test_malformed_term_has_messages_and_other_terms_still_match(malformed: NodeSelectorTerm) -> None:
     selector = required(malformed, term(GPU))
     assert len(selector.messages) == 1
     assert not required(malformed).matches({"a": "x"}, "a")
     assert selector.matches({"gpu": "a100"}, "n1")
 
 
-def test_wishes_add_up_by_weight_and_empty_ones_count_nothing() -> None:
+def test_preferences_add_up_by_weight_and_empty_ones_have_no_effect() -> None:
     wishes = nodes.preferred(
         (
             PreferredSchedulingTerm(weight=10, preference=term(GPU)),
@@ -101,7 +101,7 @@ def test_wishes_add_up_by_weight_and_empty_ones_count_nothing() -> None:
     assert wishes.score({}, "n") == 0
 
 
-def test_demands_and_wishes_are_found_inside_an_affinity_or_are_none() -> None:
+def test_required_and_preferred_terms_are_found_in_an_affinity() -> None:
     wish = PreferredSchedulingTerm(weight=1, preference=term(GPU))
     affinity = Affinity(node_affinity=NodeAffinity(preferred_during_scheduling_ignored_during_execution=(wish,)))
     assert nodes.preferred_terms(affinity) == (wish,)
@@ -145,7 +145,7 @@ def test_each_operator_of_a_toleration(toleration: Toleration, tolerated: bool) 
     assert nodes.tolerates(toleration, Taint(key="k", value="5", effect="NoSchedule")) is tolerated
 
 
-def test_the_first_binding_taint_without_a_toleration_is_named_and_a_wish_never_is() -> None:
+def test_first_untolerated_taint_is_returned_and_prefer_no_schedule_is_ignored() -> None:
     taints = (
         Taint(key="soft", effect="PreferNoSchedule"),
         Taint(key="a", effect="NoSchedule"),

@@ -97,7 +97,7 @@ def test_every_schema_is_structural(row: Kind, version: str) -> None:
 
 
 @BOTH_VERSIONS
-def test_kubectl_explain_has_words_for_every_field(row: Kind, version: str) -> None:
+def test_kubectl_explain_describes_every_field(row: Kind, version: str) -> None:
     derived = schema.of(row, version)
     silent = [
         f"{place}.{name}"
@@ -165,7 +165,7 @@ def test_v1beta1_keeps_what_v1beta2_gave_up_and_lacks_what_came_later() -> None:
     assert _properties("cq", "v1beta1", "spec", "flavorFungibility")["whenCanBorrow"]["enum"][-1] == "Borrow"
 
 
-def test_fields_of_our_own_are_in_both_versions() -> None:
+def test_extension_fields_are_in_both_versions() -> None:
     """A client that still writes v1beta1 does not wipe them."""
     for version in ("v1beta1", "v1beta2"):
         assert {"defaultLocalQueue", "excludeResourcePrefixes"} <= _properties("cq", version, "spec").keys()
@@ -267,7 +267,7 @@ def _sorted(value: Any) -> Any:
 # --- For people -------------------------------------------------------------------------------------------------------
 
 
-def test_describe_tells_of_every_field_what_a_reference_page_needs() -> None:
+def test_describe_returns_every_field_for_the_reference_pages() -> None:
     row = registry.KUEUE.named("workloads")
     assert row is not None
     lines = {line.path: line for line in schema.describe(row)}

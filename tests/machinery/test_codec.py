@@ -79,7 +79,7 @@ def _unread(raw: Any, read: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("type_", "document"), _manifests())
-def test_manifests_that_people_write_are_read_and_written_without_loss(type_: Any, document: Any) -> None:
+def test_manifests_round_trip_without_loss(type_: Any, document: Any) -> None:
     raw = json.loads(json.dumps(document, default=str))
     value = codec.from_tree(raw, type_)
     assert codec.decode(codec.encode(value), type_) == value

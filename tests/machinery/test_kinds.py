@@ -27,7 +27,7 @@ def test_every_kind_of_the_group_is_served_in_both_versions() -> None:
     assert {tuple(version.name for version in row.versions) for row in registry.KUEUE} == {("v1beta1", "v1beta2")}
 
 
-def test_no_two_kinds_of_the_group_share_a_word() -> None:
+def test_no_two_kinds_of_the_group_share_a_name() -> None:
     words = Counter(word for row in registry.KUEUE for word in (row.plural, row.singular, *row.short_names))
     assert [word for word, times in words.items() if times > 1] == []
 
@@ -35,18 +35,18 @@ def test_no_two_kinds_of_the_group_share_a_word() -> None:
 @pytest.mark.parametrize(
     "word", ["cq", "clusterqueue", "clusterqueues", "ClusterQueue", "clusterqueues.kueue.x-k8s.io"]
 )
-def test_people_may_name_a_kind_as_they_like(word: str) -> None:
+def test_kind_is_found_by_any_of_its_names(word: str) -> None:
     found = registry.ALL.named(word)
     assert found is not None
     assert found.type is kueue.ClusterQueue
 
 
-def test_an_unknown_word_names_nothing() -> None:
+def test_unknown_name_finds_no_kind() -> None:
     assert registry.ALL.named("clusterqueuez") is None
     assert registry.ALL.find("kueue.x-k8s.io/v1beta2", "Job") is None
 
 
-def test_objects_are_found_by_what_they_say_of_themselves() -> None:
+def test_kind_is_found_by_api_version_and_kind() -> None:
     found = registry.ALL.find("kueue.x-k8s.io/v1beta1", "Workload")
     assert found is not None
     assert (found[0].type, found[1].name, found[1].type) == (kueue.Workload, "v1beta1", None)
@@ -81,7 +81,7 @@ def test_a_version_that_does_not_exist_has_no_path() -> None:
         registry.ALL.of(kueue.Workload).path(version="v9")
 
 
-def test_a_word_of_two_kinds_means_the_first() -> None:
+def test_shared_name_means_the_first_kind() -> None:
     first = Kind("a.example", "Thing", "things", (Version("v1", storage=True),), Scope.CLUSTER)
     second = Kind("b.example", "Thing", "things", (Version("v1", storage=True),), Scope.CLUSTER)
     table = Kinds([first, second])

@@ -141,7 +141,7 @@ def test_a_condition_writes_the_texts_that_its_schema_requires_even_when_empty()
     assert written == {"type": "Admitted", "status": "True", "reason": "", "message": "", "lastTransitionTime": ""}
 
 
-def test_the_controller_is_the_owner_that_says_so() -> None:
+def test_controller_is_the_owner_with_controller_true() -> None:
     job = meta.OwnerReference(kind="Job", name="j", controller=True)
     owners = (meta.OwnerReference(kind="Queue", name="q"), job)
     assert meta.ObjectMeta(owner_references=owners).controller == job

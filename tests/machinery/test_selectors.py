@@ -107,7 +107,7 @@ def test_a_text_that_is_no_selector_is_refused_at_its_place(text: str, words: st
     assert words in str(refusal.value)
 
 
-def test_what_is_wrong_with_a_selector_object_is_told_field_by_field() -> None:
+def test_selector_errors_have_their_field() -> None:
     tree = {
         "matchLabels": {"good": "x", "bad key": "x", "value": "not good"},
         "matchExpressions": [
@@ -145,7 +145,7 @@ def test_what_is_wrong_with_a_selector_object_is_told_field_by_field() -> None:
         {"matchExpressions": [{"key": "a", "operator": "In", "values": [1]}]},
     ],
 )
-def test_a_selector_of_the_wrong_type_is_told_and_raises_nothing(tree: object) -> None:
+def test_selector_of_the_wrong_type_is_an_error_and_does_not_raise(tree: object) -> None:
     assert [error.type for error in selectors.check(tree, "s")] == [ErrorType.TYPE_INVALID]
 
 
@@ -185,7 +185,7 @@ def test_two_selectors_overlap_when_some_labels_satisfy_both(
         ("a>5,a in (x,3)", False),
     ],
 )
-def test_an_overlap_knows_numbers(text: str, satisfiable: bool) -> None:
+def test_overlap_considers_numbers(text: str, satisfiable: bool) -> None:
     assert selectors.parse(text).overlaps(selectors.EVERYTHING) is satisfiable
 
 

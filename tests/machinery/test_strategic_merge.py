@@ -51,7 +51,7 @@ def test_a_new_item_comes_before_the_ones_that_the_patch_does_not_name() -> None
     assert names(tree) == ["b", "a"]
 
 
-def test_plain_items_merge_by_value_where_the_schema_says_so() -> None:
+def test_scalar_items_merge_by_value_where_the_schema_requires_it() -> None:
     tree = strategic_merge.merge({"finalizers": ["a", "b"]}, {"finalizers": ["b", "c"]}, SCHEMA)
     assert sorted(tree["finalizers"]) == ["a", "b", "c"]
 
@@ -99,7 +99,7 @@ def test_plain_values_are_deleted_from_a_list() -> None:
     assert strategic_merge.merge({"finalizers": ["a", "b"]}, patch, SCHEMA) == {"finalizers": ["b"]}
 
 
-def test_what_is_new_loses_its_words() -> None:
+def test_directives_are_removed_from_new_values() -> None:
     patch = {"containers": [{"name": "a", "image": "new", "cpu": None}, {"$patch": "delete", "name": "b"}]}
     assert strategic_merge.merge({}, patch, SCHEMA) == {"containers": [{"name": "a", "image": "new"}]}
 

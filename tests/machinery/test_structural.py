@@ -50,14 +50,14 @@ def test_pruning_leaves_its_argument_alone_and_shares_what_stays() -> None:
     assert schema.prune(pruned) is pruned
 
 
-def test_a_resource_keeps_its_identity_whatever_the_schema_says() -> None:
+def test_pruning_keeps_api_version_kind_and_metadata() -> None:
     tree = {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a", "anything": 1}, "spec": {}}
     schema = of(thing())
     assert schema.prune(tree) is tree
     assert schema.unknown_fields(tree) == []
 
 
-def test_fields_are_preserved_where_the_schema_says_so_and_no_deeper_than_it_says() -> None:
+def test_unknown_fields_are_preserved_only_where_the_schema_allows_it() -> None:
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"strict": thing()}}
     tree = {"spec": {"any": {"thing": [1]}, "strict": {"unknown": 1}}}
     assert of(free).prune(tree) == {"spec": {"any": {"thing": [1]}, "strict": {}}}
@@ -81,7 +81,7 @@ def test_an_embedded_resource_keeps_its_identity_and_drops_unknown_metadata() ->
     assert template == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}}
 
 
-def test_an_embedded_resource_must_say_what_it_is() -> None:
+def test_embedded_resource_requires_api_version_and_kind() -> None:
     inner = {**thing(spec=thing()), "x-kubernetes-embedded-resource": True}
     assert found(inner, {"kind": "no kind", "metadata": {"name": 5}}) == [
         ("spec.x.apiVersion", "Required"),
@@ -188,7 +188,7 @@ def test_no_two_trees_share_a_default_and_a_complete_tree_comes_back_itself() ->
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, dict) else "",
 )
-def test_a_keyword_refuses_what_it_must_with_its_sort(
+def test_keyword_refuses_a_value_with_its_error_type(
     schema: dict[str, Json], good: list[Json], bad: list[Json], error_type: str
 ) -> None:
     assert [value for value in good if found(schema, value)] == []
@@ -222,7 +222,7 @@ def test_paths_are_spelt_as_kubernetes_spells_them() -> None:
     assert str(errors[2]) == "spec.name: Required value"
 
 
-def test_all_errors_are_told_and_none_twice() -> None:
+def test_all_errors_are_reported_once() -> None:
     schema = {"type": "string", "maxLength": 1, "enum": ["a"], "allOf": [{"maxLength": 1}]}
     assert found(schema, "bb") == [("spec.x", "TooLong"), ("", "Invalid"), ("spec.x", "NotSupported")]
 
@@ -335,7 +335,7 @@ def said(schema: dict[str, Json], value: Json, old: Json = None) -> list[str]:
     return [str(error) for error in of(thing(x=schema)).validate({"spec": {"x": value}}, before)]
 
 
-def test_a_rule_is_asked_where_it_stands() -> None:
+def test_rule_is_evaluated_on_its_value() -> None:
     schema = ruled({"type": "integer"}, {"rule": "self % 2 == 0", "message": "must be even"})
     assert said(schema, 4) == []
     assert said(schema, 3) == ["spec.x: Invalid value: 3: must be even"]
@@ -349,7 +349,7 @@ def test_a_rule_without_a_message_shows_itself() -> None:
     assert said(ruled(thing(), "false"), {}) == ["spec.x: Invalid value: failed rule: false"]
 
 
-def test_a_rule_may_word_its_message_itself() -> None:
+def test_message_expression_replaces_the_message() -> None:
     schema = ruled({"type": "integer"}, {"rule": "self < 10", "messageExpression": "string(self) + ' is not below 10'"})
     assert said(schema, 12) == ["spec.x: Invalid value: 12: 12 is not below 10"]
     broken = {"rule": "self < 10", "message": "too large", "messageExpression": "string(self / 0)"}
@@ -378,7 +378,7 @@ def test_a_rule_that_fails_to_evaluate_is_an_error_too() -> None:
     ]
 
 
-def test_a_rule_about_a_change_is_asked_only_of_changes() -> None:
+def test_transition_rule_is_evaluated_only_on_updates() -> None:
     schema = ruled({"type": "string"}, {"rule": "self == oldSelf", "message": "must not change"})
     assert said(schema, "a") == []
     assert said(schema, "a", old="a") == []
@@ -413,7 +413,7 @@ def test_a_rule_is_not_held_against_what_an_update_left_alone() -> None:
     assert len(said(schema, [0, 0, 1], old=[0, 0, 0])) == 3
 
 
-def test_rules_are_not_asked_of_an_object_that_is_invalid_without_them() -> None:
+def test_rules_are_not_evaluated_on_an_invalid_object() -> None:
     schema = of(thing(x=ruled(thing(a={"type": "integer"}), "self.a > 1"), y={"type": "string"}))
     errors = schema.validate({"spec": {"x": {"a": 0}, "y": 5}})
     assert [(error.path, error.type) for error in errors] == [

@@ -46,7 +46,7 @@ def test_changes_make_new_trees_and_share_the_rest() -> None:
     assert before == TREE
 
 
-def test_what_has_no_room_stays_as_it_is() -> None:
+def test_value_in_the_way_leaves_the_tree_unchanged() -> None:
     assert unstructured.put(TREE, ("list", "x"), 1) is TREE
 
 

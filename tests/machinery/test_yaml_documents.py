@@ -22,7 +22,7 @@ def test_several_documents_stand_in_one_file_and_empty_ones_do_not_count() -> No
     assert trees("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
 
 
-def test_a_document_knows_where_it_stands() -> None:
+def test_document_has_its_source() -> None:
     assert [d.source for d in yaml_documents.parse("a: 1\n---\nb: 2\n", "x.yaml")] == [
         "x.yaml document 1",
         "x.yaml document 2",
@@ -82,7 +82,7 @@ def test_a_mistake_is_one_sentence_with_its_place(text: str, sentence: str) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_not_text_is_told_by_its_name(tmp_path: Path) -> None:
+def test_missing_or_binary_file_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
         list(yaml_documents.read(tmp_path / "none.yaml"))
     (tmp_path / "bytes.yaml").write_bytes(b"a: \xff\n")

@@ -150,7 +150,7 @@ def test_the_policy_of_concurrent_admission_cannot_change() -> None:
 EXCLUDING = ValidationGates(cluster_queue_exclude_resource_prefixes=True)
 
 
-def test_leaving_out_what_everybody_counts_is_warned_about() -> None:
+def test_exclusion_of_common_resources_causes_a_warning() -> None:
     tree = cluster_queue(excludeResourcePrefixes=["example.com", "cpu", "mem", "nvidia.com/", "cpus"])
     assert warnings(tree, EXCLUDING) == [
         'spec.excludeResourcePrefixes[1]: "cpu" leaves cpu out of the quota of this ClusterQueue',

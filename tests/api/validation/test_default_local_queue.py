@@ -79,7 +79,7 @@ def test_two_queues_collide_when_a_namespace_could_match_both(one: Any, other: A
     ],
     ids=["the queue itself", "another name", "without the feature", "one that is going"],
 )
-def test_who_does_not_collide(other: Tree) -> None:
+def test_disjoint_selectors_do_not_conflict(other: Tree) -> None:
     assert default_local_queue_conflicts(cluster_queue("new", TEAM_A), [other], [], []) == []
 
 
@@ -111,7 +111,7 @@ def test_what_is_not_in_the_way(namespaces: list[Tree], queues: list[Tree]) -> N
     assert default_local_queue_conflicts(cluster_queue("new", TEAM_A), [], namespaces, queues) == []
 
 
-def test_one_that_somebody_else_made_is_in_the_way() -> None:
+def test_local_queue_of_another_owner_is_a_conflict() -> None:
     errors = default_local_queue_conflicts(
         cluster_queue("new", {}), [], [namespace("n")], [local_queue("n", made_by="other")]
     )

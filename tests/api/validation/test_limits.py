@@ -94,7 +94,7 @@ def test_so_many_and_not_one_more(kind: str, limit: int, path: str, spec: Callab
         ({"name": "x", "annotations": {"k": "v" * 256 * 1024}}, "metadata.annotations"),
     ],
 )
-def test_metadata_of_our_kinds_is_checked_like_any_other(metadata: Tree, path: str) -> None:
+def test_metadata_is_validated_as_by_an_api_server(metadata: Tree, path: str) -> None:
     errors = validation.validate({**tree("LocalQueue", {"clusterQueue": "q"}), "metadata": metadata})
     assert [error.path for error in errors] == [path]
 

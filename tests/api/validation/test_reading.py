@@ -41,7 +41,7 @@ def test_quantities_are_read_whatever_they_are_worth(value: Any) -> None:
         (tree("ResourceFlavor", nodeLabels=["a"]), "spec.nodeLabels: "),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_place(sent: Tree, begins: str) -> None:
+def test_undecodable_value_is_reported_with_its_path(sent: Tree, begins: str) -> None:
     assert str(unreadable(sent)).startswith(begins)
 
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_said_with_its_place(sent: Tree, begins: str) -> 
     [tree("Cohort", parentName=7), tree("ClusterQueue", "v1beta1", cohort=7), {"kind": "Job"}, {}],
     ids=["no webhook fills it in", "the older version", "not ours", "nothing"],
 )
-def test_what_nobody_reads_is_left_to_the_schema(sent: Tree) -> None:
+def test_kinds_without_a_webhook_are_left_to_the_schema(sent: Tree) -> None:
     assert unreadable(sent) is None
 
 

@@ -62,13 +62,13 @@ def paths(errors: list[Any]) -> list[str]:
         ({"resources": {"requests": {"memory": "-1Gi"}}}, "resources.requests[memory]"),
     ],
 )
-def test_nothing_can_be_asked_for_in_negative_amounts(spec: Tree, place: str) -> None:
+def test_negative_requests_are_refused(spec: Tree, place: str) -> None:
     tree = workload(pod_set(template={"spec": spec}))
     assert paths(validate_create(tree)) == [f"spec.podSets[0].template.spec.{place}"]
     assert validate_create(tree, ALL_OFF) == []
 
 
-def test_pods_cannot_be_asked_for() -> None:
+def test_request_of_the_resource_pods_is_refused() -> None:
     tree = workload(pod_set(template={"spec": {"containers": [{"resources": {"requests": {"pods": "1"}}}]}}))
     expected = ["spec.podSets[0].template.spec.containers[0].resources.requests[pods]"]
     assert paths(validate_create(tree)) == expected
@@ -128,7 +128,7 @@ def test_an_empty_list_is_as_good_as_none() -> None:
     assert validate_update(reserved(), one) == []
 
 
-def test_zero_and_false_are_said_and_count() -> None:
+def test_zero_and_false_are_set_values() -> None:
     one = reserved(pod_set(template={"spec": {"containers": [{"name": "c"}], "hostNetwork": False}}))
     assert paths(validate_update(reserved(), one)) == ["spec.podSets.0"]
 
@@ -197,7 +197,7 @@ def test_what_was_reclaimed_may_shrink_once_the_reservation_is_gone() -> None:
     assert validate_update(workload(reclaimablePods=reclaimed(1)), reserved(reclaimablePods=reclaimed(2))) == []
 
 
-def test_an_elastic_pod_set_that_shrank_counts_anew() -> None:
+def test_reclaimable_pods_may_decrease_when_an_elastic_pod_set_shrank() -> None:
     old = reserved(pod_set(count=1), annotations=ELASTIC, reclaimablePods=reclaimed(1))
     assert validate_update(reserved(pod_set(count=1), annotations=ELASTIC), old) == []
     assert paths(validate_update(reserved(pod_set(count=1)), old)) == ["status.reclaimablePods[main]"]
@@ -220,7 +220,7 @@ def checked(state: str, label: str) -> Tree:
 @pytest.mark.parametrize(
     ("before", "after", "refused"), [("Ready", "Ready", True), ("Pending", "Ready", False), ("Ready", "Retry", False)]
 )
-def test_what_a_ready_check_asked_for_stays(before: str, after: str, refused: bool) -> None:
+def test_pod_set_updates_of_a_ready_check_are_immutable(before: str, after: str, refused: bool) -> None:
     expected = ["status.admissionChecks[0].podSetUpdates"] if refused else []
     assert paths(validate_update(checked(after, "b"), checked(before, "a"))) == expected
     assert validate_update(checked(after, "a"), checked(before, "a")) == []

@@ -77,7 +77,7 @@ def test_the_place_and_the_reason(expression: str, message: str, line: int, colu
     assert (found.line, found.column) == (line, column)
 
 
-def test_an_expression_must_have_the_type_that_is_asked_for() -> None:
+def test_expression_must_have_the_required_type() -> None:
     assert isinstance(cel.compile("1 + 1", {}, result=types.BOOL), cel.CompileError)
     assert isinstance(cel.compile("dyn(1)", {}, result=types.BOOL), cel.Program)
 

@@ -104,7 +104,7 @@ def test_a_function_by_example(expression: str) -> None:
         ("timestamp('9999-12-31T23:59:59Z') + duration('1s')", "overflow"),
     ],
 )
-def test_a_function_says_why_it_has_no_value(expression: str, reason: str) -> None:
+def test_function_error_has_its_reason(expression: str, reason: str) -> None:
     found = evaluate(expression)
     assert isinstance(found, cel.CelError)
     assert reason in str(found)
