@@ -1,4 +1,4 @@
-"""Where `pykueue up` keeps everything on this machine unless it is told otherwise, and where others look for it."""
+"""The default paths of `pykueue up` on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def data() -> Path:
 
 
 def kubeconfig() -> Path:
-    """The way to the server that was started last."""
+    """The kubeconfig of the last server started by `pykueue up`."""
     try:
         return Path(_last().read_text())
     except OSError:
@@ -19,7 +19,7 @@ def kubeconfig() -> Path:
 
 
 def remember(kubeconfig: Path) -> None:
-    """Leave word of a server that has just started. Where the home cannot be written, nobody looks there either."""
+    """Record the kubeconfig of a server that has started. A home directory that is not writable is ignored."""
     with contextlib.suppress(OSError):
         data().mkdir(mode=0o700, exist_ok=True)
         _last().write_text(str(kubeconfig.absolute()))

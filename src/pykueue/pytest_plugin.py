@@ -1,6 +1,6 @@
-"""The pytest fixture `kueue`: a fresh system on a virtual clock for every test that asks for one.
+"""The pytest fixture `kueue`: a fresh system on a virtual clock for every test that uses it.
 
-`@pytest.mark.kueue(runner="none", configuration={...}, seed=1)` says how it is set up.
+`@pytest.mark.kueue(runner="none", configuration={...}, seed=1)` configures it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "kueue(configuration, runner, seed): how the system of `kueue` is set up")
+    config.addinivalue_line("markers", "kueue(configuration, runner, seed): configures the system of `kueue`")
 
 
 @pytest.fixture

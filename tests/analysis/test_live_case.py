@@ -50,7 +50,7 @@ async def install(client: ApiClient, namespace: str, tree: dict[str, Any]) -> No
 async def test_the_configuration_is_found_where_the_manager_is_installed(client: ApiClient, namespace: str) -> None:
     await install(client, namespace, FAIR)
     assert await live_case.configuration_of(client) == (FAIR, ())
-    assert (await live_case.case(client, told=lambda _: None)).configured.policy.fair_sharing
+    assert (await live_case.case(client, report=lambda _: None)).configured.policy.fair_sharing
 
 
 async def test_of_several_configurations_the_choice_is_named(client: ApiClient) -> None:
@@ -61,7 +61,7 @@ async def test_of_several_configurations_the_choice_is_named(client: ApiClient) 
 
 
 async def test_without_a_configuration_the_defaults_are_named_as_assumed(client: ApiClient) -> None:
-    case = await live_case.case(client, told=lambda _: None)
+    case = await live_case.case(client, report=lambda _: None)
     (notice,) = case.notices
     assert notice.startswith("there is no ConfigMap kueue-manager-config")
     assert "the answer assumes the default Configuration" in notice

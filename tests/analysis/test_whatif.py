@@ -134,7 +134,7 @@ def test_a_deleted_queue_lets_nobody_start_and_evicts_nobody() -> None:
     case = case_of(generated)
     found = whatif.compare(case, whatif.changed_by(case, replace(case, objects=()), gone, NOW), NOW)
     assert found.waits == (f"{NAMESPACE}/w1",)
-    assert found.goes == ()
+    assert found.evicted == ()
     assert states.key(generated.workloads[0].thing()) in found.after.holds
 
 

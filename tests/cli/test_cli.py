@@ -64,7 +64,7 @@ def test_an_answer_that_cannot_be_written_is_one_sentence() -> None:
             [sys.executable, "-m", "pykueue", "version"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
         )
     assert done.returncode == 2
-    assert done.stderr == b"pykueue: the answer cannot be written: No space left on device\n"
+    assert done.stderr == b"pykueue: the output cannot be written: No space left on device\n"
 
 
 def test_a_bug_of_ours_is_one_sentence_with_its_place(

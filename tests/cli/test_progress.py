@@ -1,4 +1,4 @@
-"""What takes long says what it does."""
+"""Progress lines on stderr for operations that take long."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class TestQueue:
         )
         assert shell("whatif", "--delete", "cq/nope").err == "pykueue: --delete cq/nope: there is none\n"
         head, first, second = shown.out.splitlines()
-        assert head.split() == ["NAME", "QUEUE", "STATE", "PLACE", "PODS", "ASKS", "FOR", "AGE", "WHY"]
+        assert head.split() == ["NAME", "QUEUE", "STATE", "POSITION", "PODS", "REQUESTS", "AGE", "MESSAGE"]
         assert first.split()[:3] == ["runs", "default", "Running"]
         assert second.split()[:5] == ["too-big", "default", "Waiting", "1", "1"]
         assert "current podset request (9999)" in second
@@ -327,8 +327,8 @@ class TestLater:
         reach = ("-s", server, "--certificate-authority", "ca.crt", "--request-timeout", "90s")
         assert shell("queue", "--all", *reach, "--token", token).code == 0
         assert shell("queue", *reach, "--token", "wrong").err == (
-            f"pykueue: {server} does not know who calls (Unauthorized): "
-            "the token or certificate is missing, wrong or out of date\n"
+            f"pykueue: {server}: authentication failed (Unauthorized): "
+            "the token or certificate is missing, invalid or expired\n"
         )
         assert "impersonation is not supported" in shell("queue", *reach, "--token", token, "--as", "ann").err
         assert "certificate" in shell("queue", "-s", server, "--token", token).err
@@ -471,7 +471,7 @@ def test_whoever_has_a_cluster_of_their_own_is_told_the_way_to_this_server(tmp_p
     server = Up(kubeconfig, "--kubeconfig", os.path.relpath(kubeconfig), "--runner", "none", environment=environment)
     _, told = server.end()
     assert f"\nexport KUBECONFIG={kubeconfig.resolve()}\n" in told
-    assert "\nwithout this KUBECONFIG, commands and kubectl go where ~/.kube/config leads\n" in told
+    assert "\nwithout this KUBECONFIG, pykueue and kubectl use ~/.kube/config\n" in told
 
 
 async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home: Path, tmp_path: Path) -> None:

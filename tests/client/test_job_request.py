@@ -54,7 +54,7 @@ def test_memory_and_devices_are_asked_for_and_limited() -> None:
 
 @pytest.mark.parametrize("slip", ["5", "512m", "100k"])
 def test_memory_that_no_program_fits_into_is_a_slip_of_the_unit(slip: str) -> None:
-    with pytest.raises(UsageError, match=rf"^--memory {slip}: is less than a mebibyte"):
+    with pytest.raises(UsageError, match=rf"^--memory {slip}: is less than one mebibyte"):
         job_request.amount(slip, "--memory")
     assert job_request.amount("512Mi", "--memory") == "512Mi"
 
@@ -94,7 +94,7 @@ def test_variables_have_a_value_or_take_the_one_they_have_here() -> None:
         (lambda: job_request.variables(["B"], {}), "--env B: is not set here"),
         (lambda: job_request.variables(["1x=2"], {}), "--env 1x=2: must be NAME=VALUE or NAME"),
         (lambda: job_request.amount("abc", "--cpu"), "--cpu abc"),
-        (lambda: job_request.amount("0", "--cpu"), "--cpu 0: must be more than nothing"),
+        (lambda: job_request.amount("0", "--cpu"), "--cpu 0: must be greater than 0"),
         (lambda: job_request.seconds("soon", "--time-limit"), "--time-limit soon"),
         (lambda: job_request.seconds("10ms", "--time-limit"), "--time-limit 10ms: must be at least a second"),
     ],

@@ -29,7 +29,7 @@ def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
         asked = asyncio.ensure_future(wait(kueue._client, waiting))
         await asyncio.sleep(5)
         await kueue._client.cancel(waiting)
-        with pytest.raises(NegativeResult, match=f"^job {waiting} was deleted while it was waited for$"):
+        with pytest.raises(NegativeResult, match=f"^job {waiting} was deleted during the wait$"):
             await asked
 
     kueue._run(cancelled_meanwhile())
@@ -58,7 +58,7 @@ def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(
     })  # fmt: skip
     why = f'{kind} "urgent" not found'
     [entry] = kueue.queue()
-    assert (entry.title, entry.queue, entry.pods, entry.asks) == ("job.batch/lost", "default", 2, "cpu 4")
+    assert (entry.title, entry.queue, entry.pods, entry.requests) == ("job.batch/lost", "default", 2, "cpu 4")
     assert str(entry.status) == str(kueue.status("lost")) == f"unqueued, {why}"
     with pytest.raises(UsageError, match=f"^job lost has no Workload: {why}$"):
         kueue.explain("lost")
@@ -85,7 +85,7 @@ def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
     kueue.apply(pod("lost", {"kueue.x-k8s.io/priority-class": "urgent"}))
     kueue.apply(pod("one", group, size), pod("two", group, size), pod("fine", {}))
     half, lost = sorted((entry for entry in kueue.queue() if not entry.workload), key=lambda entry: entry.name)
-    assert (half.name, half.title, half.pods, half.asks) == ("half", "pod/one", 2, "cpu 4")
+    assert (half.name, half.title, half.pods, half.requests) == ("half", "pod/one", 2, "cpu 4")
     assert str(half.status) == "unqueued, 'half' group has fewer runnable pods than expected"
     assert (lost.name, lost.title, lost.pods, lost.queue) == ("lost", "pod/lost", 1, "default")
     assert str(lost.status) == 'unqueued, WorkloadPriorityClass "urgent" not found'
@@ -93,7 +93,7 @@ def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
 
     named = explain.Named.of("pod/two")
     assert explain.matching([lost, half], named) is half
-    explain._tell_unqueued(half, "default", named, "text")
+    explain._print_unqueued(half, "default", named, "text")
     assert capsys.readouterr().out == (
         "Pod group default/half has no Workload and is not queued\n\n"
         "Why\n  'half' group has fewer runnable pods than expected\n"

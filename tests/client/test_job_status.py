@@ -1,4 +1,4 @@
-"""How a job stands, in a word and a sentence."""
+"""The state of a job, and the reason for it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> N
 
 def test_what_is_asked_for_is_the_sum_over_all_pods() -> None:
     assert (
-        job_status.asks((each.template.spec, each.count) for each in workload().spec.pod_sets)
+        job_status.total_requests((each.template.spec, each.count) for each in workload().spec.pod_sets)
         == "cpu 1500m, memory 3Gi"
     )
 

@@ -27,14 +27,14 @@ def test_quotas_and_limits_of_a_flavor_come_together() -> None:
 
 BAD_LIMITS = {
     "no flavor": ({"nominal-quota": ["cpu=9"]}, "--nominal-quota cpu=9: must be FLAVOR:RESOURCE=AMOUNT"),
-    "no amount": ({"nominal-quota": ["a:cpu=lots"]}, "--nominal-quota a:cpu=lots: cpu=lots is no amount"),
+    "no amount": ({"nominal-quota": ["a:cpu=lots"]}, "--nominal-quota a:cpu=lots: cpu=lots is not a quantity"),
     "a limit for something else": (
         {"nominal-quota": ["a:cpu=9"], "lending-limit": ["a:memory=1Gi"]},
-        "--lending-limit: flavor a must name cpu, as before",
+        "--lending-limit: flavor a must have the resources cpu",
     ),
     "half a group": (
         {"nominal-quota": ["a:cpu=9;memory=1Gi,b:cpu=1"]},
-        "flavor b shares some of its resources, and not all, with a flavor before it",
+        "flavor b shares some of its resources, and not all, with an earlier flavor",
     ),
 }
 
@@ -52,7 +52,7 @@ def test_a_quota_that_means_nothing_is_one_sentence(name: str) -> None:
     [
         ("key", "--node-taints key: must be KEY=VALUE:EFFECT or KEY:EFFECT"),
         ("key:Never", "--node-taints key:Never: the effect must be one of"),
-        ("key=a:NoExecute,key=b:NoExecute", "--node-taints key=b:NoExecute: the key and effect are named twice"),
+        ("key=a:NoExecute,key=b:NoExecute", "--node-taints key=b:NoExecute: duplicate key and effect"),
     ],
 )
 def test_a_taint_that_means_nothing_is_one_sentence(taint: str, sentence: str) -> None:

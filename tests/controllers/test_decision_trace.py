@@ -120,8 +120,8 @@ async def test_another_decision_is_shown_with_its_line(env: Environment, tmp_pat
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ([], "line 1: is not the head of a trace"),
-        (["{}"], "line 1: is not the head of a trace"),
+        ([], "line 1: is not the header of a trace"),
+        (["{}"], "line 1: is not the header of a trace"),
         ([{"do": "put"}], "line 2: is no line of a trace"),
         ([{"do": "__init__", "given": []}], "line 2: __init__ is no method that changes the scheduler's state"),
         ([{"on": "elsewhere", "do": "put", "given": []}], "line 2: is no line of a trace"),

@@ -141,14 +141,14 @@ def test_whatif_reports_that_there_is_no_stable_state(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         main(["whatif", "--in", str(LIVELOCK), "-f", str(extra)])
     assert ended.value.code == 1
-    assert "with the change there is no stable state: preemption loop: default/w3 preempts" in capsys.readouterr().err
+    assert "no stable state with the change: preemption loop: default/w3 preempts" in capsys.readouterr().err
 
 
 def test_whatif_compares_with_a_change_that_ends_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
     main(["whatif", "--in", str(LIVELOCK), "--delete", "workload/w2"])
     said = capsys.readouterr()
     assert "Would start" in said.out
-    assert said.err.startswith("as things are there is no stable state: preemption loop: ")
+    assert said.err.startswith("no stable state without the change: preemption loop: ")
 
 
 def test_explain_warns_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:

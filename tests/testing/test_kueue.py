@@ -72,7 +72,7 @@ def test_the_queue_has_what_runs_and_waits_and_all_of_it_when_asked(kueue: Kueue
     kueue.submit(["sleep", "600"], cpu=8, name="waits")
     assert [entry.name for entry in kueue.queue()] == ["runs", "waits"]
     assert [entry.name for entry in kueue.queue(all=True)] == ["runs", "waits", "over"]
-    assert repr(kueue.queue()[0]) == "<Entry default/runs in default: running, cpu 8>"
+    assert repr(kueue.queue()[0]) == "<QueueEntry default/runs in default: running, cpu 8>"
 
 
 def test_a_cancelled_job_is_never_shown_as_succeeded(kueue: Kueue) -> None:

@@ -33,7 +33,7 @@ async def case(
     nodes: bool = False,
     classes: bool = False,
     unscheduled: str = "",
-    told: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Case:
     """What the server has now. `nodes` asks for the nodes although no topology needs them, `classes` for what jobs take
     their priority from, `unscheduled` for the pods of a namespace that have no node; `told` is called with progress.
@@ -45,7 +45,7 @@ async def case(
         if kind in _FOR_TOPOLOGIES and not has_topologies and not (nodes and kind is kube.Node):
             continue
         row = registry.ALL.of(kind)
-        told(f"reading {row.plural}")
+        report(f"reading {row.plural}")
         try:
             listing = await client.list(row)
         except errors.ApiError:

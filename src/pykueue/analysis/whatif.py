@@ -36,8 +36,8 @@ class WhatIfReport:
 
     starts: tuple[str, ...]  # gets quota only with the change
     starts_anyway: tuple[str, ...]  # gets quota with and without it
-    goes: tuple[str, ...]  # holds quota now, and loses it only with the change
-    goes_anyway: tuple[str, ...]
+    evicted: tuple[str, ...]  # holds quota now, and loses it only with the change
+    evicted_anyway: tuple[str, ...]
     joins: tuple[str, ...]  # comes with the change, and waits
     waits: tuple[str, ...]  # would start as things are, and waits with the change
     waits_anyway: tuple[str, ...]
@@ -49,8 +49,8 @@ class WhatIfReport:
         return {
             "starts": list(self.starts),
             "startsAnyway": list(self.starts_anyway),
-            "evicted": list(self.goes),
-            "evictedAnyway": list(self.goes_anyway),
+            "evicted": list(self.evicted),
+            "evictedAnyway": list(self.evicted_anyway),
             "joins": list(self.joins),
             "waits": list(self.waits),
             "waitsAnyway": list(self.waits_anyway),
@@ -81,8 +81,8 @@ def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[],
     return WhatIfReport(
         starts=told(after.holds - before.holds - held),
         starts_anyway=told(both - held),
-        goes=told((held & after.evicted) - before.evicted),
-        goes_anyway=told(held & after.evicted & before.evicted),
+        evicted=told((held & after.evicted) - before.evicted),
+        evicted_anyway=told(held & after.evicted & before.evicted),
         joins=told(after.waits - before.waits - before.holds - held),
         waits=told(after.waits & before.holds - held),
         waits_anyway=told(after.waits & before.waits - held),

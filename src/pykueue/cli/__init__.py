@@ -1,7 +1,7 @@
-"""The door: one click group whose commands are loaded only when they are called.
+"""The command line: one click group whose commands are loaded only when they are called.
 
-Start-up time is what a person feels, so a command's module (and what it imports) is read when that command runs or
-shows its own help. The table below is the whole list of commands, in the order in which help shows them.
+To start fast, the module of a command (and its imports) is loaded when that command runs or
+shows its help. The table below is the whole list of commands, in the order in which help shows them.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ class Verb(NamedTuple):
     attribute: str = "command"
 
 
-# name -> where it lives, and the line that `pykueue --help` shows. A test holds the two against each other.
+# name -> its module, and its line in `pykueue --help`. A test compares the line with the command's help.
 VERBS: Final[dict[str, Verb]] = {
-    "up": Verb("up", "Run an API server and the queueing system on this machine, nothing else needed."),
-    "manager": Verb("manager", "Run the queueing system beside an API server."),
+    "up": Verb("up", "Run an API server and the queueing system on this machine."),
+    "manager": Verb("manager", "Run the queueing system for an existing API server."),
     "submit": Verb("submit", "Submit a command as a job."),
-    "queue": Verb("queue", "Show jobs that wait or run."),
+    "queue": Verb("queue", "Show waiting and running jobs."),
     "wait": Verb("wait", "Wait until jobs have finished."),
     "logs": Verb("logs", "Show the log of a job."),
     "cancel": Verb("cancel", "Cancel jobs."),
     "top": Verb("top", "Watch cohorts, queues and pending Workloads, live."),
-    "plan": Verb("plan", "Decide offline: the objects given, the scheduling decisions out."),
+    "plan": Verb("plan", "Compute scheduling decisions offline, from objects in files."),
     "replay": Verb("replay", "Replay the trace of a manager, and compare the decisions."),
     "explain": Verb("explain", "Explain why a Workload waits, and the smallest change that would admit it."),
     "whatif": Verb("whatif", "Show which Workloads would start, wait or be evicted if objects changed."),
-    "lint": Verb("lint", "Find configurations that can never work, or that will surprise."),
+    "lint": Verb("lint", "Find configurations that can never work, or that have unexpected effects."),
     "create": Verb("create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
     "list": Verb("list_command", "List ClusterQueues, LocalQueues, Workloads, ResourceFlavors or pods."),
     "stop": Verb("stop", "Stop a ClusterQueue, a LocalQueue or a Workload."),
     "resume": Verb("resume", "Resume a ClusterQueue, a LocalQueue or a Workload."),
     "delete": Verb("delete", "Delete a Workload with its job, or a queue or flavor."),
-    "get": Verb("kubectl", "Get a Workload, a queue or a flavor, as kubectl does.", "get"),
-    "describe": Verb("kubectl", "Describe a Workload, a queue or a flavor, as kubectl does.", "describe"),
-    "edit": Verb("kubectl", "Edit a Workload, a queue or a flavor, as kubectl does.", "edit"),
-    "patch": Verb("kubectl", "Patch a Workload, a queue or a flavor, as kubectl does.", "patch"),
+    "get": Verb("kubectl", "Get a Workload, a queue or a flavor, with kubectl.", "get"),
+    "describe": Verb("kubectl", "Describe a Workload, a queue or a flavor, with kubectl.", "describe"),
+    "edit": Verb("kubectl", "Edit a Workload, a queue or a flavor, with kubectl.", "edit"),
+    "patch": Verb("kubectl", "Patch a Workload, a queue or a flavor, with kubectl.", "patch"),
     "config": Verb("config", "Check a Configuration file."),
-    "install": Verb("install", "Install what a cluster needs, or render it."),
-    "uninstall": Verb("uninstall", "Take away what install brought, and leave what people made."),
-    "populator": Verb("populator", "Make a LocalQueue in every namespace that a ClusterQueue selects."),
+    "install": Verb("install", "Install the manager in a cluster, or render its manifests."),
+    "uninstall": Verb("uninstall", "Delete what install created, and keep objects of users."),
+    "populator": Verb("populator", "Create a LocalQueue in every namespace that a ClusterQueue selects."),
     "testenv": Verb("testenv", "Stand in for kube-apiserver and etcd in envtest suites."),
     "options": Verb("options", "List the connection flags shared by all commands."),
     "completion": Verb("completion", "Print shell completion for bash, zsh or fish."),
@@ -65,12 +65,12 @@ VERBS: Final[dict[str, Verb]] = {
 
 
 class OutputClosed(Exception):
-    """The reader of stdout (`| head`) went away. Not an OSError: a client would take that for a broken connection."""
+    """The reader of stdout (`| head`) closed it. Not an OSError: clients treat those as broken connections."""
 
 
 @contextmanager
 def output_may_close() -> Iterator[None]:
-    """Writing to a closed stdout raises OutputClosed."""
+    """Raise OutputClosed when stdout is closed."""
     try:
         yield
     except BrokenPipeError:
@@ -88,8 +88,8 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"pykueue.cli.{verb.module}"), verb.attribute)
         return command
 
-    # click would end with 1 where stdout is closed, which is the answer no here. Help is printed while the context is
-    # made, everything else by the command.
+    # click would exit with 1 when stdout is closed, which means a negative result here. Help is printed while the
+    # context is created, everything else by the command.
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with output_may_close():
             return super().make_context(*args, **extra)
@@ -119,12 +119,12 @@ class _LazyGroup(click.Group):
 def program() -> None:
     """Job queueing for Kubernetes: quotas, cohorts that lend and borrow, priorities, fair sharing.
 
-    Compatible with the Kueue API. Exit codes: 0 done, 1 the answer is no, 2 the call or the input is wrong.
+    Compatible with the Kueue API. Exit codes: 0 success, 1 negative result, 2 invalid usage or input.
     """
 
 
 def help_texts() -> Iterator[tuple[str, str]]:
-    """Every command and subcommand with the help that it shows, in the order of `VERBS`."""
+    """Every command and subcommand with its help, in the order of `VERBS`."""
 
     def below(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
         yield context.command_path, command.get_help(context).replace("\b\n", "").rstrip()
@@ -133,7 +133,7 @@ def help_texts() -> Iterator[tuple[str, str]]:
                 child = command.get_command(context, name)
                 assert child is not None, name
                 if child.hidden:
-                    continue  # a stand-in that speaks somebody else's language
+                    continue  # a stand-in for a program with its own flags
                 yield from below(child, click.Context(child, info_name=name, parent=context, max_content_width=100))
 
     root = click.Context(program, info_name="pykueue")
@@ -143,12 +143,12 @@ def help_texts() -> Iterator[tuple[str, str]]:
         yield from below(verb, click.Context(verb, info_name=name, parent=root, max_content_width=100))
 
 
-# What a shell reports of a program that SIGPIPE ended, as it does `yes | head`.
+# The exit code that shells report for a program ended by SIGPIPE, such as `yes | head`.
 _CLOSED_OUTPUT_CODE: Final = 128 + signal.SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program. Input errors never show a traceback; a closed stdout ends it without a word."""
+    """Run the program. Input errors never show a traceback; a closed stdout ends it silently."""
     try:
         try:
             _main(arguments)
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 with output_may_close():
                     sys.stdout.flush()
     except OutputClosed:
-        # Python flushes stdout once more at exit, and would complain.
+        # Python flushes stdout again at exit, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_CLOSED_OUTPUT_CODE)
 
@@ -181,21 +181,21 @@ def _main(arguments: Sequence[str] | None) -> None:
         click.echo(f"pykueue: {error}", err=True)
         sys.exit(2)
     except OSError as error:
-        # Most likely what stdout leads to is full; Python would complain of it again at exit.
+        # Most likely the target of stdout is full; Python would report it again at exit.
         sys.stdout = None
-        click.echo(f"pykueue: {error.filename or 'the answer cannot be written'}: {error.strerror or error}", err=True)
+        click.echo(f"pykueue: {error.filename or 'the output cannot be written'}: {error.strerror or error}", err=True)
         sys.exit(2)
     except OutputClosed:
         raise
     except Exception as error:
         if os.environ.get("PYKUEUE_TRACEBACK"):
             raise
-        click.echo(f"pykueue: this is a bug of ours: {_told(error)}; PYKUEUE_TRACEBACK=1 shows all of it", err=True)
+        click.echo(f"pykueue: internal error: {_described(error)}; PYKUEUE_TRACEBACK=1 shows the traceback", err=True)
         sys.exit(EX_SOFTWARE)
 
 
 def _run(arguments: Sequence[str] | None) -> None:
-    """Run the program. What went wrong in a group of tasks counts as what went wrong first in it."""
+    """Run the program. Of an error group, the first error is reported."""
     try:
         program.main(None if arguments is None else list(arguments), prog_name="pykueue", standalone_mode=False)
     except ExceptionGroup as group:
@@ -213,7 +213,7 @@ def _leaves(error: Exception) -> Iterator[Exception]:
         yield error
 
 
-def _told(error: Exception) -> str:
-    """What it is, and where it happened."""
+def _described(error: Exception) -> str:
+    """The type, message and place of an error."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"

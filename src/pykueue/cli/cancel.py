@@ -1,4 +1,4 @@
-"""`pykueue cancel`: a job that is not wanted any more."""
+"""`pykueue cancel`: cancels jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(connection: Connection, names: tuple[str, ...]) -> None:
 
     async def work(client: ApiClient, namespace: str) -> None:
         service = job_service.JobService(client, namespace)
-        for name in await service.meant(names):
+        for name in await service.resolve_names(names):
             await service.cancel(name)
             click.echo(f"job {name} cancelled")
 

@@ -1,4 +1,4 @@
-"""`pykueue completion`: the shell script that completes our commands."""
+"""`pykueue completion`: prints the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command(name="completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print shell completion for SHELL: commands and flags, and names of what is on the server and in the kubeconfig.
+    """Print shell completion for SHELL: commands and flags, and names of objects and contexts.
 
     \b
     bash:  source <(pykueue completion bash)
@@ -19,5 +19,5 @@ def command(shell: str) -> None:
     from pykueue.cli import program
 
     script = get_completion_class(shell)
-    assert script is not None, f"click knows no {shell}"
+    assert script is not None, f"click does not support {shell}"
     click.echo(script(program, {}, "pykueue", "_PYKUEUE_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""What shells offer while somebody types: names that are there. Where nobody answers, nothing is offered."""
+"""Completion candidates: names of objects and of kubeconfig entries. Without an answer there are none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
-# Nobody waits longer for a word.
+# A shell blocks while it completes.
 _PATIENCE: Final = "2s"
 
 
@@ -35,7 +35,7 @@ def entries(section: str) -> Complete:
 
 
 def objects(kind: str) -> Complete:
-    """Objects of a kind, of the namespace that was named."""
+    """Names of objects of a kind, in the namespace of the command line."""
 
     def names(context: click.Context) -> Iterable[str]:
         import msgspec

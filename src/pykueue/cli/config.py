@@ -1,4 +1,4 @@
-"""`pykueue config`: the operator's file, checked before it matters."""
+"""`pykueue config`: checks a Configuration file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def command() -> None:
 
 @command.command(name="check")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="How to print it.")
-@click.option("--namespace", default="", help="The manager's own namespace, where the file names none.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", help="The output format.")
+@click.option("--namespace", default="", help="The manager's namespace, if the file does not set one.")
 def check(file: Path, output: str, namespace: str) -> None:
     """Print the effective configuration of FILE (`-` reads standard input), every default filled in.
 
@@ -32,7 +32,7 @@ def check(file: Path, output: str, namespace: str) -> None:
     else:
         found = list(yaml_documents.read(file))
     if len(found) != 1:
-        raise UsageError(f"{file}: holds {len(found)} documents; a Configuration is one")
+        raise UsageError(f"{file}: contains {len(found)} documents; a Configuration is one document")
     try:
         effective = settings.load(found[0].tree, str(file), namespace=namespace)
         if why := settings.obstacles(effective):

@@ -20,7 +20,7 @@ CONFIG = click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="A Configuration file; by default everything is as its defaults say.",
+    help="A Configuration file (default: built-in defaults).",
 )
 FEATURE_GATES = click.option(
     "--feature-gates",
@@ -31,7 +31,7 @@ FEATURE_GATES = click.option(
 
 
 def address(option: str, text: str) -> tuple[str, int]:
-    """HOST:PORT as an option says it."""
+    """The host and the port of an option HOST:PORT."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -53,7 +53,7 @@ def configured(path: Path | None, namespace: str = "", *, feature_gates: str = "
 
 
 def written(path: Path | None) -> object:
-    """The one document of a Configuration file; without a file, a Configuration that says nothing."""
+    """The one document of a Configuration file; without a file, an empty Configuration."""
     from kubemachinery import yaml_documents
     from pykueue.api import config
 
@@ -61,11 +61,11 @@ def written(path: Path | None) -> object:
         return {"apiVersion": config.V1BETA2, "kind": config.KIND}
     found = list(yaml_documents.read(path))
     if len(found) != 1:
-        raise UsageError(f"{path}: holds {len(found)} documents; a Configuration is one")
+        raise UsageError(f"{path}: contains {len(found)} documents; a Configuration is one document")
     return found[0].tree
 
 
 def log_notices(settings: Settings, path: Path | None) -> None:
-    """Log what the operator should know of the Configuration: fields without effect, old spellings."""
+    """Log notices about the Configuration: fields without effect, deprecated spellings."""
     for notice in settings.notices:
         log.warning("configuration: %s", notice, extra={"file": str(path)} if path is not None else {})

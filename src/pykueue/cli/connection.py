@@ -1,4 +1,4 @@
-"""How commands find their server and talk to it: as kubectl does, and else as `pykueue up` left word."""
+"""The connection of a command: found as kubectl finds it, else the last server started by `pykueue up`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Which server, and the namespace that is meant when none is named."""
+    """The server, and the default namespace."""
 
-    reach: ConnectionFlags
+    connection_flags: ConnectionFlags
     namespace: str
 
     def talk(self, work: Callable[[ApiClient, str], Awaitable[T]]) -> T:
-        """Do something with the server; the work is handed a client and a namespace."""
-        return self.reach.run(lambda client, target: work(client, self.namespace or target.namespace))
+        """Run `work` with a client and a namespace, and return its result."""
+        return self.connection_flags.run(lambda client, target: work(client, self.namespace or target.namespace))
 
 
-def reaches(command: Command) -> Command:
-    """Options that say which server; the command takes them as one `reach`."""
+def connection_options(command: Command) -> Command:
+    """Add the connection options; the command receives them as one `reach`."""
 
     @functools.wraps(command)
     def parsed(*args: Any, **kwargs: Any) -> Any:
         said = {name: kwargs.pop(name) for name in ("kubeconfig", "context", *(flag.variable for flag in FLAGS))}
-        return command(*args, reach=ConnectionFlags.of(said), **kwargs)
+        return command(*args, connection_flags=ConnectionFlags.of(said), **kwargs)
 
     for flag in reversed(FLAGS):
         parsed = click.option(
@@ -54,13 +54,13 @@ def reaches(command: Command) -> Command:
         click.option(
             "--context",
             default="",
-            help="A context of the kubeconfig; the current one by default.",
+            help="A context of the kubeconfig (default: the current one).",
             shell_complete=completion_candidates.entries("contexts"),
         ),
         click.option(
             "--kubeconfig",
             default="",
-            help="The server; found as kubectl finds it by default. More such flags: pykueue options.",
+            help="The kubeconfig (default: as kubectl finds it). More connection flags: pykueue options.",
         ),
     ):
         parsed = option(parsed)
@@ -68,17 +68,17 @@ def reaches(command: Command) -> Command:
 
 
 def connects(command: Command) -> Command:
-    """The same and a namespace; the command takes them as one `connection`."""
+    """Add the connection options and --namespace; the command receives them as one `connection`."""
 
     @functools.wraps(command)
-    def parsed(*args: Any, reach: ConnectionFlags, namespace: str, **kwargs: Any) -> Any:
-        return command(*args, connection=Connection(reach, namespace), **kwargs)
+    def parsed(*args: Any, connection_flags: ConnectionFlags, namespace: str, **kwargs: Any) -> Any:
+        return command(*args, connection=Connection(connection_flags, namespace), **kwargs)
 
     option = click.option(
         "-n",
         "--namespace",
         default="",
-        help="The namespace; that of the kubeconfig by default.",
+        help="The namespace (default: that of the kubeconfig).",
         shell_complete=completion_candidates.objects("namespace"),
     )
-    return reaches(cast("Command", option(parsed)))
+    return connection_options(cast("Command", option(parsed)))

@@ -1,4 +1,4 @@
-"""Which server, and as whom: the flags of kubectl that say so, and what is found by them."""
+"""The connection flags of kubectl, and the client configuration that they select."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A person would rather hear soon that a server is not there, and try again.
+# Few attempts: an unreachable server is reported soon.
 _ATTEMPTS: Final = 3
 _LIST_LIMIT: Final = "KUEUECTL_LIST_REQUEST_LIMIT"
 
 
 class Flag(NamedTuple):
-    """A flag that says how to reach the server, as kubectl has it, and where a kubeconfig says the same."""
+    """A connection flag of kubectl, and the field of a kubeconfig that it overrides."""
 
     name: str
-    section: str  # cluster or user: a field of that entry; entry: which of them; empty: in no kubeconfig
+    section: str  # cluster or user: a field of that entry; entry: selects the entry; empty: not in a kubeconfig
     help: str
-    field: str = ""  # where it has another name there
+    field: str = ""  # the name of the field, if it differs
     short: str = ""
     is_path: bool = False
     is_switch: bool = False
@@ -42,45 +42,45 @@ class Flag(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """What a command's function takes it as."""
+        """The name of the parameter of the command's function."""
         return f"flag_{self.name.replace('-', '_')}"
 
 
-# One row is one flag of every command that talks to a server. `pykueue options` prints them.
+# One row is one flag of every command that connects to a server. `pykueue options` prints them.
 FLAGS: Final = (
-    Flag("cluster", "entry", "A cluster of the kubeconfig, in place of the context's."),
-    Flag("user", "entry", "A user of the kubeconfig, in place of the context's."),
+    Flag("cluster", "entry", "The cluster of the kubeconfig to use instead of the context's."),
+    Flag("user", "entry", "The user of the kubeconfig to use instead of the context's."),
     Flag("server", "cluster", "The address of the server.", short="-s"),
-    Flag("certificate-authority", "cluster", "A file: whom the server must be certified by.", is_path=True),
-    Flag("insecure-skip-tls-verify", "cluster", "Believe any server.", is_switch=True),
-    Flag("tls-server-name", "cluster", "The name to expect in the server's certificate."),
-    Flag("disable-compression", "cluster", "Have answers sent as they are, not compressed.", is_switch=True),
-    Flag("token", "user", "A bearer token that proves who calls."),
-    Flag("client-certificate", "user", "A file: the certificate that proves it.", is_path=True),
-    Flag("client-key", "user", "A file: the key of that certificate.", is_path=True),
-    Flag("as", "user", "Somebody to call as, for those who may."),
-    Flag("as-uid", "user", "The same: their UID."),
-    Flag("as-group", "user", "The same: a group of theirs; may be repeated.", field="as-groups", is_repeated=True),
-    Flag("as-user-extra", "user", "The same: KEY=VALUE about them; may be repeated.", is_repeated=True),
-    Flag("request-timeout", "", "How long to wait for one answer, such as 5s; 0 is for ever."),
-    Flag("cache-dir", "", "Taken for the sake of scripts, and not used: nothing that a server says is kept."),
+    Flag("certificate-authority", "cluster", "A file with the certificate authority of the server.", is_path=True),
+    Flag("insecure-skip-tls-verify", "cluster", "Do not verify the certificate of the server.", is_switch=True),
+    Flag("tls-server-name", "cluster", "The name to verify in the certificate of the server."),
+    Flag("disable-compression", "cluster", "Request uncompressed responses.", is_switch=True),
+    Flag("token", "user", "A bearer token for authentication."),
+    Flag("client-certificate", "user", "A file with the client certificate.", is_path=True),
+    Flag("client-key", "user", "A file with the key of the client certificate.", is_path=True),
+    Flag("as", "user", "The user to impersonate."),
+    Flag("as-uid", "user", "The UID to impersonate."),
+    Flag("as-group", "user", "A group to impersonate; may be repeated.", field="as-groups", is_repeated=True),
+    Flag("as-user-extra", "user", "Extra KEY=VALUE to impersonate; may be repeated.", is_repeated=True),
+    Flag("request-timeout", "", "The timeout of one request, such as 5s; 0 is no timeout."),
+    Flag("cache-dir", "", "Accepted for compatibility, and not used: responses are not cached."),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFlags:
-    """Which server, and as whom."""
+    """The given connection flags."""
 
     kubeconfig: str
     context: str
-    flags: Mapping[str, Any]  # by their names; only those that were given
+    flags: Mapping[str, Any]  # by name; only those that were given
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], *, patience: str = "") -> ConnectionFlags:
-        """What options say, by their variables; `patience` is how long to wait where nothing is said of it."""
-        given = {flag.name: value for flag in FLAGS if (value := _given(flag, said.get(flag.variable)))}
+    def of(cls, parameters: Mapping[str, Any], *, patience: str = "") -> ConnectionFlags:
+        """The flags from the parameters of a command; `patience` is the default of --request-timeout."""
+        given = {flag.name: value for flag in FLAGS if (value := _value(flag, parameters.get(flag.variable)))}
         waits = {"request-timeout": patience} if patience else {}
-        return cls(said.get("kubeconfig") or "", said.get("context") or "", waits | given)
+        return cls(parameters.get("kubeconfig") or "", parameters.get("context") or "", waits | given)
 
     def kubectl_arguments(self) -> list[str]:
         """The same flags on a command line of kubectl."""
@@ -88,29 +88,29 @@ class ConnectionFlags:
         return [f"--{name}={text}" for name, value in given.items() if value for text in _texts(value)]
 
     def target(self) -> ClientConfig:
-        """Where that is; else where `pykueue up` left word."""
+        """The server they select; else the last one started by `pykueue up`."""
         from kubemachinery.client import client_config
 
-        return client_config.find(os.environ, self.kubeconfig, overrides=self._wish(), fallback=paths.kubeconfig())
+        return client_config.find(os.environ, self.kubeconfig, overrides=self._overrides(), fallback=paths.kubeconfig())
 
-    def _wish(self) -> ConfigOverrides:
+    def _overrides(self) -> ConfigOverrides:
         from kubemachinery.client import client_config
 
-        def said(section: str) -> dict[str, Any]:
-            given = (flag for flag in FLAGS if flag.section == section and flag.name in self.flags)
-            return {flag.field or flag.name: self.flags[flag.name] for flag in given}
+        def section_fields(section: str) -> dict[str, Any]:
+            flags = (flag for flag in FLAGS if flag.section == section and flag.name in self.flags)
+            return {flag.field or flag.name: self.flags[flag.name] for flag in flags}
 
         timeout = self.flags.get("request-timeout")
         return client_config.ConfigOverrides(
             context=self.context,
-            cluster_fields=said("cluster"),
-            user_fields=said("user"),
+            cluster_fields=section_fields("cluster"),
+            user_fields=section_fields("user"),
             timeout_seconds=_timeout(timeout) if timeout is not None else None,
-            **said("entry"),
+            **section_fields("entry"),
         )
 
     def run(self, work: Callable[[ApiClient, ClientConfig], Awaitable[T]]) -> T:
-        """Do something with the server; the work is handed a client, and where it leads."""
+        """Run `work` with a client and the client configuration, and return its result."""
         from kubemachinery.client import client_config, errors
         from kubemachinery.client.client import ApiClient
         from kubemachinery.clock import SystemClock
@@ -118,40 +118,38 @@ class ConnectionFlags:
         async def run() -> T:
             target = self.target()
             way = _Watched(client_config.connect(target, SystemClock()), target.server)
-            # Whoever says how long to wait means it.
+            # An explicit timeout is not multiplied by retries.
             attempts = 1 if "request-timeout" in self.flags else _ATTEMPTS
             client = ApiClient(way, random.Random(), attempts=attempts, page=_page(os.environ))
             try:
                 return await work(client, target)
             except (errors.ApiError, errors.Unanswered) as error:
-                raise UsageError(_told(error, target)) from None
+                raise UsageError(_message(error, target)) from None
             finally:
                 await client.close()
 
         return asyncio.run(run())
 
 
-def _told(error: Exception, target: ClientConfig) -> str:
-    """What a server says to those whom it does not know is a single word."""
+def _message(error: Exception, target: ClientConfig) -> str:
+    """The message of a failed request. The message of a 401 response is a single word, so a reason is added."""
     if getattr(error, "code", None) != HTTPStatus.UNAUTHORIZED:
         return str(error)
-    return (
-        f"{target.server} does not know who calls ({error}): the token or certificate is missing, wrong or out of date"
-    )
+    return f"{target.server}: authentication failed ({error}): the token or certificate is missing, invalid or expired"
 
 
 def _page(environment: Mapping[str, str]) -> int:
-    """How much of a list to ask for at once: kueuectl has a variable for it."""
+    """The page size of lists, by the variable of kueuectl."""
     from kubemachinery.client.client import PAGE
 
-    said = environment.get(_LIST_LIMIT, "")
-    if said and not said.isdecimal():
-        raise UsageError(f"{_LIST_LIMIT}={said}: must be a whole number; 0 is no limit")
-    return int(said) if said else PAGE
+    given = environment.get(_LIST_LIMIT, "")
+    if given and not given.isdecimal():
+        raise UsageError(f"{_LIST_LIMIT}={given}: must be a whole number; 0 is no limit")
+    return int(given) if given else PAGE
 
 
-def _given(flag: Flag, value: Any) -> Any:
-    """What a kubeconfig would have in its place. Files are named from here, not from where the kubeconfig is."""
+def _value(flag: Flag, value: Any) -> Any:
+    """The value for the kubeconfig field. Paths are relative to the working directory, not to the kubeconfig."""
     if flag.is_path and value is not None:
         return str(value.absolute())
     if flag.name == "as-user-extra":
@@ -179,7 +177,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _timeout(text: str) -> float:
-    """As kubectl reads it: a duration, or a bare number of seconds."""
+    """The timeout in seconds, as kubectl reads it: a duration, or a number of seconds."""
     from kubemachinery import meta
 
     if text.isdecimal():
@@ -191,7 +189,7 @@ def _timeout(text: str) -> float:
 
 
 class _Watched:
-    """A way to a server that takes its time: whoever waits for an answer is told so."""
+    """A transport that reports progress while a response takes long."""
 
     def __init__(self, way: Transport, server: str) -> None:
         self._way = way

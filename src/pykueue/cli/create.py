@@ -1,4 +1,4 @@
-"""`pykueue create`: queues and flavors in one line, as kueuectl makes them."""
+"""`pykueue create`: creates queues and flavors, with the options of kueuectl."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ def command() -> None:
 
 @command.command("clusterqueue")
 @click.argument("name")
-@click.option("--cohort", default="", help="The cohort that it belongs to.")
+@click.option("--cohort", default="", help="The cohort of the ClusterQueue.")
 @click.option("--queuing-strategy", default="", help="StrictFIFO or BestEffortFIFO.")
-@click.option("--namespace-selector", multiple=True, help="KEY=VALUE,... of namespaces that may use it; all otherwise.")
 @click.option(
-    "--reclaim-within-cohort", default="", help="Whom it may preempt in other queues: Never, LowerPriority or Any."
+    "--namespace-selector", multiple=True, help="KEY=VALUE,... labels of its namespaces (default: all namespaces)."
+)
+@click.option(
+    "--reclaim-within-cohort", default="", help="Preemption of Workloads in the cohort: Never, LowerPriority or Any."
 )
 @click.option(
     "--preemption-within-cluster-queue",
     default="",
-    help="Whom it may preempt in its own: Never, LowerPriority or LowerOrNewerEqualPriority.",
+    help="Preemption in the same ClusterQueue: Never, LowerPriority or LowerOrNewerEqualPriority.",
 )
 @click.option("--nominal-quota", multiple=True, help="FLAVOR:RESOURCE=AMOUNT;...,FLAVOR:...")
-@click.option("--borrowing-limit", multiple=True, help="The same form: how much it may borrow.")
-@click.option("--lending-limit", multiple=True, help="The same form: how much it lends.")
+@click.option("--borrowing-limit", multiple=True, help="Borrowing limits, in the form of --nominal-quota.")
+@click.option("--lending-limit", multiple=True, help="Lending limits, in the form of --nominal-quota.")
 @kinds.dry_run
 @kinds.prints
 @connects
@@ -83,16 +85,16 @@ def cluster_queue(
     "--clusterqueue",
     required=True,
     shell_complete=completion_candidates.objects("clusterqueue"),
-    help="The ClusterQueue that it leads to.",
+    help="The ClusterQueue of the LocalQueue.",
 )
-@click.option("-i", "--ignore-unknown-cq", is_flag=True, help="Although there is no such ClusterQueue.")
+@click.option("-i", "--ignore-unknown-cq", is_flag=True, help="Create it even if the ClusterQueue does not exist.")
 @kinds.dry_run
 @kinds.prints
 @connects
 def local_queue(
     connection: Connection, name: str, clusterqueue: str, ignore_unknown_cq: bool, dry_run: str, form: OutputFormat
 ) -> None:
-    """Create a LocalQueue that leads to a ClusterQueue."""
+    """Create a LocalQueue of a ClusterQueue."""
     from pykueue.api import kueue, registry
     from pykueue.client import object_creation
 
@@ -107,9 +109,9 @@ def local_queue(
 
 @command.command("resourceflavor")
 @click.argument("name")
-@click.option("--node-labels", multiple=True, help="KEY=VALUE,... that its nodes have.")
-@click.option("--node-taints", multiple=True, help="KEY[=VALUE]:EFFECT,... that its nodes have.")
-@click.option("--tolerations", multiple=True, help="KEY[=VALUE][:EFFECT],... that its pods get.")
+@click.option("--node-labels", multiple=True, help="KEY=VALUE,... labels of its nodes.")
+@click.option("--node-taints", multiple=True, help="KEY[=VALUE]:EFFECT,... taints of its nodes.")
+@click.option("--tolerations", multiple=True, help="KEY[=VALUE][:EFFECT],... tolerations that its pods get.")
 @kinds.dry_run
 @kinds.prints
 @connects

@@ -24,21 +24,21 @@ def command() -> None:
 @command.command("workload")
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=completion_candidates.objects("workload"))
 @click.option("--all", "everything", is_flag=True, help="All Workloads of the namespace.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @kinds.all_namespaces
 @kinds.dry_run
 @connects
 def workload(
     connection: Connection, names: tuple[str, ...], everything: bool, yes: bool, all_namespaces: bool, dry_run: str
 ) -> None:
-    """Delete Workloads together with the jobs that they were made for."""
+    """Delete Workloads together with their jobs."""
     from kubemachinery import codec
     from pykueue.api import kueue, registry
 
     if everything == bool(names):
-        raise UsageError("delete workload: name Workloads, or say --all")
+        raise UsageError("delete workload: name Workloads, or use --all")
     if all_namespaces and names:
-        raise UsageError("delete workload: a Workload cannot be named across all namespaces")
+        raise UsageError("delete workload: names cannot be combined with --all-namespaces")
 
     async def find(client: ApiClient, namespace: str) -> list[kueue.Workload]:
         row = registry.KUEUE.of(kueue.Workload)
@@ -58,7 +58,7 @@ def workload(
 
 
 def _agreed(found: list[kueue.Workload]) -> bool:
-    """Whether a person says yes; asked only where jobs would go too."""
+    """Whether the user confirms; asked only if jobs would be deleted too."""
     with_jobs = [each for each in found if each.metadata.owner_references]
     if not with_jobs:
         return True
@@ -75,7 +75,7 @@ def _named(owner: meta.OwnerReference) -> str:
 
 
 async def _delete(client: ApiClient, found: list[kueue.Workload], dry_run: str) -> None:
-    """The jobs first, and then what their end leaves of the Workloads. What is gone already is gone."""
+    """Delete the jobs, then the Workloads that still exist. Objects that are already deleted are not an error."""
     from kubemachinery.kinds import Kind, Version
     from pykueue.api import kueue, registry
 

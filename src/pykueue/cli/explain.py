@@ -1,4 +1,4 @@
-"""`pykueue explain`: why a Workload or a job waits, and what would let it in."""
+"""`pykueue explain`: explains why a Workload or a job waits, and which change would admit it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @click.command("explain")
 @click.argument("name", shell_complete=completion_candidates.objects("job"))
 @flags.files("Objects from a file, a folder, or - instead of a server's; may be repeated.")
-@click.option("--now", "now_text", default=None, help="With -f: the time to decide at, RFC 3339; else the present.")
-@click.option("--no-suggestions", is_flag=True, help="Give the causes only, without suggestions.")
-@click.option("--thorough", is_flag=True, help="Search all suggestions, without a limit on the time.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
+@click.option("--now", "now_text", default=None, help="With -f: the time of the decision, RFC 3339 (default: now).")
+@click.option("--no-suggestions", is_flag=True, help="Print the causes only, without suggestions.")
+@click.option("--thorough", is_flag=True, help="Search for all suggestions, without a time limit.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="The output format.")
 @connects
 def command(
     connection: Connection,
@@ -39,26 +39,26 @@ def command(
 ) -> None:
     """Explain why a Workload waits: every cause, what holds the quota, and the smallest change that would admit it.
 
-    NAME is a Workload or a job; KIND/NAME, such as job/train, where several have that name. Each suggestion was tried
-    on a copy and is minimal: all of its parts are needed. One that the nodes cannot hold comes last, and says so.
+    NAME is a Workload or a job; KIND/NAME, such as job/train, if several have that name. Each suggestion was tried
+    on a copy and is minimal: all of its changes are needed. One that the nodes cannot hold comes last, with a warning.
     """
     from pykueue.analysis.explanation import explain
     from pykueue.analysis.trial import SearchBudget
-    from pykueue.cli.plan import at, case_of, tell_left_out, tell_notices
+    from pykueue.cli.plan import at, case_of, print_ignored_and_unknown, print_notices
 
-    with progress() as told:
+    with progress() as report:
         if files:
             case, namespace = case_of(files, at(now_text)), connection.namespace or "default"
-            tell_left_out(case)
+            print_ignored_and_unknown(case)
         else:
-            case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, told))
+            case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, report))
         named = Named.of(name)
-        tell_notices(case)
+        print_notices(case)
         key = _key(case, namespace, named)
         if key is None:
-            _tell_unqueued(None if files else _unqueued(connection, named), namespace, named, output)
+            _print_unqueued(None if files else _unqueued(connection, named), namespace, named, output)
             return
-        told("Computing suggestions")
+        report("Computing suggestions")
         effort = SearchBudget() if thorough else None
         answer = explain(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
     if output == "text":
@@ -68,14 +68,14 @@ def command(
         printing.document(answer.tree(), output)
 
 
-async def _live(client: ApiClient, namespace: str, told: Any) -> tuple[Case, str]:
+async def _live(client: ApiClient, namespace: str, report: Any) -> tuple[Case, str]:
     from pykueue.analysis import live_case
 
-    return await live_case.case(client, nodes=True, unscheduled=namespace, told=told), namespace
+    return await live_case.case(client, nodes=True, unscheduled=namespace, report=report), namespace
 
 
 class Named(NamedTuple):
-    """KIND/NAME, or a name alone. KIND is a kind or resource in any spelling; as a namespace it finds itself."""
+    """KIND/NAME, or a name. KIND is a kind or resource in any spelling."""
 
     prefix: str
     name: str
@@ -94,7 +94,7 @@ class Named(NamedTuple):
 
 
 def _key(case: Case, namespace: str, named: Named) -> str | None:
-    """The Workload of that name, or the newest of a job, if there is one."""
+    """The Workload with this name, or the newest Workload of the job with this name; None without one."""
     from pykueue.api import kueue
 
     if named.prefix and named.may_be("workload", "wl"):
@@ -120,15 +120,15 @@ def _unqueued(connection: Connection, named: Named) -> QueueEntry | None:
 
 
 def matching(entries: Iterable[QueueEntry], named: Named) -> QueueEntry | None:
-    """The job or the pods of that name, if there are some that no Workload was made for."""
+    """The job or the pods with this name that have no Workload; None without one."""
     for entry in entries:
         if not entry.workload and named.may_be(entry.kind) and named.name in (entry.name, *entry.names):
             return entry
     return None
 
 
-def _tell_unqueued(entry: QueueEntry | None, namespace: str, named: Named, output: str) -> None:
-    """Why a job waits in no line. One that was just submitted will be in one, and nothing can be said of it yet."""
+def _print_unqueued(entry: QueueEntry | None, namespace: str, named: Named, output: str) -> None:
+    """Print why a job has no Workload. Raises UsageError while a job that was just submitted has none yet."""
     from pykueue.client.job_status import JobState
 
     if entry is None:
@@ -148,7 +148,7 @@ _SHOWN: Final = 5
 
 
 def lines(answer: Explanation) -> list[str]:
-    """The answer for a person."""
+    """The explanation as lines of text."""
     from pykueue.analysis.explanation import SearchExtent
 
     said = [_heading(answer)]
@@ -167,7 +167,7 @@ def lines(answer: Explanation) -> list[str]:
             why = f" ({held['protectedBy']})" if held["protectedBy"] else ""
             said.append(f"  {held['workload']}: {held['amount']} {held['resource']} of {held['flavor']}{why}")
     if answer.suggestions:
-        said += ["", "What would let it in"]
+        said += ["", "Suggestions"]
         for number, suggestion in enumerate(answer.suggestions, start=1):
             for n, part in enumerate(suggestion.changes):
                 said.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
@@ -178,7 +178,7 @@ def lines(answer: Explanation) -> list[str]:
     if answer.search is SearchExtent.CUT_SHORT:
         said += ["", "The search was cut short because many Workloads wait in this cohort; --thorough continues it"]
     elif answer.search is SearchExtent.COMPLETE and not answer.suggestions:
-        said += ["", "No single change of quota, priority, order or pods was found that lets it in"]
+        said += ["", "No single change of quota, priority, order or pods was found that admits it"]
     return said
 
 
@@ -187,6 +187,6 @@ def _heading(answer: Explanation) -> str:
         where = f" in ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else ""
         return f"Workload {answer.workload} is {answer.state}{where}"
     where = f"ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else f"LocalQueue {answer.queue}"
-    place = f", place {answer.position[0]} ({answer.position[1]} in its LocalQueue)" if answer.position else ""
+    place = f", position {answer.position[0]} ({answer.position[1]} in its LocalQueue)" if answer.position else ""
     ends = ": nothing blocks it; the next scheduling cycle admits it" if answer.starts_next else ""
     return f"Workload {answer.workload} waits in {where}{place}{ends}"

@@ -1,4 +1,4 @@
-"""Flags as kubectl's are: one that may stand alone takes its value after an equals sign, and never the next word."""
+"""Flags with an optional value, as kubectl has them: the value follows an equals sign, never a space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LooseOption(click.Option):
-    """A flag that may stand alone: `--dry-run` as well as `--dry-run=server`."""
+    """A flag with an optional value: `--dry-run` as well as `--dry-run=server`."""
 
     def __init__(self, *args: Any, alone: str, **attributes: Any) -> None:
         super().__init__(*args, **attributes | {"is_flag": False, "flag_value": alone})
@@ -19,7 +19,7 @@ class LooseOption(click.Option):
 
 
 class Command(click.Command):
-    """A command that knows them; click itself would take the next word for their value."""
+    """A command with such flags; click itself would take the next word as their value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         alone = {
@@ -31,12 +31,12 @@ class Command(click.Command):
 
 
 def files(help: str, *names: str, into: str = "files") -> Callable[[F], F]:
-    """An option that names files, folders, or - for standard input; -f unless it has another name."""
+    """An option for files, folders, or - for standard input; -f unless `names` are given."""
     return click.option(*(names or ("-f", "--filename")), into, multiple=True, metavar="FILE", help=help)
 
 
 def timeout(does: str, default_seconds: float = 60.0) -> Callable[[F], F]:
-    """An option that bounds how long the scheduler is run ahead."""
+    """An option for the time limit of a computation."""
     return click.option(
         "--timeout",
         "timeout_seconds",

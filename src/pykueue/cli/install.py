@@ -1,4 +1,4 @@
-"""`pykueue install`: what a cluster needs for the manager, rendered or brought there."""
+"""`pykueue install`: renders or applies the manifests of the manager."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ import click
 
 from kubemachinery.errors import UsageError
 from pykueue.cli.configuration_options import FEATURE_GATES, written
-from pykueue.cli.connection import reaches
+from pykueue.cli.connection import connection_options
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pykueue.install.manifests import InstallPlan
 
-NAMESPACE = click.option("--namespace", default="kueue-system", show_default=True, help="Where the manager runs.")
+NAMESPACE = click.option("--namespace", default="kueue-system", show_default=True, help="The namespace of the manager.")
 CONFIG = click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The Configuration of the manager; it decides which jobs the webhooks look at.",
+    help="The Configuration of the manager; it selects the jobs that webhooks receive.",
 )
 
 
 @click.command("install")
-@reaches
+@connection_options
 @NAMESPACE
 @CONFIG
 @FEATURE_GATES
-@click.option("--image", default="", help="The image that the manager runs from.")
-@click.option("--dashboard", is_flag=True, help="Have the manager serve its dashboard, behind a Service of its own.")
+@click.option("--image", default="", help="The image of the manager.")
+@click.option("--dashboard", is_flag=True, help="Serve the dashboard from the manager, with its own Service.")
 @click.option(
     "--api-server-cidr",
     "api_server",
     multiple=True,
     metavar="CIDR",
-    help="Admit calls of webhooks and of the visibility API from these addresses only. May be repeated.",
+    help="Accept webhook and visibility API requests from these addresses only; may be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be installed, and touch no cluster.")
+@click.option("--dry-run", is_flag=True, help="Print the manifests, and change no cluster.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
 @click.option(
     "--to",
@@ -49,7 +49,7 @@ CONFIG = click.option(
     help="With --dry-run: write files for kubectl apply -k into this directory instead of printing.",
 )
 def command(
-    reach: ConnectionFlags,
+    connection_flags: ConnectionFlags,
     namespace: str,
     config: Path | None,
     feature_gates: str,
@@ -60,10 +60,10 @@ def command(
     output: str,
     directory: Path | None,
 ) -> None:
-    """Install what a cluster needs: kinds, roles, settings, webhooks, and a Deployment of the manager.
+    """Install CRDs, roles, the Configuration, webhooks, and a Deployment of the manager.
 
-    It can be repeated at will, to bring an older installation up to date: what is not wanted any more, such as the
-    dashboard, is taken away. Objects that people made are not touched.
+    Repeat it to upgrade an installation: objects that are no longer part of it, such as the dashboard's, are deleted.
+    Objects created by users are not touched.
     """
     from pykueue.install import apply, kustomize, manifests
 
@@ -82,7 +82,7 @@ def command(
         click.echo(kustomize.render(objects, output), nl=False)
     else:
         gone = manifests.superseded(plan)
-        reach.run(lambda client, _: apply.install(client, objects, click.echo, superseded=gone))
+        connection_flags.run(lambda client, _: apply.install(client, objects, click.echo, superseded=gone))
 
 
 def _cidr(text: str) -> str:
@@ -95,8 +95,8 @@ def _cidr(text: str) -> str:
 def plan_of(
     namespace: str, config: Path | None, image: str, *, dashboard: bool, feature_gates: str = ""
 ) -> InstallPlan:
-    """What to install. A Configuration that the installed manager would refuse is refused here; gates of the flag go
-    into the installed Configuration, which then has everything that the manager reads."""
+    """The manifests to install. A Configuration that the installed manager would refuse is refused here; the gates of
+    the flag are written into the installed Configuration."""
     from pykueue import settings
     from pykueue.install.manifests import IMAGE, InstallPlan
 

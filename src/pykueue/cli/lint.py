@@ -1,4 +1,4 @@
-"""`pykueue lint`: configurations that can never work, or that will surprise."""
+"""`pykueue lint`: finds configurations that can never work, or that have unexpected effects."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pykueue.errors import NegativeResult
 
 
 @click.command("lint")
-@flags.files("A file, a folder, or -, may be repeated; a server's objects by default.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
+@flags.files("A file, a folder, or -; may be repeated (default: the objects of the server).")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="The output format.")
 @connects
 def command(connection: Connection, files: tuple[str, ...], output: str) -> None:
-    """Look for queues, quotas and flavors that a server takes and that will not do what their author thinks.
+    """Find queues, quotas and flavors that the server accepts, and that can never work or have unexpected effects.
 
-    Exit code 1 when there is something that can never work; what may only surprise is told and passes.
+    Exit code 1 if something can never work; unexpected effects are only reported.
     """
     from pykueue.analysis import lint, live_case
-    from pykueue.cli.plan import at, case_of, tell_notices, tell_passed_over
+    from pykueue.cli.plan import at, case_of, print_ignored, print_notices
 
-    with progress() as told:
+    with progress() as report:
         if files:
             case = case_of(files, at(None))
-            tell_passed_over(case)
+            print_ignored(case)
         else:
-            case = connection.talk(lambda client, _: live_case.case(client, nodes=True, told=told))
+            case = connection.talk(lambda client, _: live_case.case(client, nodes=True, report=report))
         findings = lint.lint(case)
-    tell_notices(case)
+    print_notices(case)
     if output != "text":
         printing.document([finding.tree() for finding in findings], output)
     else:
         for finding in findings:
             click.echo(f"{finding.place}: {finding.sentence} [{finding.rule}]")
         if not findings:
-            click.echo("nothing to complain about")
-    hopeless = sum(finding.severity is lint.Severity.NEVER for finding in findings)
-    if hopeless:
-        raise NegativeResult(f"{hopeless} of {len(findings)} can never work")
+            click.echo("no findings")
+    never = sum(finding.severity is lint.Severity.NEVER for finding in findings)
+    if never:
+        raise NegativeResult(f"{never} of {len(findings)} can never work")

@@ -1,4 +1,4 @@
-"""`pykueue list`: queues, flavors, Workloads and pods, as kueuectl lists them."""
+"""`pykueue list`: queues, flavors, Workloads and pods, with the columns of kueuectl."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ListedObjects(Generic[T]):
-    """Objects as values, and what the server said of each."""
+    """Objects of the server, typed and as received."""
 
     row: Kind
     things: Sequence[T]
@@ -52,7 +52,7 @@ class ListedObjects(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """Which objects are wanted, from where, and how they are shown."""
+    """The selected objects, the connection, and the output format."""
 
     connection: Connection
     form: OutputFormat
@@ -80,7 +80,7 @@ class ListQuery:
     def show(
         self, found: ListedObjects[T], columns: Sequence[TableColumn[T]], *, where: Callable[[T], bool] | None = None
     ) -> None:
-        """A table: names first and ages last."""
+        """Print a table: names first, ages last."""
         from kubemachinery.clock import SystemClock
         from pykueue.client import listing
 
@@ -98,8 +98,8 @@ class ListQuery:
         )
 
 
-def _asks(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
-    """Options that choose objects and say how to print them; the command takes them as one `ask`."""
+def _list_options(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
+    """Add the options for selection and output; the command receives them as one `query`."""
 
     def decorate(lister: Lister) -> Lister:
         @functools.wraps(lister)
@@ -112,7 +112,7 @@ def _asks(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
             all_namespaces: bool = False,
             **kwargs: Any,
         ) -> None:
-            lister(*args, ask=ListQuery(connection, form, selector, field_selector, all_namespaces), **kwargs)
+            lister(*args, query=ListQuery(connection, form, selector, field_selector, all_namespaces), **kwargs)
 
         options = (kinds.labels, kinds.fields, printing.prints("wide", "name", "json", "yaml"), connects)
         for option in reversed((kinds.all_namespaces, *options) if of_namespaces else options):
@@ -123,7 +123,7 @@ def _asks(*, of_namespaces: bool) -> Callable[[Lister], Lister]:
 
 
 def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
-    """An option that names a queue, which shells complete."""
+    """An option for the name of a queue, with completion."""
     return click.option(short, f"--{kind}", default="", shell_complete=completion_candidates.objects(kind), help=help)
 
 
@@ -137,10 +137,10 @@ def _of(short: str, kind: str, *, help: str) -> Callable[[Lister], Lister]:
     alone="true",
     type=click.BOOL,
     default=None,
-    help="Only those that are; false: only the others.",
+    help="Only active ClusterQueues; false: only inactive ones.",
 )
-@_asks(of_namespaces=False)
-def cluster_queues(ask: ListQuery, active: bool | None) -> None:
+@_list_options(of_namespaces=False)
+def cluster_queues(query: ListQuery, active: bool | None) -> None:
     """List ClusterQueues."""
     from kubemachinery import conditions
     from pykueue.api import kueue
@@ -154,13 +154,13 @@ def cluster_queues(ask: ListQuery, active: bool | None) -> None:
         TableColumn("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
         TableColumn("ACTIVE", lambda queue: str(is_active(queue)).lower()),
     ]
-    ask.show(ask.of(kueue.ClusterQueue), columns, where=lambda queue: active in (None, is_active(queue)))
+    query.show(query.of(kueue.ClusterQueue), columns, where=lambda queue: active in (None, is_active(queue)))
 
 
 @command.command("localqueue")
-@_of("-c", "clusterqueue", help="Only those that lead there.")
-@_asks(of_namespaces=True)
-def local_queues(ask: ListQuery, clusterqueue: str) -> None:
+@_of("-c", "clusterqueue", help="Only LocalQueues of this ClusterQueue.")
+@_list_options(of_namespaces=True)
+def local_queues(query: ListQuery, clusterqueue: str) -> None:
     """List LocalQueues."""
     from pykueue.api import kueue
 
@@ -169,12 +169,12 @@ def local_queues(ask: ListQuery, clusterqueue: str) -> None:
         TableColumn("PENDING WORKLOADS", lambda queue: str(queue.status.pending_workloads)),
         TableColumn("ADMITTED WORKLOADS", lambda queue: str(queue.status.admitted_workloads)),
     ]
-    ask.show(ask.of(kueue.LocalQueue), columns, where=lambda queue: clusterqueue in ("", queue.spec.cluster_queue))
+    query.show(query.of(kueue.LocalQueue), columns, where=lambda queue: clusterqueue in ("", queue.spec.cluster_queue))
 
 
 @command.command("resourceflavor")
-@_asks(of_namespaces=False)
-def resource_flavors(ask: ListQuery) -> None:
+@_list_options(of_namespaces=False)
+def resource_flavors(query: ListQuery) -> None:
     """List ResourceFlavors."""
     from pykueue.api import kueue
 
@@ -183,20 +183,20 @@ def resource_flavors(ask: ListQuery) -> None:
             "NODE LABELS", lambda flavor: ", ".join(sorted(f"{k}={v}" for k, v in flavor.spec.node_labels.items()))
         ),
     ]
-    ask.show(ask.of(kueue.ResourceFlavor), columns)
+    query.show(query.of(kueue.ResourceFlavor), columns)
 
 
 # --- Work -------------------------------------------------------------------------------------------------------------
 
 
 @command.command("workload")
-@_of("-c", "clusterqueue", help="Only those of this ClusterQueue.")
-@_of("-q", "localqueue", help="Only those of this LocalQueue.")
+@_of("-c", "clusterqueue", help="Only Workloads of this ClusterQueue.")
+@_of("-q", "localqueue", help="Only Workloads of this LocalQueue.")
 @click.option("--status", "statuses", multiple=True, help="all, pending, quotareserved, admitted or finished.")
-@click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="Only those of this job.")
-@_asks(of_namespaces=True)
-def workloads(ask: ListQuery, clusterqueue: str, localqueue: str, statuses: tuple[str, ...], job: str) -> None:
-    """List Workloads with their jobs, and their places in line."""
+@click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="Only Workloads of this job.")
+@_list_options(of_namespaces=True)
+def workloads(query: ListQuery, clusterqueue: str, localqueue: str, statuses: tuple[str, ...], job: str) -> None:
+    """List Workloads with their jobs and their positions in the queue."""
     from pykueue.api import kueue
     from pykueue.client import listing, object_creation
 
@@ -205,11 +205,11 @@ def workloads(ask: ListQuery, clusterqueue: str, localqueue: str, statuses: tupl
     )
 
     async def work(client: ApiClient, namespace: str) -> tuple[ListedObjects[kueue.Workload], ListContext]:
-        found = await ask.listed(client, namespace, kueue.Workload)
-        return found, await listing.list_context(client, found.things, "" if ask.everywhere else namespace)
+        found = await query.listed(client, namespace, kueue.Workload)
+        return found, await listing.list_context(client, found.things, "" if query.everywhere else namespace)
 
-    found, list_context = ask.connection.talk(work)
-    ask.show(found, _workload_columns(list_context), where=lambda workload: options.takes(workload, list_context))
+    found, list_context = query.connection.talk(work)
+    query.show(found, _workload_columns(list_context), where=lambda workload: options.takes(workload, list_context))
 
 
 def _workload_columns(list_context: ListContext) -> list[TableColumn[kueue.Workload]]:
@@ -229,13 +229,13 @@ def _workload_columns(list_context: ListContext) -> list[TableColumn[kueue.Workl
 
 
 @command.command("pods")
-@click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="A job, or a pod for its group.")
-@_asks(of_namespaces=True)
-def pods(ask: ListQuery, job: str) -> None:
-    """List the pods of a job, or of the group that a pod belongs to."""
+@click.option("--for", "job", default="", metavar="TYPE[.GROUP]/NAME", help="A job, or a pod of a pod group.")
+@_list_options(of_namespaces=True)
+def pods(query: ListQuery, job: str) -> None:
+    """List the pods of a job, or of the pod group of a pod."""
     from pykueue.api import kube
     from pykueue.client import listing
 
     columns: list[TableColumn[kube.Pod]] = [TableColumn("STATUS", lambda pod: pod.status.phase or "Pending")]
-    owner, found = listing.of_type(job), ask.of(kube.Pod)
-    ask.show(found, columns, where=listing.belongs_to(owner, found.things))
+    owner, found = listing.of_type(job), query.of(kube.Pod)
+    query.show(found, columns, where=listing.belongs_to(owner, found.things))

@@ -1,4 +1,4 @@
-"""How a command that serves writes its log: `@log_options` gives it the same options as the others have."""
+"""Logging options of long-running commands: the decorator `@log_options`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LoggingOptions:
-    """What was asked for."""
+    """The chosen format and level."""
 
     form: str
     level: str
 
     def start(self, role: Callable[[], str] = lambda: "") -> None:
-        """Write the log to stderr from now on; `role` says which part this replica plays."""
+        """Write the log to stderr from now on; `role` returns the role of this replica."""
         from pykueue.observe import logs
 
         form = logs.LogFormat(self.form or ("console" if sys.stderr.isatty() else "json"))
@@ -35,21 +35,21 @@ class LoggingOptions:
 
 
 def log_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options, and hands what they say to the command as `told`."""
+    """Add the options; the command receives them as `logging_options`."""
 
     @click.option(
         "--log-format",
         type=click.Choice(["json", "console"]),
         default=None,
-        help="One line of JSON each, or lines for people. By default for people on a terminal, JSON elsewhere.",
+        help="console: text; json: one JSON object per line (default: console on a terminal, else json).",
     )
     @click.option(
-        "--log-level", type=click.Choice(list(_LEVELS)), default=None, help="How much to log; warning by default."
+        "--log-level", type=click.Choice(list(_LEVELS)), default=None, help="The log level (default: warning)."
     )
-    @click.option("-v", "--verbose", is_flag=True, help="Log what happens; the same as --log-level info.")
+    @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level info.")
     @functools.wraps(command)
     def asked(*arguments: Any, log_format: str | None, log_level: str | None, verbose: bool, **others: Any) -> None:
         level = log_level or ("info" if verbose else "warning")
-        command(*arguments, told=LoggingOptions(log_format or "", level), **others)
+        command(*arguments, logging_options=LoggingOptions(log_format or "", level), **others)
 
     return asked

@@ -1,4 +1,4 @@
-"""`pykueue logs`: what a job said, and what it says."""
+"""`pykueue logs`: prints the log of a job."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, default="", shell_complete=completion_candidates.objects("job"))
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @click.option("-p", "--previous", is_flag=True, help="Show the log of the previous container instance.")
-@click.option("--tail", type=click.IntRange(0), default=None, help="The last lines of each pod only.")
-@click.option("-c", "--container", default="", help="The container; the first one by default.")
+@click.option("--tail", type=click.IntRange(0), default=None, help="Only this many last lines of each pod.")
+@click.option("-c", "--container", default="", help="The container (default: the first one).")
 @connects
 def command(connection: Connection, name: str, follow: bool, previous: bool, tail: int | None, container: str) -> None:
     """Show the log of job NAME, or of the job that was submitted last.
@@ -31,25 +31,25 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
     Where a job has several pods, each line begins with the name of its pod. With -f, an unreachable server is retried
     for up to 5 minutes, and no line is printed twice.
     """
-    from pykueue.cli.wait import say_if_nobody_runs_pods
+    from pykueue.cli.wait import warn_if_pods_do_not_run
     from pykueue.client import job_service, pod_logs
 
     async def work(client: ApiClient, namespace: str) -> None:
         service = job_service.JobService(client, namespace, aside)
-        [chosen] = await service.meant([name]) if name else [await service.newest()]
+        [chosen] = await service.resolve_names([name]) if name else [await service.newest()]
         job = await service.job(chosen)
         options = pod_logs.PodLogOptions(follow=follow, previous=previous, tail=tail, container=container)
         several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1
         if follow:
-            await say_if_nobody_runs_pods(service)
-        with progress() as told:
-            await service.logs(chosen, options, printed(several), told)
+            await warn_if_pods_do_not_run(service)
+        with progress() as report:
+            await service.logs(chosen, options, printed(several), report)
 
     connection.talk(work)
 
 
 def printed(several: bool) -> Callable[[LogLine], None]:
-    """Says lines of a log as they are; where there are several pods, with the name of theirs."""
+    """A function that prints log lines; with several pods, each line begins with the name of its pod."""
 
     def say(line: LogLine) -> None:
         head = f"[{line.pod}] ".encode() if several else b""

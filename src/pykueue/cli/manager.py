@@ -1,4 +1,4 @@
-"""`pykueue manager`: the queueing system beside an API server that is there already."""
+"""`pykueue manager`: the queueing system for an existing API server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from kubemachinery import process
 from pykueue.cli.configuration_options import CONFIG, FEATURE_GATES, address, configured, log_notices
-from pykueue.cli.connection import reaches
+from pykueue.cli.connection import connection_options
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.cli.log_options import LoggingOptions, log_options
 
@@ -22,56 +22,58 @@ if TYPE_CHECKING:
 
 
 @click.command(name="manager")
-@reaches
+@connection_options
 @CONFIG
 @FEATURE_GATES
 @click.option(
     "--record",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Write what is seen and decided into this file, for pykueue replay. It grows with every change.",
+    help="Record inputs and decisions in this file, for pykueue replay. It grows with every change.",
 )
 @click.option(
     "--dashboard",
     default=None,
-    help="HOST:PORT to serve the dashboard at, over HTTPS, for whoever has a token of the cluster; nowhere by default.",
+    help="HOST:PORT of the dashboard, over HTTPS, for users with a token of the cluster (default: no dashboard).",
 )
 @click.option(
     "--webhook-client-ca-file",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Answer webhook requests only from clients with a certificate that this authority signed.",
+    help="Accept webhook requests only from clients with a certificate signed by this authority.",
 )
 @log_options
 def command(
-    reach: ConnectionFlags,
+    connection_flags: ConnectionFlags,
     config: Path | None,
     feature_gates: str,
     record: Path | None,
     dashboard: str | None,
     webhook_client_ca_file: Path | None,
-    told: LoggingOptions,
+    logging_options: LoggingOptions,
 ) -> None:
     """Run the scheduler and the controllers against an API server.
 
-    Of several managers of one cluster, one leads and the others wait. Ctrl-C or SIGTERM ends it; work that is running
-    goes on, and the next manager finds everything in the cluster.
+    Of several managers of one cluster, one is the leader and the others are on standby. Ctrl-C or SIGTERM stops it;
+    running jobs continue, and the next manager reads its state from the cluster.
     """
     from kubemachinery.client import client_config
     from pykueue.controllers import decision_trace
 
     settings = configured(config, client_config.own_namespace(), feature_gates=feature_gates)
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
-    target = reach.target()
+    target = connection_flags.target()
     with decision_trace.trace(record, settings.tree) if record is not None else nullcontext() as write:
-        process.event_loop().run(_manage(target, settings, config, told, write, shown_at, webhook_client_ca_file))
+        process.event_loop().run(
+            _manage(target, settings, config, logging_options, write, shown_at, webhook_client_ca_file)
+        )
 
 
 async def _manage(
     target: ClientConfig,
     settings: Settings,
     file: Path | None,
-    told: LoggingOptions,
+    logging_options: LoggingOptions,
     write: Write | None,
     dashboard: tuple[str, int] | None,
     webhook_client_ca: Path | None,
@@ -82,7 +84,7 @@ async def _manage(
     from pykueue.controllers import decision_trace
 
     def built(manager: Manager) -> None:
-        told.start(lambda: manager.metrics.role)
+        logging_options.start(lambda: manager.metrics.role)
         log_notices(settings, file)
         dump_on_signal(manager)
         process.tune_garbage_collector()
@@ -98,5 +100,5 @@ async def _manage(
         explain=explain,
         webhook_client_authority=webhook_client_ca,
     )
-    # One that ends by itself lost its lease, or worse: the exit code says so.
+    # A manager that stops by itself has lost its lease or failed: the exit code is not 0.
     await process.run_until(process.stop_event(), managing)

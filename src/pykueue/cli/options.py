@@ -13,6 +13,6 @@ def command() -> None:
     formatter = click.HelpFormatter(width=100)
     flags = [(f"{flag.short}, --{flag.name}" if flag.short else f"    --{flag.name}", flag.help) for flag in FLAGS]
     formatter.write_dl(
-        [("    --kubeconfig", "The file that says all this."), ("    --context", "A context of it."), *flags]
+        [("    --kubeconfig", "The kubeconfig file."), ("    --context", "A context of the kubeconfig."), *flags]
     )
     click.echo(formatter.getvalue(), nl=False)

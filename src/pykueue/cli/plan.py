@@ -1,4 +1,4 @@
-"""`pykueue plan`: the objects given, the scheduling decisions out. No cluster is asked, nothing is written."""
+"""`pykueue plan`: objects in, scheduling decisions out. No cluster is read, nothing is written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FILES: Final = (".yaml", ".yml", ".json")
 
 
 class PlanOptions(NamedTuple):
-    """How far to plan, and whose decisions."""
+    """How many cycles to run, and by which rules."""
 
     cycles: int
     until_stable: bool
@@ -47,31 +47,37 @@ class PlanOptions(NamedTuple):
 
 
 def within(seconds: float) -> Callable[[], bool]:
-    """Whether less than so many seconds have passed since this call."""
+    """A function that returns whether less than `seconds` have passed since this call."""
     deadline = time.monotonic() + seconds
     return lambda: time.monotonic() < deadline
 
 
 @click.command(name="plan")
 @flags.files("A file, a folder of files, or - for standard input; may be repeated.")
-@click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339; by default the present.")
+@click.option("--now", "now_text", default=None, help="The time of the cycle, RFC 3339 (default: now).")
 @click.option(
     "--cycles",
     type=click.IntRange(1, planner.CYCLES_MAX),
     default=None,
-    help="How many cycles to run; one by default.",
+    help="The number of cycles (default: 1).",
 )
-@click.option("--departures", is_flag=True, help="Decide as the manager does where it departs from Kueue on purpose.")
+@click.option("--departures", is_flag=True, help="Apply the manager's intended departures from Kueue's rules.")
 @click.option(
     "--until-stable",
     is_flag=True,
-    help="Run cycles until one changes nothing. Exit code 1 if the decisions repeat without end, or the time is over.",
+    help="Run cycles until one changes nothing. Exit code 1 on a preemption loop, or on a timeout.",
 )
 @flags.timeout("With --until-stable: stop")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
-@click.option("--explain", is_flag=True, help="Say for each Workload what was tried, what is short and who holds it.")
 @click.option(
-    "--batch", is_flag=True, help='JSON Lines in and out: {"id", "now", "case"} a line, a decision object each.'
+    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="The output format."
+)
+@click.option(
+    "--explain", is_flag=True, help="Show the flavors tried, the missing amounts and the Workloads that hold them."
+)
+@click.option(
+    "--batch",
+    is_flag=True,
+    help='JSON Lines in and out: one {"id", "now", "case"} per line in, one decision object per line out.',
 )
 def command(
     files: tuple[str, ...],
@@ -84,10 +90,10 @@ def command(
     explain: bool,
     batch: bool,
 ) -> None:
-    """Decide offline: what a scheduling cycle would do with the objects in files (YAML or JSON, any mix of kinds).
+    """Compute scheduling decisions offline, from objects in files (YAML or JSON, any mix of kinds).
 
-    Decisions are Kueue's to the letter unless --departures is given. Between cycles, evicted Workloads are taken to
-    have stopped and to be pending again.
+    Decisions follow Kueue's rules exactly unless --departures is given. Between cycles, evicted Workloads are assumed
+    to have stopped and to be pending again.
     """
     limit = timeout_seconds if until_stable else math.inf
     choices = PlanOptions(cycles or (planner.CYCLES_MAX if until_stable else 1), until_stable, departures, limit)
@@ -102,12 +108,12 @@ def command(
     if not files:
         raise UsageError("nothing to plan: give files with -f, or - for standard input")
     now = at(now_text)
-    with progress() as told:
-        told("reading")
+    with progress() as report:
+        report("reading")
         case = case_of(files, now)
-        told("deciding")
+        report("deciding")
         made = choices.plan(case, now)
-    tell_left_out(case)
+    print_ignored_and_unknown(case)
     _print(made, output, explain=explain)
     if until_stable and made.unstable_because:
         raise NegativeResult(f"not stable: {made.unstable_because}")
@@ -127,7 +133,7 @@ def _print(made: SchedulingPlan, output: str, *, explain: bool) -> None:
 
 
 def _answer(line: bytes, now_text: str | None, choices: PlanOptions) -> dict[str, Any]:
-    """The decision object of one line of a batch, or what is wrong with it: one bad case stops nobody else."""
+    """The decision object of one line of a batch, or its error: an invalid case does not stop the others."""
     try:
         given = json.loads(line)
         if not isinstance(given, dict) or "case" not in given:
@@ -136,7 +142,7 @@ def _answer(line: bytes, now_text: str | None, choices: PlanOptions) -> dict[str
         return planner.as_tree(choices.plan(case, at(given.get("now", now_text))))
     except (UsageError, ValueError, RecursionError) as error:
         return {"error": str(error)}
-    except Exception as error:  # a broken promise of ours must not end the batch either
+    except Exception as error:  # a broken invariant must not end the batch either
         return {"error": f"{type(error).__name__}: {error}"}
 
 
@@ -147,39 +153,39 @@ def case_of(files: Iterable[str], now: int) -> Case:
 
 
 def read(files: Iterable[str]) -> Case:
-    """What files, folders and standard input hold; nothing at all is a mistake."""
+    """The case in files, folders and standard input. Raises UsageError without an object."""
     case = planner.read(document for name in files for document in _documents(name))
     if not (case.objects or case.jobs or case.classes or case.passed_over):
-        raise UsageError(f"{', '.join(files)}: no object is in it")
+        raise UsageError(f"{', '.join(files)}: contains no object")
     return case
 
 
 _PASSED_OVER_SHOWN: Final = 5
 
 
-def tell_notices(case: Case) -> None:
-    """Say on stderr what limits the answers about a case."""
+def print_notices(case: Case) -> None:
+    """Print the notices of a case on stderr: what limits the result."""
     for notice in case.notices:
         click.echo(f"note: {notice}", err=True)
 
 
-def tell_passed_over(case: Case) -> None:
-    """What was given and plays no part is said, for whoever thinks that it did."""
+def print_ignored(case: Case) -> None:
+    """Print on stderr which objects were ignored."""
     for place, why in case.passed_over[:_PASSED_OVER_SHOWN]:
-        click.echo(f"{place} {why}: passed over", err=True)
+        click.echo(f"{place} {why}: ignored", err=True)
     if len(case.passed_over) > _PASSED_OVER_SHOWN:
-        click.echo(f"and {len(case.passed_over) - _PASSED_OVER_SHOWN} more passed over", err=True)
+        click.echo(f"and {len(case.passed_over) - _PASSED_OVER_SHOWN} more ignored", err=True)
 
 
-def tell_left_out(case: Case) -> None:
-    """The same, and what nobody knows."""
-    tell_passed_over(case)
+def print_ignored_and_unknown(case: Case) -> None:
+    """Print which objects were ignored, and their unknown fields."""
+    print_ignored(case)
     for place, sentence in case.unknown_fields:
         click.echo(f"{place}: {sentence}", err=True)
 
 
 def at(text: object) -> int:
-    """The time that `--now` says; the present where it says nothing."""
+    """The time of `--now`; without it, the current time."""
     if text is None:
         return int(datetime.now(UTC).timestamp()) * meta.SECOND
     if not isinstance(text, str):
@@ -208,20 +214,20 @@ def _documents(name: str) -> Iterator[Document]:
 
 
 def _of_file(path: Path) -> Iterator[Document]:
-    """JSON is read as JSON, which is much faster; whatever is none after all may still be YAML."""
+    """The documents of a file. JSON is parsed as JSON, which is much faster; on an error it is parsed as YAML."""
     if path.suffix == ".json":
         try:
             yield Document(str(path), json.loads(path.read_bytes(), object_pairs_hook=_each_once))
             return
         except (OSError, ValueError, RecursionError):
-            pass  # the other way of reading says what is wrong, and where
+            pass  # the YAML parser reports the position of the error
     yield from yaml_documents.read(path)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is written twice")
+        raise ValueError("duplicate key")
     return found
 
 
@@ -237,14 +243,14 @@ def _outcome(decision: Decision) -> str:
         case Wait():
             return f"waits: {decision.reason.value}"
         case SecondPassFailed():
-            return "keeps its quota, tries again"
+            return "keeps its quota, second pass failed"
         case Evict():
             return "evicted: NodeFailures"
     return type(decision).__name__
 
 
 def _print_table(made: SchedulingPlan, *, explain: bool) -> None:
-    holders = {key: told["holders"] for key, told in planner.explanations(made).items()} if explain else {}
+    holders = {key: report["holders"] for key, report in planner.explanations(made).items()} if explain else {}
     for number, decisions in enumerate(made.cycles, start=1):
         if len(made.cycles) > 1:
             click.echo(f"cycle {number}")

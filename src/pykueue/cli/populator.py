@@ -1,4 +1,4 @@
-"""`pykueue populator`: a LocalQueue in every namespace that a ClusterQueue selects, beside any manager."""
+"""`pykueue populator`: creates a LocalQueue in every namespace that a ClusterQueue selects, with any manager."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from kubemachinery import process
 from kubemachinery.errors import UsageError
-from pykueue.cli.connection import reaches
+from pykueue.cli.connection import connection_options
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.cli.log_options import LoggingOptions, log_options
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="populator")
-@reaches
+@connection_options
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     help="A file with localQueueName, localQueueNameMode (Static or AsClusterQueue), managedJobsNamespaceSelector.",
 )
 @log_options
-def command(reach: ConnectionFlags, config: Path | None, told: LoggingOptions) -> None:
-    """Make a LocalQueue in every namespace that a ClusterQueue selects.
+def command(connection_flags: ConnectionFlags, config: Path | None, logging_options: LoggingOptions) -> None:
+    """Create a LocalQueue in every namespace that a ClusterQueue selects.
 
-    It works beside any manager and needs no gate. By default the LocalQueues are called "default", and kube-system is
-    left out. Nothing is ever changed or deleted. Ctrl-C or SIGTERM ends it.
+    It runs with any manager and needs no feature gate. By default the LocalQueues are named "default", and kube-system
+    is skipped. It never changes or deletes a LocalQueue. Ctrl-C or SIGTERM stops it.
     """
     chosen = _configured(config)
-    target = reach.target()
-    told.start()
+    target = connection_flags.target()
+    logging_options.start()
     process.event_loop().run(_populate(target, chosen))
 
 
@@ -47,7 +47,7 @@ def _configured(path: Path | None) -> PopulatorConfiguration:
         return populator.PopulatorConfiguration()
     found = list(yaml_documents.read(path))
     if len(found) > 1:
-        raise UsageError(f"{path}: holds {len(found)} documents; a configuration is one")
+        raise UsageError(f"{path}: contains {len(found)} documents; a configuration is one document")
     return populator.load(found[0].tree, str(path)) if found else populator.PopulatorConfiguration()
 
 

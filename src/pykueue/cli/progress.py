@@ -1,4 +1,4 @@
-"""What takes long says what it does."""
+"""Progress lines on stderr for operations that take long."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 
 import click
 
-# What takes longer than this shows that it goes on: at once to a person, and later in a log.
+# Operations that take longer than this report progress: early on a terminal, later in a log.
 _PATIENCE_SECONDS: Final = 2.0
 _PATIENCE_OF_LOGS_SECONDS: Final = 30.0
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Says on stderr what is being done, once it has taken a while. On a terminal it is one line, which is gone at the
-    end; elsewhere a line for each new thing."""
+    """Yield a function that sets the progress text, printed to stderr once the operation takes long. On a terminal it
+    is one line, removed at the end; elsewhere one line for each text."""
     doing, is_late = "", False
-    speaking = threading.Lock()  # the clock is a thread of its own
+    speaking = threading.Lock()  # a thread, because the operation may block the event loop
 
     def late() -> None:
         nonlocal is_late
@@ -50,7 +50,7 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def awaiting(what: str) -> Iterator[None]:
-    """The same for one thing that is awaited: the loop itself notices that it takes long."""
+    """Report progress of one awaited operation, by a timer of the event loop."""
     is_late = False
 
     def late() -> None:
@@ -68,7 +68,7 @@ def awaiting(what: str) -> Iterator[None]:
 
 
 def aside(text: str) -> None:
-    """Say something on stderr that stays, whatever is being done."""
+    """Print a line on stderr that remains when the progress line is removed."""
     _wipe()
     click.echo(text, err=True)
 

@@ -1,4 +1,4 @@
-"""`pykueue queue`: who waits, who runs, and why not yet."""
+"""`pykueue queue`: shows running and waiting jobs, and the reasons."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 
 @click.command("queue", cls=flags.Command)
 @click.option(
-    "-q", "--queue", default="", shell_complete=completion_candidates.objects("localqueue"), help="One LocalQueue only."
+    "-q",
+    "--queue",
+    default="",
+    shell_complete=completion_candidates.objects("localqueue"),
+    help="Only jobs of this LocalQueue.",
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Also show finished jobs.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Show jobs of all namespaces.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 @printing.prints("wide", "name", "json", "yaml")
 @connects
 def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: OutputFormat) -> None:
-    """Show jobs that run, and then those that wait, in the order of their queues."""
+    """Show running jobs, then waiting jobs in the order of their queues."""
     from kubemachinery.clock import SystemClock
     from pykueue.client import job_service, listing
 
@@ -32,7 +36,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         found = await job_service.entries(client, "" if all_namespaces else namespace)
         of_queue = [entry for entry in found if queue in ("", entry.queue)]
         if queue and not of_queue and not all_namespaces:
-            await job_service.JobService(client, namespace).queue(queue)  # one that is not there is refused
+            await job_service.JobService(client, namespace).queue(queue)  # raises UsageError if it does not exist
         return of_queue
 
     rows = [entry for entry in connection.talk(work) if everything or not entry.status.state.is_finished]
@@ -42,14 +46,14 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         TableColumn("NAME", lambda entry: entry.name),
         TableColumn("QUEUE", lambda entry: entry.queue),
         TableColumn("STATE", lambda entry: entry.status.state),
-        TableColumn("PLACE", lambda entry: "" if entry.place is None else str(entry.place)),
+        TableColumn("POSITION", lambda entry: "" if entry.position is None else str(entry.position)),
         TableColumn("PODS", lambda entry: str(entry.pods)),
-        TableColumn("ASKS FOR", lambda entry: entry.asks),
+        TableColumn("REQUESTS", lambda entry: entry.requests),
         TableColumn("AGE", lambda entry: listing.age(entry.created, now)),
         TableColumn("PRIORITY", lambda entry: str(entry.priority), wide=True),
         TableColumn("CLUSTERQUEUE", lambda entry: entry.cluster_queue, wide=True),
         TableColumn("WORKLOAD", lambda entry: entry.workload, wide=True),
-        TableColumn("WHY", lambda entry: entry.status.message),
+        TableColumn("MESSAGE", lambda entry: entry.status.message),
     ]
     printing.show(
         rows,

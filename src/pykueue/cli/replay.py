@@ -1,4 +1,4 @@
-"""`pykueue replay`: plays a trace of a manager again, and says whether the same is decided."""
+"""`pykueue replay`: replays the trace of a manager and compares the decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pykueue.errors import NegativeResult
 @click.command("replay")
 @click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
 def command(trace: Path) -> None:
-    """Play a trace again that `pykueue manager --record` has written, and compare every decision.
+    """Replay a trace written by `pykueue manager --record`, and compare every decision.
 
     Needs no cluster. Exit code 0 when all decisions are the same, 1 when one differs.
     """
@@ -27,17 +27,17 @@ def command(trace: Path) -> None:
     from pykueue.version import __version__
 
     try:
-        # What comes after the last end of a line was being written when its manager was killed.
+        # Text after the last newline was being written when the manager was killed.
         lines = trace.read_bytes().split(b"\n")[:-1]
         header = msgspec.json.decode(lines[0] if lines else b"", type=dict[str, Any])
         chosen = settings.load(header["configuration"], f"{trace}, line 1")
     except OSError as error:
         raise UsageError(f"{trace}: {error.strerror}") from None
     except (msgspec.DecodeError, KeyError):
-        raise UsageError(f"{trace}: line 1: is not the head of a trace") from None
+        raise UsageError(f"{trace}: line 1: is not the header of a trace") from None
     try:
-        with progress() as told:
-            told(f"playing {len(lines) - 1} lines")
+        with progress() as report:
+            report(f"Replaying {len(lines) - 1} lines")
             found = decision_trace.replay(lines[1:], manager_options(chosen).empty_world(), first=2)
     except UsageError as error:
         raise UsageError(f"{trace}: {error}") from None
@@ -47,6 +47,6 @@ def command(trace: Path) -> None:
         )
         click.echo(shown.decode())
         written_by = header.get("pykueue", "")
-        by = "" if written_by == __version__ else f"; it was written by {written_by}, and this is {__version__}"
-        raise NegativeResult(f"{trace}: line {found.difference.line}: another decision{by}")
+        by = "" if written_by == __version__ else f"; the trace was recorded by {written_by}, this is {__version__}"
+        raise NegativeResult(f"{trace}: line {found.difference.line}: a different decision{by}")
     click.echo(f"equal: {found.calls} calls, {found.cycles} cycles, {found.decisions} decisions")

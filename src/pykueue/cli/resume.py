@@ -1,4 +1,4 @@
-"""`pykueue resume`: what was stopped goes on."""
+"""`pykueue resume`: resumes queues and Workloads."""
 
 from __future__ import annotations
 

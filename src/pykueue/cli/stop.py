@@ -1,4 +1,4 @@
-"""`pykueue stop`: queues and Workloads that pause."""
+"""`pykueue stop`: stops queues and Workloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command() -> None:
 def _stops_queue(kind: str, title: str) -> click.Command:
     @click.command(kind, cls=flags.Command)
     @click.argument("name", shell_complete=completion_candidates.objects(kind))
-    @click.option("--keep-already-running", is_flag=True, help="Let what runs go on; only nothing new starts.")
+    @click.option("--keep-already-running", is_flag=True, help="Keep admitted Workloads running; admit no new ones.")
     @kinds.dry_run
     @kinds.prints
     @connects
@@ -30,7 +30,7 @@ def _stops_queue(kind: str, title: str) -> click.Command:
         policy = "Hold" if keep_already_running else "HoldAndDrain"
         change(connection, kind, name, {"stopPolicy": policy}, "stopped", dry_run, form)
 
-    stop.help = f"Stop a {title}: what runs is evicted, and nothing new starts."
+    stop.help = f"Stop a {title}: admitted Workloads are evicted, and no new ones are admitted."
     return stop
 
 
@@ -40,7 +40,7 @@ def _stops_queue(kind: str, title: str) -> click.Command:
 @kinds.prints
 @connects
 def _workload(connection: Connection, name: str, dry_run: str, form: OutputFormat) -> None:
-    """Stop a Workload, by its name or its job's: it is evicted, and does not queue again until it is resumed."""
+    """Stop a Workload, by its name or its job's: it is evicted, and is not queued until it is resumed."""
     change(connection, "workload", name, {"active": False}, "stopped", dry_run, form)
 
 
@@ -58,7 +58,7 @@ def change(
     dry_run: str,
     form: OutputFormat,
 ) -> None:
-    """Patch the spec of one object, and tell what became of it."""
+    """Patch the spec of one object, and print the result."""
     from pykueue.api import registry
 
     row = next(row for row in registry.KUEUE if row.singular == kind)
@@ -75,7 +75,7 @@ def change(
 
 
 async def _workload_name(client: ApiClient, namespace: str, given: str) -> str:
-    """The Workload of that name, or that of the job of that name."""
+    """The Workload with this name, or the Workload of the job with this name."""
     from pykueue.client import job_service
 
     if await client.find(job_service.WORKLOADS, given, namespace) is not None:

@@ -171,7 +171,7 @@ def command(
     dry_run: bool,
     form: OutputFormat,
     words: tuple[str, ...],
-    **wishes: Any,
+    **options: Any,
 ) -> None:
     """Submit a command as a job. It waits in its queue until quota is available, and then runs.
 
@@ -196,23 +196,23 @@ def command(
             queue=await service.queue(queue),
             priority_class=await service.priority_class(priority_class),
             image=image or job_request.NO_IMAGE,
-            **wishes,
+            **options,
         )
         if here:
-            wanted = job_request.at_home(wanted, os.environ, wanted.directory or os.getcwd())
+            wanted = job_request.with_local_environment(wanted, os.environ, wanted.directory or os.getcwd())
         tree = job_request.job(wanted, SystemClock().now())
         if dry_run:
             (form if form.is_document else OutputFormat("yaml")).document(tree)
             return
         job = await service.submit(tree)
-        _tell(job, wanted.queue, form)
+        _print_job(job, wanted.queue, form)
         if follow or wait:
             await _watch(service, job, timeout_seconds, follow=follow)
 
     connection.talk(work)
 
 
-def _tell(job: kube.Job, queue: str, form: OutputFormat) -> None:
+def _print_job(job: kube.Job, queue: str, form: OutputFormat) -> None:
     from kubemachinery import codec
 
     if form.is_document:
@@ -225,16 +225,16 @@ def _tell(job: kube.Job, queue: str, form: OutputFormat) -> None:
 async def _watch(service: JobService, job: kube.Job, timeout_seconds: int | None, *, follow: bool) -> None:
     """Wait until the job has finished; a failure is the answer no."""
     from pykueue.cli.logs import printed
-    from pykueue.cli.wait import say_if_nobody_runs_pods
+    from pykueue.cli.wait import warn_if_pods_do_not_run
     from pykueue.client import job_service, job_status, pod_logs
 
     name = job.metadata.name
-    await say_if_nobody_runs_pods(service)
-    with progress() as told:
+    await warn_if_pods_do_not_run(service)
+    with progress() as report:
         async with job_service.within(name, timeout_seconds):
             if follow:
-                say = printed(several=(job.spec.parallelism or 1) > 1)
-                await service.logs(name, pod_logs.PodLogOptions(follow=True), say, told)
-            over = await service.finished(name, told)
+                write = printed(several=(job.spec.parallelism or 1) > 1)
+                await service.logs(name, pod_logs.PodLogOptions(follow=True), write, report)
+            over = await service.finished(name, report)
     if over.state is not job_status.JobState.SUCCEEDED:
         raise NegativeResult(f"job {name} {over.outcome}")

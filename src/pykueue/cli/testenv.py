@@ -28,7 +28,7 @@ def command() -> None:
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
-    help="Where to put the two programs; a folder of this version in ~/.cache/pykueue by default.",
+    help="Where to write the two programs (default: a folder of this version in ~/.cache/pykueue).",
 )
 def path(folder: Path | None) -> None:
     """Print a folder with a kube-apiserver and an etcd, for KUBEBUILDER_ASSETS."""
@@ -42,14 +42,14 @@ def path(folder: Path | None) -> None:
 @command.command(name="kube-apiserver", context_settings=_AS_IS, hidden=True)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kube_apiserver(arguments: tuple[str, ...]) -> None:
-    """Serve as envtest asks a kube-apiserver to, keeping everything in memory."""
+    """Serve as a kube-apiserver for envtest, with storage in memory."""
     _run("kube-apiserver", arguments)
 
 
 @command.command(name="etcd", context_settings=_AS_IS, hidden=True)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def etcd(arguments: tuple[str, ...]) -> None:
-    """Answer the health checks that envtest sends to an etcd; nothing is kept here."""
+    """Answer the health checks that envtest sends to etcd; nothing is stored."""
     _run("etcd", arguments)
 
 

@@ -1,4 +1,4 @@
-"""`pykueue top`: cohorts, queues and who waits, as they are now and as they change."""
+"""`pykueue top`: shows cohorts, queues and pending Workloads, live."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PIPE_WIDTH: Final = 200
 
 
 @click.command("top")
-@click.option("--once", is_flag=True, help="Show it once, and end. Off a terminal it is always so.")
-@click.option("--every", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Print once and exit; always so without a terminal.")
+@click.option("--every", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds between updates.")
 @connects
 def command(connection: Connection, once: bool, every: float) -> None:
     """Watch cohorts, queues and pending Workloads, live. Ctrl-C ends it."""
@@ -37,7 +37,7 @@ def command(connection: Connection, once: bool, every: float) -> None:
 
     class _Console(Console):
         def on_broken_pipe(self) -> None:
-            """rich would end with 1, which is the answer no here."""
+            """rich would exit with 1, which means a negative result here."""
             raise BrokenPipeError
 
     console = _Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
@@ -55,8 +55,8 @@ def command(connection: Connection, once: bool, every: float) -> None:
                 except KubeError as error:
                     if not is_transient(error):
                         raise
-                    # A server that starts again is seen again.
-                    screen.update(Group(Text(f"{error}; as it was before:", style="red"), seen), refresh=True)
+                    # The server may come back.
+                    screen.update(Group(Text(f"{error}; last state:", style="red"), seen), refresh=True)
                 await asyncio.sleep(every)
 
     connection.talk(watch)
@@ -78,7 +78,7 @@ async def _look(client: ApiClient, width: int) -> RenderableType:
     return Group(_tree(found, width), "", _waiting(await job_service.entries(client, "")))
 
 
-# The columns, each with the least width of a terminal that has room for it.
+# The columns, each with the minimum width of the terminal that shows it.
 _COLUMNS: Final = {
     "QUEUE": 0,
     "FLAVOR": 90,
@@ -140,16 +140,16 @@ def _waiting(entries: list[QueueEntry]) -> RenderableType:
     if not waiting:
         return Text("no Workload is pending", style="dim")
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for title in ("PLACE", "WAITS", "QUEUE", "ASKS FOR"):
+    for title in ("POSITION", "JOB", "QUEUE", "REQUESTS"):
         table.add_column(title, no_wrap=True)
-    table.add_column("WHY", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("MESSAGE", overflow="ellipsis", no_wrap=True, ratio=1)
     for entry in waiting[:_PENDING_SHOWN]:
-        place = "" if entry.place is None else str(entry.place)
+        place = "" if entry.position is None else str(entry.position)
         table.add_row(
             place,
             Text(f"{entry.namespace}/{entry.name}"),
             Text(entry.queue),
-            Text(entry.asks),
+            Text(entry.requests),
             Text(entry.status.message),
         )
     if len(waiting) > _PENDING_SHOWN:

@@ -1,4 +1,4 @@
-"""`pykueue up`: an API server and the queueing system on this machine, nothing else needed."""
+"""`pykueue up`: an API server and the queueing system on this machine, without other dependencies."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
-    help="Where everything is kept; ~/.pykueue by default. One server for each.",
+    help="The data directory of the server (default: ~/.pykueue).",
 )
 @click.option(
     "--listen",
     default="127.0.0.1:0",
     show_default=True,
-    help="HOST:PORT; port 0 is the one it had last, or a free one.",
+    help="HOST:PORT; port 0 is the previous port, or a free one.",
 )
 @CONFIG
 @FEATURE_GATES
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Where to write the kubeconfig when the server is ready; kubeconfig in the data directory by default.",
+    help="Where to write the kubeconfig when the server is ready (default: kubeconfig in the data directory).",
 )
 @click.option(
     "--view-kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
-    help="Also write a kubeconfig that can only look.",
+    help="Also write a read-only kubeconfig.",
 )
 @click.option(
     "--runner",
     type=click.Choice(["process", "simulated", "none"]),
     default=None,
-    help="What becomes of started pods: processes of this machine, pretended ones, or nothing. By default processes, "
-    "unless others than this machine can reach the server.",
+    help="How started pods run: as processes of this machine, simulated, or not at all. Default: processes, "
+    "unless other machines can reach the server.",
 )
 @click.option(
     "--durability",
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 @click.option(
     "--discard-unknown-pods",
     is_flag=True,
-    help="End the processes and delete the logs of pods that the database does not know, because it is new or was "
-    "restored from an older backup. They are left alone otherwise.",
+    help="End the processes and delete the logs of pods that are not in the database, because it is new or was "
+    "restored from an older backup. Without this option they are not touched.",
 )
 @log_options
 def command(
@@ -81,16 +81,16 @@ def command(
     runner: str | None,
     durability: str,
     discard_unknown_pods: bool,
-    told: LoggingOptions,
+    logging_options: LoggingOptions,
 ) -> None:
     """Run a Kubernetes-compatible API server with the queueing system, in one process.
 
-    It listens on the loopback address unless told otherwise, and only lets in whoever has the kubeconfig that it
-    writes. Ctrl-C or SIGTERM ends it; whatever it has answered with "done" is on the disk.
+    It listens on the loopback address by default, and accepts only clients with the kubeconfig that it writes. Ctrl-C
+    or SIGTERM stops it; acknowledged writes are durable.
     """
     host, port = address("--listen", listen)
     chosen = configured(config, feature_gates=feature_gates)
-    told.start()
+    logging_options.start()
     log_notices(chosen, config)
     from kubeserver.serve import ServerSettings
     from kubeserver.storage.sqlite import Durability
@@ -111,7 +111,7 @@ def command(
 
 
 def _usual_runner(host: str) -> str:
-    """Whoever can reach the server can run programs here, so beyond this machine that has to be asked for by name."""
+    """The default runner: none when other machines can reach the server, because clients could run programs here."""
     from pykueue.app.ports import LOOPBACK
 
     return "process" if host in LOOPBACK else "none"
@@ -144,15 +144,15 @@ async def _serve(settings: ServerSettings, configured: Settings, runner: RunnerN
             discards_unknown=discards_unknown,
         ) as processes,
     ):
-        # Whoever waits for the kubeconfig asks for a node in the next moment. The manager may have to wait as well: for
-        # kinds that its Configuration names, and that only somebody with the kubeconfig can bring.
+        # Clients wait for the kubeconfig and use the Node at once. The manager may still wait for kinds that its
+        # Configuration names, which a client with the kubeconfig has to install.
         announce(settings, serving)
         if settings.kubeconfig is None:
             paths.remember(serving.kubeconfig)
         _greet(serving, settings, runner)
         await process.run_until(stop, _manage(serving, configured))
         if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
-            click.echo(f"{processes.running} processes go on; the next `pykueue up` finds them again", err=True)
+            click.echo(f"{processes.running} processes continue; the next `pykueue up` adopts them", err=True)
 
 
 async def _manage(serving: Serving, configured: Settings) -> None:
@@ -164,16 +164,16 @@ async def _manage(serving: Serving, configured: Settings) -> None:
     async with embedded_manager(serving.embedded, configured, explain=explain) as manager:
         dump_on_signal(manager)
         process.tune_garbage_collector()
-        # A link that lets its reader look is for the terminal of the one who started this, and not for a log file.
+        # The link contains a token: it is printed to a terminal, and not to a log file.
         token = f"#token={serving.credentials.view_token}" if sys.stderr.isatty() else ""
         click.echo(f"dashboard at {serving.url}/dashboard/{token}", err=True)
         await asyncio.Event().wait()
 
 
 _PODS: Final = {
-    "process": "started pods run as processes of this machine, as the user who started this",
+    "process": "Pods run as processes of this machine, as the current user",
     "simulated": "Pods are simulated; no command runs (--runner simulated)",
-    "none": "started pods are left alone: nobody runs them (--runner none)",
+    "none": "Pods do not run (--runner none)",
 }
 
 
@@ -189,7 +189,7 @@ def _greet(serving: Serving, settings: ServerSettings, runner: str) -> None:
         _PODS[runner],
     ]
     if "KUBECONFIG" not in os.environ and client_config.default(os.environ).is_file():
-        lines.append("without this KUBECONFIG, commands and kubectl go where ~/.kube/config leads")
+        lines.append("without this KUBECONFIG, pykueue and kubectl use ~/.kube/config")
     if settings.host not in LOOPBACK:
-        lines.append(f"listening on {settings.host}: everybody who can reach it can try to come in")
+        lines.append(f"listening on {settings.host}: every machine that reaches it can attempt to connect")
     click.echo("\n".join(lines), err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pykueue.cli.connection import reaches
+from pykueue.cli.connection import connection_options
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.errors import PykueueError
 from pykueue.version import __version__
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @click.command(name="version")
-@click.option("--client", "only_own", is_flag=True, help="Ask no server.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
-@reaches
-def command(reach: ConnectionFlags, only_own: bool, output: str) -> None:
+@click.option("--client", "only_own", is_flag=True, help="Print the client version only.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="The output format.")
+@connection_options
+def command(connection_flags: ConnectionFlags, only_own: bool, output: str) -> None:
     """Print the version of pykueue and of the Python it runs on, and the image of the manager on the cluster."""
-    image = "" if only_own else _manager_image(reach)
+    image = "" if only_own else _manager_image(connection_flags)
     if output == "json":
         import json
 
@@ -35,8 +35,8 @@ def command(reach: ConnectionFlags, only_own: bool, output: str) -> None:
         click.echo(f"manager image {image}")
 
 
-def _manager_image(reach: ConnectionFlags) -> str:
-    """What the Deployment of the manager runs; nothing where there is none, or nobody who says so."""
+def _manager_image(connection_flags: ConnectionFlags) -> str:
+    """The image of the manager's Deployment; empty without one, or when it cannot be read."""
     from kubemachinery import unstructured
     from kubemachinery.kinds import Kind, Version
     from pykueue.api.config import DEFAULT_NAMESPACE
@@ -52,6 +52,6 @@ def _manager_image(reach: ConnectionFlags) -> str:
         return next((unstructured.text(each.get("image")) for each in containers if each.get("name") == "manager"), "")
 
     try:
-        return reach.run(work)
+        return connection_flags.run(work)
     except PykueueError:
         return ""

@@ -1,4 +1,4 @@
-"""`pykueue wait`: until a job has finished."""
+"""`pykueue wait`: waits until jobs have finished."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument(
     "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion_candidates.objects("job")
 )
-@click.option("--timeout", default="", help="Give up after this long, such as 90s or 2h.")
+@click.option("--timeout", default="", help="The time limit, such as 90s or 2h.")
 @connects
 def command(connection: Connection, names: tuple[str, ...], timeout: str) -> None:
     """Wait until jobs have finished: exit code 0 when all succeeded, 1 when one did not.
@@ -33,11 +33,11 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
 
     async def work(client: ApiClient, namespace: str) -> list[str]:
         service = job_service.JobService(client, namespace, aside)
-        await say_if_nobody_runs_pods(service)
+        await warn_if_pods_do_not_run(service)
         failed = []
-        for name in await service.meant(names):
-            with progress() as told:
-                over = await service.finished(name, told, most)
+        for name in await service.resolve_names(names):
+            with progress() as report:
+                over = await service.finished(name, report, most)
             click.echo(f"job {name} {over.outcome}")
             if over.state is not job_status.JobState.SUCCEEDED:
                 failed.append(name)
@@ -47,8 +47,8 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
         raise NegativeResult("")
 
 
-async def say_if_nobody_runs_pods(service: JobService) -> None:
-    """Whoever waits where nothing will happen by itself is told so first."""
+async def warn_if_pods_do_not_run(service: JobService) -> None:
+    """Print a notice if the server runs no pods, so that jobs do not end by themselves."""
     from kubemachinery.clock import SystemClock
 
     if not await service.runs_pods(SystemClock().now()):

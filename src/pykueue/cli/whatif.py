@@ -1,4 +1,4 @@
-"""`pykueue whatif`: who would start, wait or have to go if objects changed. Nothing is changed."""
+"""`pykueue whatif`: which Workloads would start, wait or be evicted if objects changed. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 @click.command("whatif")
-@flags.files("Objects as they would be: a file, a folder, or -; may be repeated.", into="changes")
+@flags.files("Changed or new objects: a file, a folder, or -; may be repeated.", into="changes")
 @click.option(
-    "--delete", "gone", multiple=True, metavar="KIND/NAME", help="An object that would be gone; may be repeated."
+    "--delete", "gone", multiple=True, metavar="KIND/NAME", help="An object that would be deleted; may be repeated."
 )
-@flags.files("The world to change, from files instead of a server; may be repeated.", "--in")
-@click.option("--now", "now_text", default=None, help="The time to decide at, RFC 3339; by default the present.")
+@flags.files("The current objects, from files instead of a server; may be repeated.", "--in")
+@click.option("--now", "now_text", default=None, help="The time of the decision, RFC 3339 (default: now).")
 @flags.timeout("Stop")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="How to print it.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="The output format.")
 @connects
 def command(
     connection: Connection,
@@ -42,38 +42,38 @@ def command(
     """
     from pykueue.analysis import live_case, planner, whatif
     from pykueue.analysis.object_changes import indexed
-    from pykueue.cli.plan import at, case_of, read, tell_left_out, tell_notices, tell_passed_over, within
+    from pykueue.cli.plan import at, case_of, print_ignored, print_ignored_and_unknown, print_notices, read, within
 
     if not changes and not gone:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
     now, change = at(now_text), read(changes) if changes else planner.read(())
-    tell_left_out(change)
-    with progress() as told:
+    print_ignored_and_unknown(change)
+    with progress() as report:
         if files:
             case = case_of(files, now)
-            tell_left_out(case)
+            print_ignored_and_unknown(case)
         else:
             has_jobs = bool(change.jobs)
-            case = connection.talk(lambda client, _: live_case.case(client, classes=has_jobs, told=told))
-            tell_notices(case)
-        told("Computing decisions")
+            case = connection.talk(lambda client, _: live_case.case(client, classes=has_jobs, report=report))
+            print_notices(case)
+        report("Computing decisions")
         names = [_named(text, connection.namespace or "default") for text in gone]
         there = indexed(case.objects)
         for text, named in zip(gone, names, strict=True):
             if named not in there:
-                raise UsageError(f"--delete {text}: there is none")
+                raise UsageError(f"--delete {text}: not found")
         changed = whatif.changed_by(case, change, names, now)
         difference = whatif.compare(case, changed, now, within(timeout_seconds))
-    tell_passed_over(changed)
+    print_ignored(changed)
     if output == "text":
         for line in lines(difference):
             click.echo(line)
     else:
         printing.document(difference.tree(), output)
     if difference.before.unstable_because:
-        click.echo(f"as things are there is no stable state: {difference.before.unstable_because}", err=True)
+        click.echo(f"no stable state without the change: {difference.before.unstable_because}", err=True)
     if difference.after.unstable_because:
-        raise NegativeResult(f"with the change there is no stable state: {difference.after.unstable_because}")
+        raise NegativeResult(f"no stable state with the change: {difference.after.unstable_because}")
 
 
 def _named(text: str, namespace: str) -> tuple[type, str, str]:
@@ -89,18 +89,18 @@ def _named(text: str, namespace: str) -> tuple[type, str, str]:
         if kind.lower() in (row.singular, row.plural, *row.short_names):
             own = rest[0] if len(rest) == 2 else namespace
             return type_, own if row.namespaced else "", rest[-1]
-    raise UsageError(f"--delete {text}: {kind} is no kind that has a part in scheduling")
+    raise UsageError(f"--delete {text}: {kind} is not a kind that scheduling uses")
 
 
 _TITLES: Final = {
     "starts": "Would start",
-    "joins": "Would come and wait",
-    "goes": "Would have to go",
+    "joins": "Would be queued and wait",
+    "evicted": "Would be evicted",
     "waits": "Would no longer start",
     "moves": "Would get other flavors",
-    "starts_anyway": "Start in any case",
-    "goes_anyway": "Have to go in any case",
-    "waits_anyway": "Wait in any case",
+    "starts_anyway": "Starts in any case",
+    "evicted_anyway": "Evicted in any case",
+    "waits_anyway": "Waits in any case",
 }
 
 
@@ -110,6 +110,6 @@ def lines(difference: WhatIfReport) -> list[str]:
         keys: tuple[str, ...] = getattr(difference, field)
         if keys:
             said += [title, *(f"  {key}" for key in keys)]
-    if not any(getattr(difference, field) for field in ("starts", "joins", "goes", "waits", "moves")):
-        said.insert(0, "Nothing would be different")
+    if not any(getattr(difference, field) for field in ("starts", "joins", "evicted", "waits", "moves")):
+        said.insert(0, "No Workload would be affected")
     return said

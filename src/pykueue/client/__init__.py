@@ -1,6 +1,12 @@
-"""A job in one line: what to run becomes a Job, and what became of it is told.
+"""The Python client, and the operations behind the commands.
 
-order.py       what somebody wants to run, as a Job                              pure
-standing.py    how jobs stand: waiting and why, running, over                    pure
-desk.py        submitting, finding, waiting, reading logs and cancelling, on any API server
+client.py          pykueue.Client and pykueue.AsyncClient
+job_request.py     the Job of a command and its options                          pure
+job_status.py      the state of a job and its reason                             pure
+job_service.py     submit, find, wait, logs and cancel, on any API server
+pod_logs.py        the log of a pod, each line once
+unqueued.py        jobs and pods without a Workload, and the reason
+listing.py         the rows of `pykueue list`
+queue_overview.py  the rows of `pykueue top`
+object_creation.py queues and flavors from options                               pure
 """

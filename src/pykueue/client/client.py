@@ -1,4 +1,4 @@
-"""`pykueue.Client` and `pykueue.AsyncClient`: jobs, answers and news of a queueing system, from Python.
+"""`pykueue.Client` and `pykueue.AsyncClient`: submit and watch jobs from Python.
 
     with pykueue.Client() as client:
         job = client.submit(["python", "train.py"], cpu=2, gpus=1, queue="research")
@@ -39,13 +39,13 @@ from pykueue.client.unqueued import JOBS
 
 T = TypeVar("T")
 
-# How often, and how far apart, to look for what the controllers are about to make.
+# Attempts, and the time between them, to find the Workload that the controllers are creating.
 _LOOKS: Final = 20
 _LOOK_SECONDS: Final = 0.1
 
 
 class JobOptions(TypedDict, total=False):
-    """What a job may ask for, beside its command."""
+    """The keyword arguments of `submit`, besides the command."""
 
     name: str
     queue: str
@@ -62,14 +62,14 @@ class JobOptions(TypedDict, total=False):
 
 
 class WorkloadEvent(NamedTuple):
-    """Something happened to a Workload."""
+    """A change of a Workload, as a watch reports it."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     workload: kueue.Workload
 
 
 class AsyncClient:
-    """One namespace of one system. An asynchronous context manager."""
+    """A client for one namespace. An asynchronous context manager."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class AsyncClient:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._reaches_out = api_client is None  # else the system is in this very process, and runs nothing
+        self._reaches_out = api_client is None  # else the system is in this process, and runs no commands
         if api_client is None:
             target = client_config.find(
                 os.environ,
@@ -105,16 +105,16 @@ class AsyncClient:
         await self.api_client.close()
 
     async def submit(self, command: Sequence[str], **options: Unpack[JobOptions]) -> str:
-        """Submit a command as a job; returns its name. It waits in its queue until there is room.
+        """Submit a command as a job; returns its name. It waits in its queue until quota is available.
 
-        Raises TypeError for a keyword that is not in `Wishes`: a job without what was meant would run instead.
+        Raises TypeError for a keyword that is not in `JobOptions`: a misspelled option must not be dropped.
         """
         for unknown in options.keys() - JobOptions.__annotations__.keys():
             nearest = difflib.get_close_matches(unknown, JobOptions.__annotations__, n=1)
             meant = f". Did you mean '{nearest[0]}'?" if nearest else ""
             raise TypeError(f"submit() got an unexpected keyword argument '{unknown}'{meant}")
         if isinstance(command, str):
-            raise UsageError(f"a command is a list of its words, such as ['python', 'train.py'], and not {command!r}")
+            raise UsageError(f"command must be a list of words, such as ['python', 'train.py'], not {command!r}")
         here = self._reaches_out and await self._service.runs_processes()
         if self._reaches_out and not here and not options.get("image"):
             raise UsageError("this server runs containers: name an image")
@@ -136,19 +136,19 @@ class AsyncClient:
             directory=options.get("directory", ""),
         )
         if here:
-            wanted = job_request.at_home(wanted, os.environ, wanted.directory or os.getcwd())
+            wanted = job_request.with_local_environment(wanted, os.environ, wanted.directory or os.getcwd())
         return (await self._service.submit(job_request.job(wanted, self._clock.now()))).metadata.name
 
     async def status(self, job: str) -> QueuedJobStatus:
-        """How a job stands, in a word and a sentence."""
+        """The state of a job, and the reason for it."""
         return await self._service.status(job)
 
     async def wait(self, job: str, *, timeout_seconds: float | None = None) -> QueuedJobStatus:
-        """How the job ended. Raises NegativeResult when it is not over in time."""
+        """Wait until the job has finished, and return its status. Raises NegativeResult on a timeout."""
         return await self._service.finished(job, lambda _: None, timeout_seconds)
 
     async def logs(self, job: str, *, follow: bool = False) -> str:
-        """What its pods lines; following, until the job is over."""
+        """The log of its pods; with `follow`, until the job has finished."""
         lines: list[bytes] = []
         options = pod_logs.PodLogOptions(follow=follow)
         await self._service.logs(job, options, lambda line: lines.append(line.text), lambda _: None)
@@ -158,18 +158,18 @@ class AsyncClient:
         await self._service.cancel(job)
 
     async def queue(self, *, all: bool = False) -> list[QueueEntry]:
-        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        """Running jobs, then waiting jobs in queue order; with `all` also finished ones."""
         found = await job_service.entries(self.api_client, self.namespace)
         return [entry for entry in found if all or not entry.status.state.is_finished]
 
     async def explain(self, job: str, *, suggest: bool = True) -> Explanation:
-        """Why a job or a Workload waits, and what would let it in; see `pykueue.analysis`."""
+        """Why a job or a Workload waits, and which changes would admit it; see `pykueue.analysis`."""
         key = await self._workload_of(job)
-        case = await live_case.case(self.api_client, nodes=True, unscheduled=self.namespace, told=lambda _: None)
+        case = await live_case.case(self.api_client, nodes=True, unscheduled=self.namespace, report=lambda _: None)
         return explanation.explain(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
 
     async def _workload_of(self, job: str) -> str:
-        """The Workload that a job is queued as. One that was just submitted gets it in a moment."""
+        """The name of the Workload of a job. It is created shortly after the job."""
         if await self.api_client.find(JOBS, job, self.namespace) is None:
             return job  # a Workload by its own name
         for _ in range(_LOOKS):
@@ -181,14 +181,14 @@ class AsyncClient:
         raise UsageError(f"job {job} has no Workload: {why}")
 
     async def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
-        """Who would start, wait or have to go if these objects replaced those of the same name; jobs are submitted."""
+        """Which Workloads would start, wait or be evicted if these objects were applied; jobs are submitted."""
         change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(objects, start=1))
-        case = await live_case.case(self.api_client, classes=bool(change.jobs), told=lambda _: None)
+        case = await live_case.case(self.api_client, classes=bool(change.jobs), report=lambda _: None)
         now = self._clock.now()
         return whatif.compare(case, whatif.changed_by(case, change, (), now), now)
 
     async def watch(self) -> AsyncGenerator[WorkloadEvent]:
-        """Workloads as they come, change and go; first those that are there. A server that goes away is waited for."""
+        """Yield changes of Workloads, beginning with the existing ones. An unreachable server is retried."""
         news: asyncio.Queue[WorkloadEvent | None] = asyncio.Queue()
         copy = Informer(
             self.api_client, job_service.WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace
@@ -207,15 +207,15 @@ class AsyncClient:
 
 def _workload_event(change: InformerEvent[kueue.Workload]) -> WorkloadEvent:
     if change.new is None:
-        assert change.old is not None, "what was never there cannot go"
+        assert change.old is not None, "a deleted object has an old state"
         return WorkloadEvent("DELETED", change.old)
     return WorkloadEvent("ADDED" if change.old is None else "MODIFIED", change.new)
 
 
 class Client:
-    """The same, for programs that do one thing after the other. A context manager.
+    """The synchronous client. A context manager.
 
-    Its loop runs in a thread of its own: a notebook has a loop already, in which nobody else can wait.
+    Its event loop runs in its own thread: a notebook has a running loop already, in which no other call can block.
     """
 
     def __init__(self, *, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
@@ -227,7 +227,7 @@ class Client:
         except BaseException:
             _end(self._loop, self._thread, None)
             raise
-        # Closes a client that was left open: when it is collected, or at the end of the program.
+        # Closes a client that was left open: at garbage collection, or at the end of the program.
         self._finalizer = weakref.finalize(self, _end, self._loop, self._thread, self._client)
 
     def __enter__(self) -> Self:
@@ -247,38 +247,38 @@ class Client:
         return self._client.namespace
 
     def submit(self, command: Sequence[str], **options: Unpack[JobOptions]) -> str:
-        """Submit a command as a job; returns its name. It waits in its queue until there is room."""
+        """Submit a command as a job; returns its name. It waits in its queue until quota is available."""
         return self._run(self._client.submit(command, **options))
 
     def status(self, job: str) -> QueuedJobStatus:
-        """How a job stands, in a word and a sentence."""
+        """The state of a job, and the reason for it."""
         return self._run(self._client.status(job))
 
     def wait(self, job: str, *, timeout_seconds: float | None = None) -> QueuedJobStatus:
-        """How the job ended. Raises NegativeResult when it is not over in time."""
+        """Wait until the job has finished, and return its status. Raises NegativeResult on a timeout."""
         return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
 
     def logs(self, job: str, *, follow: bool = False) -> str:
-        """What its pods lines; following, until the job is over."""
+        """The log of its pods; with `follow`, until the job has finished."""
         return self._run(self._client.logs(job, follow=follow))
 
     def cancel(self, job: str) -> None:
         self._run(self._client.cancel(job))
 
     def queue(self, *, all: bool = False) -> list[QueueEntry]:
-        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        """Running jobs, then waiting jobs in queue order; with `all` also finished ones."""
         return self._run(self._client.queue(all=all))
 
     def explain(self, job: str, *, suggest: bool = True) -> Explanation:
-        """Why a job or a Workload waits, and what would let it in."""
+        """Why a job or a Workload waits, and which changes would admit it."""
         return self._run(self._client.explain(job, suggest=suggest))
 
     def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
-        """Who would start, wait or have to go if these objects replaced those of the same name."""
+        """Which Workloads would start, wait or be evicted if these objects were applied."""
         return self._run(self._client.whatif(*objects))
 
     def watch(self) -> Generator[WorkloadEvent]:
-        """Workloads as they come, change and go; first those that are there."""
+        """Yield changes of Workloads, beginning with the existing ones."""
         news = self._client.watch()
         try:
             while True:
@@ -294,7 +294,7 @@ class Client:
         try:
             return asked.result()
         except BaseException:
-            asked.cancel()  # whoever waited has gone, by Ctrl-C for instance
+            asked.cancel()  # the caller was interrupted, by Ctrl-C for instance
             raise
 
 
@@ -304,8 +304,8 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: AsyncClient | None) -> None:
-    """Close the client in its loop, and end the loop. Garbage may be collected in the very thread that is to end, which
-    cannot wait for itself."""
+    """Close the client in its loop, and end the loop. Garbage collection may run in the thread that ends, which cannot
+    join itself."""
 
     async def end() -> None:
         try:
@@ -320,7 +320,7 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, client: Asyn
 
 
 async def _made(kubeconfig: str, context: str, namespace: str) -> AsyncClient:
-    """Made where its loop runs."""
+    """Create the client in the thread of its loop."""
     return AsyncClient(kubeconfig=kubeconfig, context=context, namespace=namespace)
 
 

@@ -1,4 +1,4 @@
-"""What somebody wants to run, and the Job that says so."""
+"""A request to run a command, and the Job for it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kubemachinery.errors import UsageError
 from pykueue.api import labels
 
 CONTAINER: Final = "main"
-# Where a job does not say what it needs.
+# The default request.
 CPU: Final = "1"
 GPU: Final = "nvidia.com/gpu"
-# A name for an image where none is used.
+# The image of jobs that run as processes, which use none.
 NO_IMAGE: Final = "none"
 
 # When a job was submitted, finer than the second in which it was created.
 SUBMITTED_AT: Final = "pykueue.io/submitted-at"
 
-# Less is a slip: a number without a suffix is bytes, and one with m thousandths of them.
+# Less is a mistake: a number without a suffix is bytes, and one with m thousandths of bytes.
 _MEMORY_LEAST: Final = quantity.Quantity(2**20)
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -30,7 +30,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """A command, and what it needs."""
+    """A command with its options."""
 
     command: Sequence[str]
     queue: str
@@ -48,19 +48,19 @@ class JobRequest:
     directory: str = ""
 
 
-def at_home(order: JobRequest, environment: Mapping[str, str], directory: str) -> JobRequest:
-    """The same in a directory of the machine that it comes from, where it finds by name what is found here."""
+def with_local_environment(order: JobRequest, environment: Mapping[str, str], directory: str) -> JobRequest:
+    """The request with the working directory and the PATH of the submitting process."""
     path = {"PATH": environment["PATH"]} if "PATH" in environment else {}
     return replace(order, environment={**path, **order.environment}, directory=directory)
 
 
 def job(order: JobRequest, now: int) -> dict[str, Any]:
-    """The Job; one that names no name gets one from its command."""
+    """The Job of a request; without a name, its name is generated from the command."""
     if not order.command or not order.command[0]:
         raise UsageError("the command is empty: its first word is the program to run")
     requests = {"cpu": order.cpu, "memory": order.memory, GPU: str(order.gpus) if order.gpus else ""}
     requests = {name: text for name, text in requests.items() if text}
-    # Memory and devices are also the most that it may have; of processors it may take what nobody else needs.
+    # Memory and devices are also limits; cpu has none, so that idle cpu can be used.
     limits = {name: text for name, text in requests.items() if name != "cpu"}
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -100,26 +100,24 @@ def literal(text: str) -> str:
 
 
 def _base(command: Sequence[str]) -> str:
-    """The program's own name, as far as it can be a name here."""
+    """The name of the program, as a valid name of an object."""
     name = PurePosixPath(command[0]).name.lower()
     return re.sub("[^a-z0-9]+", "-", name).strip("-")[:40] or "job"
 
 
-# --- What people type -------------------------------------------------------------------------------------------------
+# --- Options ----------------------------------------------------------------------------------------------------------
 
 
 def amount(text: str, option: str) -> str:
-    """A quantity as Kubernetes writes it; `16G` and `2` as well as `16Gi` and `500m`."""
+    """A valid quantity, such as `16G`, `2`, `16Gi` or `500m`."""
     try:
         found = quantity.parse(text)
     except quantity.QuantityError as error:
         raise UsageError(f"{option} {text}: {error}") from None
     if found.sign <= 0:
-        raise UsageError(f"{option} {text}: must be more than nothing")
+        raise UsageError(f"{option} {text}: must be greater than 0")
     if option.endswith("memory") and found < _MEMORY_LEAST:
-        raise UsageError(
-            f"{option} {text}: is less than a mebibyte, and no program has room in it; 5Gi is five gibibytes"
-        )
+        raise UsageError(f"{option} {text}: is less than one mebibyte; 5Gi is five gibibytes")
     return text
 
 
@@ -135,13 +133,13 @@ def seconds(text: str, option: str) -> int:
 
 
 def variables(given: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """`NAME=VALUE`, or `NAME` for what it is here."""
+    """Environment variables from `NAME=VALUE`, or `NAME` for its value in `own`."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not _VARIABLE.fullmatch(name):
             raise UsageError(f"--env {text}: must be NAME=VALUE or NAME")
         if not equals and name not in own:
-            raise UsageError(f"--env {name}: is not set here; give it a value with {name}=VALUE")
+            raise UsageError(f"--env {name}: is not set in the environment; use {name}=VALUE")
         found[name] = value if equals else own[name]
     return found

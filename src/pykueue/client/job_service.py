@@ -1,4 +1,4 @@
-"""Submitting, finding, waiting, reading logs and cancelling: the same on `pykueue up` and on a cluster."""
+"""Submit, find, wait, logs and cancel: the same on `pykueue up` and on a cluster."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
 PRIORITY_CLASSES: Final = registry.ALL.of(kueue.WorkloadPriorityClass)
 WORKLOADS: Final = registry.ALL.of(kueue.Workload)
 
-# The LocalQueue that is meant where none is named.
+# The default LocalQueue.
 QUEUE: Final = "default"
-# Where nodes say that they are alive.
+# The namespace of the Leases that nodes renew.
 _NODE_LEASES: Final = "kube-node-lease"
 _LOOK_SECONDS: Final = 0.3
 
@@ -45,10 +45,10 @@ Report = Callable[[str], None]
 
 
 class JobService:
-    """Jobs of one namespace."""
+    """Operations on the jobs of one namespace."""
 
     def __init__(self, client: ApiClient, namespace: str, away: Report = log.warning) -> None:
-        """`away` hears of a server that goes away while somebody waits for a job."""
+        """`away` is called with a message when the server becomes unreachable during a wait."""
         self._client = client
         self._outlast = RetryThroughOutage(away)
         self.namespace = namespace
@@ -56,21 +56,21 @@ class JobService:
     # --- Submitting ---------------------------------------------------------------------------------------------------
 
     async def runs_processes(self) -> bool:
-        """Whether pods of this server run on this very machine, whatever their image."""
+        """Whether pods of this server run as processes of this machine, without their image."""
         answer = await self._outlast(lambda: self._client.request(ApiRequest("GET", "/version")))
         return "+embedded." in str(msgspec.json.decode(answer.body).get("gitVersion", ""))
 
     async def runs_pods(self, now: Nanoseconds) -> bool:
-        """Whether anybody does. Not asked of a cluster, where pods that nobody runs say so themselves."""
+        """Whether pods run at all. Always true on a cluster, where pods that cannot run have a condition."""
         if not await self.runs_processes():
             return True
         found = await self._outlast(lambda: self._client.list(LEASES, _NODE_LEASES))
         return any(_is_held(codec.decode(item, kube.Lease), now) for item in found.items)
 
     async def queue(self, named: str) -> str:
-        """The LocalQueue that is meant; one that is not there is refused."""
+        """The LocalQueue of this name, or the default one. Raises UsageError if it does not exist."""
         found: list[str] = [queue.metadata.name for queue in await self._all(QUEUES, kueue.LocalQueue)]
-        there = f"available: {', '.join(found)}" if found else "none exists; `pykueue create localqueue` makes one"
+        there = f"available: {', '.join(found)}" if found else "none exists; `pykueue create localqueue` creates one"
         if named:
             if named not in found:
                 raise UsageError(f"LocalQueue {named} not found in namespace {self.namespace}; {there}")
@@ -110,12 +110,12 @@ class JobService:
         tree = await self._client.find(JOBS, name, self.namespace)
         return codec.from_tree(tree, kube.Job) if tree is not None else None
 
-    async def meant(self, given: Sequence[str]) -> list[str]:
-        """The jobs that somebody means: NAME, TYPE/NAME, or the name of a Workload, as lists of them show it. One that
-        is not there is refused before anything happens to the others."""
-        return [await self._meant(each.rpartition("/")[2]) for each in given]
+    async def resolve_names(self, given: Sequence[str]) -> list[str]:
+        """The names of jobs given as NAME, TYPE/NAME, or the name of a Workload. Raises UsageError for one that does
+        not exist, before the others are used."""
+        return [await self._resolve_name(each.rpartition("/")[2]) for each in given]
 
-    async def _meant(self, name: str) -> str:
+    async def _resolve_name(self, name: str) -> str:
         try:
             return (await self.job(name)).metadata.name
         except UsageError:
@@ -133,7 +133,7 @@ class JobService:
         return max(found, key=_moment).metadata.name
 
     async def workload(self, job: kube.Job) -> kueue.Workload | None:
-        """What queues the job."""
+        """The Workload of a job; None without one."""
         mark = f"{labels.JOB_UID}={job.metadata.uid}"
         found = await self._client.list(WORKLOADS, self.namespace, labels=mark)
         return job_status.by_owner(codec.decode(item, kueue.Workload) for item in found.items).get(job.metadata.uid)
@@ -150,7 +150,7 @@ class JobService:
         return found
 
     async def pods(self, job: kube.Job) -> list[kube.Pod]:
-        """The pods of a job, the older first."""
+        """The pods of a job, oldest first."""
         found = await self._all(PODS, kube.Pod, labels=f"batch.kubernetes.io/controller-uid={job.metadata.uid}")
         return sorted(found, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
 
@@ -161,7 +161,7 @@ class JobService:
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
     async def finished(self, name: str, report: Report, timeout_seconds: float | None = None) -> QueuedJobStatus:
-        """How the job ended; `report` hears how it stands until then."""
+        """Wait until the job has finished, and return its status; `report` is called with the status meanwhile."""
         await self._outlast(lambda: self.job(name))
         async with within(name, timeout_seconds):
             while True:
@@ -172,14 +172,14 @@ class JobService:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _still(self, name: str) -> QueuedJobStatus:
-        """How a job stands that existed when the wait began."""
+        """The status of a job that existed when the wait began."""
         try:
             return await self.status(name)
         except UsageError:
-            raise NegativeResult(f"job {name} was deleted while it was waited for") from None
+            raise NegativeResult(f"job {name} was deleted during the wait") from None
 
     async def outlast(self, error: KubeError) -> None:
-        """Return when the server answers again. What will not pass by waiting is raised."""
+        """Return when the server answers again. Raises errors that are not transient."""
         if not is_transient(error):
             raise error
         await self.runs_processes()
@@ -193,7 +193,7 @@ class JobService:
     async def logs(
         self, name: str, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
     ) -> None:
-        """What the pods of a job write, one after the other; following, all at once and until the job is over."""
+        """Pass the log lines of a job to `write`: pod by pod, or with `follow` all pods until the job has finished."""
         job = await self._outlast(lambda: self.job(name))
         if options.follow:
             now = await self._follow(job, options, write, report)
@@ -209,7 +209,7 @@ class JobService:
     async def _follow(
         self, job: kube.Job, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
     ) -> QueuedJobStatus | None:
-        """Read also what is still to come; how the job stands where nothing ever came."""
+        """Read the log until the job has finished. Returns its status if there was no log, else None."""
         name = job.metadata.name
         now = await self._outlast(lambda: self._still(name))
         over = asyncio.Event()
@@ -229,14 +229,14 @@ class JobService:
                     if not read:
                         report(f"job {name}: {now}")
                     await asyncio.sleep(_LOOK_SECONDS)
-                    # Asked before looking for pods: those of a job that is over are all there.
+                    # Read before the pods: all pods of a finished job exist.
                     now = await self._outlast(lambda: self._still(name))
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
         return None if read else now
 
     async def _pod(self, pod: kube.Pod) -> kube.Pod | None:
-        """The same pod as it is now; None where it is gone."""
+        """The current state of the pod; None if it is deleted."""
         tree = await self._outlast(lambda: self._client.find(PODS, pod.metadata.name, self.namespace))
         found = codec.from_tree(tree, kube.Pod) if tree is not None else None
         return found if found is not None and found.metadata.uid == pod.metadata.uid else None
@@ -244,7 +244,7 @@ class JobService:
 
 @asynccontextmanager
 async def within(name: str, timeout_seconds: float | None) -> AsyncIterator[None]:
-    """Whoever waits for a job no longer than this hears that it is not over."""
+    """Raise NegativeResult if the block takes longer than `timeout_seconds`."""
     try:
         async with asyncio.timeout(timeout_seconds):
             yield
@@ -258,7 +258,7 @@ def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:
 
 
 def _moment(job: kube.Job) -> tuple[str, str, str]:
-    """When a job came; of one second, those that say more about it come later."""
+    """The time of submission as a sort key; within one second, jobs with SUBMITTED_AT come last."""
     created, submitted = (
         job.metadata.creation_timestamp or "",
         job.metadata.annotations.get(job_request.SUBMITTED_AT, ""),
@@ -266,50 +266,50 @@ def _moment(job: kube.Job) -> tuple[str, str, str]:
     return created, submitted, job.metadata.name
 
 
-# --- Everybody --------------------------------------------------------------------------------------------------------
+# --- The queue --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueueEntry:
-    """A Workload, or a job or pod without one, as a line of the queue."""
+    """A Workload, or a job or pods without one, as a row of `pykueue queue`."""
 
-    workload: str  # empty where there is none
+    workload: str  # empty without one
     namespace: str
     name: str
     queue: str
     cluster_queue: str
     status: QueuedJobStatus
-    # Its place in its ClusterQueue, from 1; None where it waits for nothing, or nobody knows.
-    place: int | None
+    # In its ClusterQueue, from 1; None if it is not pending, or unknown.
+    position: int | None
     pods: int
-    asks: str
+    requests: str
     priority: int
     created: str
-    # The jobs or pods that it is for.
+    # The jobs or pods of the Workload.
     names: tuple[str, ...]
     tree: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        """One line: a notebook shows lists of these, and `tree` is the whole object."""
-        asks = f", {self.asks}" if self.asks else ""
-        return f"<Entry {self.namespace}/{self.name} in {self.queue}: {self.status}{asks}>"
+        """One line, for notebooks: `tree` is the whole object."""
+        requests = f", {self.requests}" if self.requests else ""
+        return f"<QueueEntry {self.namespace}/{self.name} in {self.queue}: {self.status}{requests}>"
 
     @property
     def title(self) -> str:
-        """As kubectl names it."""
+        """TYPE/NAME, as kubectl prints it."""
         if self.workload:
             return f"workload.kueue.x-k8s.io/{self.workload}"
         return f"pod/{self.names[0]}" if self.kind == PODS.kind else f"job.batch/{self.name}"
 
     @property
     def kind(self) -> str:
-        """Of what stands in line, or would if it could."""
+        """The kind of the Workload, job or pod."""
         return str(self.tree["kind"])
 
 
 async def entries(client: ApiClient, namespace: str) -> list[QueueEntry]:
-    """All Workloads of a namespace, or of all: what runs, what waits in the order of its queue, what is over. Jobs and
-    pods that have none are among them, for whoever submitted one looks for it here."""
+    """All Workloads of a namespace, or of all: running ones, waiting ones in queue order, finished ones. Jobs and pods
+    without a Workload are included."""
     found = await client.list(WORKLOADS, namespace)
     workloads = [codec.decode(item, kueue.Workload) for item in found.items]
     waiting = {
@@ -317,11 +317,11 @@ async def entries(client: ApiClient, namespace: str) -> list[QueueEntry]:
         for one in workloads
         if job_status.of_workload(one).state is JobState.WAITING
     }
-    places: dict[tuple[str, str], int] = {}
-    for place, queue in sorted(waiting):
-        places |= await _places(client, place, queue)
+    positions: dict[tuple[str, str], int] = {}
+    for position, queue in sorted(waiting):
+        positions |= await _positions(client, position, queue)
     trees = map(msgspec.json.decode, found.items)
-    entries = [_entry(one, places, tree) for one, tree in zip(workloads, trees, strict=True)]
+    entries = [_entry(one, positions, tree) for one, tree in zip(workloads, trees, strict=True)]
     others = await unqueued.look(client, namespace, workloads)
     entries = await _with_pods(client, namespace, entries, workloads)
     return sorted((*entries, *map(_entry_of, others)), key=_order)
@@ -330,7 +330,7 @@ async def entries(client: ApiClient, namespace: str) -> list[QueueEntry]:
 async def _with_pods(
     client: ApiClient, namespace: str, entries: list[QueueEntry], workloads: Sequence[kueue.Workload]
 ) -> list[QueueEntry]:
-    """The entries, those that start with what their pods wait for. Nothing for those who may not list pods."""
+    """The entries; those that are starting with the reason of their pods, if the user may list pods."""
     if not any(entry.status.state is JobState.STARTING for entry in entries):
         return entries
     try:
@@ -356,10 +356,10 @@ def _order(entry: QueueEntry) -> tuple[Any, ...]:
     word = entry.status.state
     group = 2 if word.is_finished else 1 if word in (JobState.WAITING, JobState.UNQUEUED) else 0
     last = 2**31
-    return group, entry.cluster_queue, last if entry.place is None else entry.place, entry.created, entry.workload
+    return group, entry.cluster_queue, last if entry.position is None else entry.position, entry.created, entry.workload
 
 
-def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree: Mapping[str, Any]) -> QueueEntry:
+def _entry(workload: kueue.Workload, positions: Mapping[tuple[str, str], int], tree: Mapping[str, Any]) -> QueueEntry:
     key = (workload.metadata.namespace, workload.metadata.name)
     owner = workload.metadata.controller
     admission = workload.status.admission
@@ -370,9 +370,11 @@ def _entry(workload: kueue.Workload, places: Mapping[tuple[str, str], int], tree
         queue=workload.spec.queue_name or "",
         cluster_queue=admission.cluster_queue if admission is not None else "",
         status=job_status.of_workload(workload),
-        place=places.get(key),
+        position=positions.get(key),
         pods=sum(pod_set.count for pod_set in workload.spec.pod_sets),
-        asks=job_status.asks((pod_set.template.spec, pod_set.count) for pod_set in workload.spec.pod_sets),
+        requests=job_status.total_requests(
+            (pod_set.template.spec, pod_set.count) for pod_set in workload.spec.pod_sets
+        ),
         priority=workload.spec.priority or 0,
         created=workload.metadata.creation_timestamp or "",
         names=tuple(each.name for each in workload.metadata.owner_references),
@@ -389,9 +391,9 @@ def _entry_of(one: Unqueued) -> QueueEntry:
         queue=first.labels[labels.QUEUE_NAME],
         cluster_queue="",
         status=job_status.without_workload(one.trouble),
-        place=None,
+        position=None,
         pods=sum(count for _, count in one.pods),
-        asks=job_status.asks(one.pods),
+        requests=job_status.total_requests(one.pods),
         priority=0,
         created=first.creation_timestamp or "",
         names=tuple(member.name for member in one.members),
@@ -399,8 +401,8 @@ def _entry_of(one: Unqueued) -> QueueEntry:
     )
 
 
-async def _places(client: ApiClient, namespace: str, queue: str) -> dict[tuple[str, str], int]:
-    """Who stands where in the ClusterQueue of a LocalQueue; nothing where the server does not tell."""
+async def _positions(client: ApiClient, namespace: str, queue: str) -> dict[tuple[str, str], int]:
+    """Positions in the ClusterQueue by namespace and name; empty without the visibility API."""
     return {
         (item["metadata"]["namespace"], item["metadata"]["name"]): item["positionInClusterQueue"] + 1
         for item in await listing.pending_workloads(client, namespace, queue)

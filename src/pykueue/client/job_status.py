@@ -1,4 +1,4 @@
-"""How a job stands, in a word and a sentence: from the Job and its Workload."""
+"""The state of a job and its reason, from the Job and its Workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pykueue.runner import job_completion
 
 
 class JobState(StrEnum):
-    UNQUEUED = "Unqueued"  # it waits in no line, because no Workload could be made for it
+    UNQUEUED = "Unqueued"  # not queued, because no Workload could be created for it
     WAITING = "Waiting"
     STARTING = "Starting"
     RUNNING = "Running"
@@ -33,7 +33,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuedJobStatus:
-    """Where a job is, and why."""
+    """The state of a job, and a message with the reason."""
 
     state: JobState
     message: str = ""
@@ -43,13 +43,13 @@ class QueuedJobStatus:
 
     @property
     def outcome(self) -> str:
-        """How it ended, as the rest of a sentence about the job: `failed with exit code 3; no retries left`."""
+        """The result of a finished job, as the rest of a sentence: `failed with exit code 3; no retries left`."""
         word = self.state.lower()
         return self.message if self.message.startswith(word) else f"{word}: {self.message}" if self.message else word
 
 
 def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") -> QueuedJobStatus:
-    """How a Job stands; the Workload says why it waits, and where there is none, the trouble that was told of it."""
+    """The status of a Job, from its Workload; without one, `trouble` is the last warning Event of the Job."""
     for condition in job.status.conditions:
         if condition.status == "True" and condition.type in ("Complete", "Failed"):
             word = JobState.SUCCEEDED if condition.type == "Complete" else JobState.FAILED
@@ -64,7 +64,7 @@ def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") ->
 
 
 def has_spent_retries(job: kube.Job) -> bool:
-    """Whether the Job failed because its last retry did. Kubernetes then names the limit, and not the failure."""
+    """Whether the Job failed because its last retry did. The condition then names the limit, and not the failure."""
     return any(
         condition.type == "Failed" and condition.status == "True" and condition.reason == job_completion.BACKOFF_LIMIT
         for condition in job.status.conditions
@@ -72,7 +72,7 @@ def has_spent_retries(job: kube.Job) -> bool:
 
 
 def without_workload(trouble: str) -> QueuedJobStatus:
-    """How something stands that names a queue, and that no Workload was made for."""
+    """The status of a job or pod with a queue label and without a Workload."""
     return (
         QueuedJobStatus(JobState.UNQUEUED, trouble)
         if trouble
@@ -81,7 +81,7 @@ def without_workload(trouble: str) -> QueuedJobStatus:
 
 
 def starting(pods: Sequence[kube.Pod]) -> str:
-    """What a job that has its quota still waits for, by its pods."""
+    """What an admitted job still waits for, from its pods."""
     if not pods:
         return "its pods do not exist yet"
     for pod in pods:
@@ -98,7 +98,7 @@ def starting(pods: Sequence[kube.Pod]) -> str:
 
 
 def failure(pods: Iterable[kube.Pod]) -> str:
-    """How the last container that failed ended; empty where none did."""
+    """The failure of the last failed container; empty without one."""
     ended = [
         (status.state.terminated.finished_at or "", status.name, status.state.terminated)
         for pod in pods
@@ -112,7 +112,7 @@ def failure(pods: Iterable[kube.Pod]) -> str:
 
 
 def of_workload(workload: kueue.Workload) -> QueuedJobStatus:
-    """How a Workload stands."""
+    """The status of a Workload."""
     match states.state(workload):
         case State.FINISHED:
             found = conditions.find(workload.status.conditions, WorkloadCondition.FINISHED)
@@ -132,7 +132,7 @@ def of_workload(workload: kueue.Workload) -> QueuedJobStatus:
     return QueuedJobStatus(JobState.WAITING, _message(workload))
 
 
-# How a Workload ended other than by success. A Workload without its job was cancelled, not successful.
+# Results other than success. A Workload without its job was cancelled, not successful.
 _ENDS: Final[Mapping[str, JobState]] = {
     FinishedReason.FAILED: JobState.FAILED,
     FinishedReason.FAILED_TO_START: JobState.FAILED,
@@ -157,7 +157,7 @@ def by_owner(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload
 
 
 def troubles(events: Iterable[kube.Event]) -> Mapping[str, str]:
-    """The last warning that was told of each object, by its uid."""
+    """The last warning Event of each object, by its uid."""
     found: dict[str, str] = {}
     for event in sorted(events, key=lambda event: (_last(event), event.metadata.name)):
         if event.type == "Warning" and event.regarding is not None:
@@ -170,8 +170,8 @@ def _last(event: kube.Event) -> str:
     return again or event.event_time or event.deprecated_last_timestamp or event.metadata.creation_timestamp or ""
 
 
-def asks(pods: Iterable[tuple[kube.PodSpec, int]]) -> str:
-    """What so many pods of each sort ask for in all, such as `cpu 2, memory 4Gi`."""
+def total_requests(pods: Iterable[tuple[kube.PodSpec, int]]) -> str:
+    """The sum of the requests of pods, such as `cpu 2, memory 4Gi`."""
     total: dict[str, quantity.Quantity] = {}
     for spec, count in pods:
         for name, one in requests.read(spec).figure.items():

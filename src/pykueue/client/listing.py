@@ -1,4 +1,4 @@
-"""What lists show of queues, flavors and Workloads: the rows of kueuectl's tables."""
+"""The cells of `pykueue list`, with the columns of kueuectl."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TYPE_LENGTH: Final = 20
 
 
 class WorkloadListStatus(StrEnum):
-    """Where a Workload is, in the words of `--status`."""
+    """The status of a Workload, as `--status` names it."""
 
     PENDING = "pending"
     QUOTA_RESERVED = "quotareserved"
@@ -45,7 +45,7 @@ def status(workload: kueue.Workload) -> WorkloadListStatus:
 
 
 def job_types(workload: kueue.Workload) -> str:
-    """The kinds of its owners as resources: `job.batch`."""
+    """The kinds of its owners, such as `job.batch`."""
     found = {_type(owner) for owner in workload.metadata.owner_references}
     return ", ".join(sorted(name if len(name) <= _TYPE_LENGTH else f"{name[:_TYPE_LENGTH]}..." for name in found))
 
@@ -60,7 +60,7 @@ def job_names(workload: kueue.Workload) -> str:
 
 
 def seconds_run(workload: kueue.Workload, now: meta.Nanoseconds) -> str:
-    """How long it has been admitted, or was until it finished."""
+    """The time since admission, or from admission to the end."""
     admitted = conditions.find(workload.status.conditions, WorkloadCondition.ADMITTED)
     if admitted is None or admitted.status != "True":
         return ""
@@ -70,7 +70,7 @@ def seconds_run(workload: kueue.Workload, now: meta.Nanoseconds) -> str:
 
 
 def age(made: str | None, now: meta.Nanoseconds) -> str:
-    """How long ago something was made."""
+    """The time since creation."""
     return duration(now - meta.parse_time(made)) if made else "<unknown>"
 
 
@@ -81,7 +81,7 @@ _YEAR: Final = 365 * _DAY
 
 
 def duration(nanoseconds: int) -> str:
-    """A span of time as kubectl shows ages: precise while it is short, rough when it is long."""
+    """A duration as kubectl prints ages: precise if short, rounded if long."""
     seconds = max(0, nanoseconds // meta.SECOND)
     minutes, hours, days = seconds // _MINUTE, seconds // _HOUR, seconds // _DAY
     if seconds < 2 * _MINUTE:
@@ -103,7 +103,7 @@ def duration(nanoseconds: int) -> str:
 
 
 async def pending_workloads(client: ApiClient, namespace: str, local_queue: str) -> list[Tree]:
-    """Who waits through a LocalQueue, first come first, from the visibility API; nobody where it is not served."""
+    """The pending Workloads of a LocalQueue in order, from the visibility API; empty if it is not served."""
     group, version = visibility.GROUP, visibility.VERSIONS[0]
     path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
     try:
@@ -115,10 +115,10 @@ async def pending_workloads(client: ApiClient, namespace: str, local_queue: str)
 
 @dataclass(frozen=True, slots=True)
 class ListContext:
-    """What a list of Workloads shows that is not in them: where their queues lead, and who stands where."""
+    """What a list of Workloads shows from other objects: their ClusterQueues and positions."""
 
     leads: Mapping[str, str]  # namespace/LocalQueue -> ClusterQueue
-    places: Mapping[str, int]  # namespace/Workload -> its place in its LocalQueue
+    places: Mapping[str, int]  # namespace/Workload -> its position in its LocalQueue
 
     def cluster_queue(self, workload: kueue.Workload) -> str:
         admission = workload.status.admission
@@ -131,7 +131,7 @@ class ListContext:
 
 
 async def list_context(client: ApiClient, workloads: Iterable[kueue.Workload], namespace: str) -> ListContext:
-    """The same of Workloads of a namespace, or of all."""
+    """Read the context for Workloads of a namespace, or of all."""
     found = await client.list(registry.ALL.of(kueue.LocalQueue), namespace)
     queues = [codec.decode(raw, kueue.LocalQueue) for raw in found.items]
     leads = {f"{queue.metadata.namespace}/{queue.metadata.name}": queue.spec.cluster_queue or "" for queue in queues}
@@ -148,15 +148,15 @@ async def list_context(client: ApiClient, workloads: Iterable[kueue.Workload], n
     return ListContext(leads, places)
 
 
-# --- What is wanted ---------------------------------------------------------------------------------------------------
+# --- Filters ----------------------------------------------------------------------------------------------------------
 
-# A kind in small letters and a name.
+# A kind in lower case and a name.
 Owner: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFilter:
-    """Which Workloads somebody wants to see; what is empty asks for nothing."""
+    """A filter of Workloads; empty fields match all."""
 
     cluster_queue: str = ""
     local_queue: str = ""
@@ -173,7 +173,7 @@ class WorkloadFilter:
 
 
 def statuses(words: Iterable[str]) -> frozenset[WorkloadListStatus]:
-    """The words of `--status`, in letters of any size; `all` is every one of them."""
+    """The values of `--status`, in any case; `all` is empty: no filter."""
     chosen = {word.lower() for word in words}
     unknown = chosen - {"all", *WorkloadListStatus}
     if unknown:
@@ -182,7 +182,7 @@ def statuses(words: Iterable[str]) -> frozenset[WorkloadListStatus]:
 
 
 def of_type(text: str) -> Owner | None:
-    """TYPE[.GROUP]/NAME of `--for`: the kind in small letters, singular, and the name; none where nothing is said."""
+    """TYPE[.GROUP]/NAME of `--for`: the kind in lower case, singular, and the name; None for an empty text."""
     if not text:
         return None
     kind, slash, name = text.partition("/")
@@ -196,7 +196,7 @@ def of_type(text: str) -> Owner | None:
 
 
 def belongs_to(owner: Owner | None, pods: Iterable[kube.Pod]) -> Callable[[kube.Pod], bool]:
-    """Whether a pod is one of a job's, or in the group of a pod that is named."""
+    """A predicate: whether a pod belongs to a job, or to the pod group of the named pod."""
     if owner is None:
         return lambda pod: True
     if owner[0] != "pod":
@@ -210,5 +210,5 @@ def _group(pod: kube.Pod) -> str:
 
 
 def is_owned_by(metadata: meta.ObjectMeta, owner: Owner) -> bool:
-    """Whether an object belongs to what `--for` named."""
+    """Whether an object has this owner."""
     return owner in {(reference.kind.lower(), reference.name) for reference in metadata.owner_references}

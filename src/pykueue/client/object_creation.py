@@ -1,4 +1,4 @@
-"""Queues and flavors from what was said on a command line, in the spelling of kueuectl.
+"""Queues and flavors from command-line options, in the syntax of kueuectl.
 
 FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT,FLAVOR:...     quotas and limits
 KEY=VALUE:EFFECT,KEY:EFFECT                           taints
@@ -18,12 +18,12 @@ from pykueue.api import kueue
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _FLAVOR: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
-# Which option says what of a quota, in the order in which they are read.
+# Options and the quota fields they set, in reading order.
 LIMITS: Final = {"nominal-quota": "nominalQuota", "borrowing-limit": "borrowingLimit", "lending-limit": "lendingLimit"}
 
 
 def words(texts: Iterable[str]) -> list[str]:
-    """What an option was given, over commas and over repetitions of it."""
+    """The values of a repeated, comma-separated option."""
     return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 
@@ -37,7 +37,7 @@ def cluster_queue(
     within_cluster_queue: str = "",
     limits: Mapping[str, Sequence[str]],
 ) -> Tree:
-    """A ClusterQueue; every namespace is selected unless labels are named."""
+    """A ClusterQueue; it selects every namespace unless labels are given."""
     selector: Tree = {"matchLabels": dict(namespace_labels)} if namespace_labels else {}
     preemption = {"reclaimWithinCohort": reclaim_within_cohort, "withinClusterQueue": within_cluster_queue}
     spec: Tree = {
@@ -52,13 +52,13 @@ def cluster_queue(
 
 
 def resource_groups(limits: Mapping[str, Sequence[str]]) -> list[Tree]:
-    """Flavors with the same resources make a group, in the order in which they are named."""
+    """The resource groups: flavors with the same resources form a group, in the given order."""
     flavors: dict[str, dict[str, Tree]] = {}
     for option, field in LIMITS.items():
         for flavor, amounts in _flavor_amounts(option, limits.get(option, ())):
             resources = flavors.setdefault(flavor, {name: {"name": name} for name in amounts})
             if resources.keys() != amounts.keys():
-                raise UsageError(f"--{option}: flavor {flavor} must name {', '.join(resources)}, as before")
+                raise UsageError(f"--{option}: flavor {flavor} must have the resources {', '.join(resources)}")
             for name, amount in amounts.items():
                 resources[name][field] = amount
     groups: dict[frozenset[str], Tree] = {}
@@ -66,7 +66,7 @@ def resource_groups(limits: Mapping[str, Sequence[str]]) -> list[Tree]:
         covered = frozenset(resources)
         clash = next((other for other in groups if other & covered and other != covered), None)
         if clash is not None:
-            raise UsageError(f"flavor {flavor} shares some of its resources, and not all, with a flavor before it")
+            raise UsageError(f"flavor {flavor} shares some of its resources, and not all, with an earlier flavor")
         group = groups.setdefault(covered, {"coveredResources": list(resources), "flavors": []})
         quotas = [{"nominalQuota": "0", **resource} for resource in resources.values()]
         group["flavors"].append({"name": flavor, "resources": quotas})
@@ -84,7 +84,7 @@ def _flavor_amounts(option: str, texts: Sequence[str]) -> Iterator[tuple[str, di
             try:
                 quantity.parse(amount if equals else "")
             except quantity.QuantityError:
-                raise UsageError(f"--{option} {word}: {name}={amount} is no amount") from None
+                raise UsageError(f"--{option} {word}: {name}={amount} is not a quantity") from None
             amounts[name] = amount
         yield flavor.strip(), amounts
 
@@ -112,7 +112,7 @@ def resource_flavor(
 
 
 def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """KEY=VALUE, as labels and selectors have them."""
+    """KEY=VALUE pairs of an option, as a dict."""
     found = {}
     for word in words(texts):
         key, equals, value = word.partition("=")
@@ -129,7 +129,7 @@ def _taints(texts: Sequence[str]) -> Iterator[Tree]:
         if not key or not effect:
             raise UsageError(f"--node-taints {word}: must be KEY=VALUE:EFFECT or KEY:EFFECT")
         if (key, effect) in seen:
-            raise UsageError(f"--node-taints {word}: the key and effect are named twice")
+            raise UsageError(f"--node-taints {word}: duplicate key and effect")
         seen.add((key, effect))
         yield {"key": key, "effect": effect, **({"value": value} if value is not None else {})}
 

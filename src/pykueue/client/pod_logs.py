@@ -1,4 +1,4 @@
-"""The log of a pod, line by line: as it is, or as it grows, with every line once however often the server goes away."""
+"""The log of a pod, line by line: once, or followed, with each line exactly once across reconnections."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pykueue.api import kube, registry
 PODS: Final = registry.ALL.of(kube.Pod)
 
 _LOOK_SECONDS: Final = 0.3
-# How often the rest of a log is asked for that was there before: a server that has just come back may not have it yet.
+# Attempts to read the rest of a known log: a server that has just restarted may not have it yet.
 _LAST_LOOKS: Final = 30
-# What a server puts before each line where it is asked when that was said.
+# The timestamp before each line, with `timestamps=true`.
 _STAMP: Final = re.compile(rb"(?P<second>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?P<zone>Z|[+-]\d\d:\d\d) ")
-# Of so many seconds it is known how much was said in them, for clocks that are set back.
+# The number of seconds whose line counts are kept, for clocks that are set back.
 _SECONDS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log, and the pod that said it."""
+    """A line of a log, and its pod."""
 
     pod: str
     text: bytes
@@ -36,7 +36,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class PodLogOptions:
-    """What of a log is wanted."""
+    """The part of a log to read."""
 
     follow: bool = False
     previous: bool = False
@@ -44,12 +44,12 @@ class PodLogOptions:
     container: str = ""
 
 
-# Looks at a pod; None where it is gone.
+# Reads a pod; None if it is deleted.
 Look = Callable[[], Awaitable[kube.Pod | None]]
 
 
 class PodLogReader:
-    """Reads the log of one pod, and knows how far it has come: whoever reads again goes on after the last line."""
+    """Reads the log of one pod. It keeps its position: the next read continues after the last line."""
 
     def __init__(
         self, client: ApiClient, pod: kube.Pod, options: PodLogOptions, say: Callable[[LogLine], None]
@@ -59,12 +59,12 @@ class PodLogReader:
         self._options = options
         self._say = say
         self._was_read = False
-        # How many lines were read of each second in which lines were said, and the second and zone of the last one.
+        # The number of lines read of each second, and the second and zone of the last line.
         self._lines: dict[bytes, int] = {}
         self._last = (b"", b"")
 
     async def follow(self, look: Look, is_over: Callable[[], bool]) -> None:
-        """Read until the container, or whatever it is part of, is over, and the log is read to its end."""
+        """Read until the container or its pod has finished, and the log is read to its end."""
         if self._options.tail is not None:
             await self._read_tail(self._options.tail)
         is_last, looks = False, 0
@@ -75,39 +75,39 @@ class PodLogReader:
                 looks += is_last
                 if looks == _LAST_LOOKS or not (self._was_read or isinstance(error, errors.NotFound)):
                     raise
-                has_ended = not self._was_read  # nobody keeps logs here
+                has_ended = not self._was_read  # the server has no logs
             if is_last and has_ended:
                 return
             pod = await look()
             if pod is None:
                 return
-            # Asked before the last look at the log: whatever was said before the end is there by then.
+            # Checked before the last read: all lines written before the end are then in the log.
             is_last = is_over() or has_finished(pod, self._options.container)
             if not (is_last and has_ended):
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _read_tail(self, count: int) -> None:
-        """Say the last lines of what is there. All of it is read: who goes on has to know how much was there before."""
+        """Write the last lines of the current log. All of it is read, to know where to continue."""
         kept: deque[LogLine] = deque(maxlen=count)
         said, self._say = self._say, kept.append
         self._options = replace(self._options, tail=None)
-        with suppress(errors.NotFound):  # told by those who follow
+        with suppress(errors.NotFound):  # follow() reports it
             await self.read(is_last=False, follow=False)
         self._say = said
         for line in kept:
             said(line)
 
     async def read(self, *, is_last: bool = True, follow: bool | None = None) -> bool:
-        """Say what comes after the last line; whether that was all of it, for now."""
+        """Write the lines after the last one. Returns whether that was all of them for now."""
         second, _ = self._last
-        # A server goes by whole seconds, and tells once more what was said in this one.
+        # sinceTime has whole seconds, so the lines of this second are sent again.
         again = sum(count for each, count in self._lines.items() if each >= second)
         try:
             async with self._client.stream(self._call(self._options.follow if follow is None else follow)) as lines:
                 self._was_read = True
                 async for line in lines:
                     if not (is_last or line.endswith(b"\n")):
-                        return False  # broken off within the line
+                        return False  # the connection broke within the line
                     if again:
                         again -= 1
                     else:
@@ -130,7 +130,7 @@ class PodLogReader:
         return ApiRequest("GET", path, tuple(query), accept="*/*")
 
     def _noted(self, line: bytes) -> bytes:
-        """A line without the moment at which it was said, as far as that was asked and answered."""
+        """A line without its timestamp, if it has one."""
         found = _STAMP.match(line) if self._options.follow else None
         if found is not None:
             self._last, line = (found["second"], found["zone"]), line[found.end() :]
@@ -142,7 +142,7 @@ class PodLogReader:
 
 
 def has_begun(pod: kube.Pod, container: str) -> bool:
-    """Whether the container, or the first one, has something to tell; of one that is not there, the server says so."""
+    """Whether the container, or the first one, may have a log. The server refuses an unknown container."""
     wanted = container or pod.spec.containers[0].name
     if all(one.name != wanted for one in (*pod.spec.init_containers, *pod.spec.containers)):
         return True
@@ -151,7 +151,7 @@ def has_begun(pod: kube.Pod, container: str) -> bool:
 
 
 def has_finished(pod: kube.Pod, container: str) -> bool:
-    """Whether the container, or the first one, has said all that it will ever say."""
+    """Whether the container, or the first one, will write no more."""
     if pod.status.phase in ("Succeeded", "Failed"):
         return True
     status = _status(pod, container or pod.spec.containers[0].name)

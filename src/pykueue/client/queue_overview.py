@@ -1,4 +1,4 @@
-"""All queues at a glance: the tree of cohorts, what each queue has and uses, and how many wait."""
+"""The tree of cohorts and queues, with quota, usage and pending Workloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykueue.api import kueue
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A flavor's resource in one queue."""
+    """Usage of a flavor's resource in one queue."""
 
     flavor: str
     resource: str
@@ -22,7 +22,7 @@ class Usage:
 
     @property
     def share(self) -> float:
-        """How much of its own the queue uses; above 1 it borrows. One that has nothing and uses nothing is at 0."""
+        """Usage divided by nominal quota; above 1 the queue borrows. 0 without quota and usage."""
         if self.nominal.sign > 0:
             return self.used.milli_value() / self.nominal.milli_value()
         return 2.0 if self.used.sign > 0 else 0.0
@@ -30,7 +30,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A cohort or a queue, so deep in the tree."""
+    """A cohort or a queue, with its depth in the tree."""
 
     depth: int
     name: str
@@ -70,7 +70,7 @@ def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort])
         yield from found
 
     told = [line for root in children.get("", ()) for line in below(root, 0)]
-    for name in parents:  # in a circle nobody is the root
+    for name in parents:  # a cohort cycle has no root
         told += below(name, 0)
     return [*told, *(_line(queue, 0) for queue in members.get("", ()))]
 

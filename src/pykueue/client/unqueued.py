@@ -1,4 +1,4 @@
-"""Jobs and pods that name a queue and are in no line, because no Workload was made for them; and why that is."""
+"""Jobs and pods with a queue label and without a Workload, and the reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unqueued:
 
 
 async def look(client: ApiClient, namespace: str, workloads: Iterable[kueue.Workload]) -> list[Unqueued]:
-    """All of a namespace, or of all. Nothing of a kind for those who may not look at it."""
+    """Those of a namespace, or of all. Kinds that the user may not list are skipped."""
     queued = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
     groups = {(workload.metadata.namespace, workload.metadata.name) for workload in workloads}
     found = [
@@ -47,12 +47,12 @@ async def look(client: ApiClient, namespace: str, workloads: Iterable[kueue.Work
 
 
 async def trouble(client: ApiClient, job: kube.Job) -> str:
-    """Why no Workload was made for a job."""
+    """Why a job has no Workload."""
     return await _trouble(client, _of_job(job, {}), await _troubles(client, job.metadata))
 
 
 async def _jobs(client: ApiClient, namespace: str) -> list[Unqueued]:
-    """Jobs that a queue is to let go. One that is part of something larger is queued with it."""
+    """Suspended Jobs with a queue label. A Job with a controller is queued with its owner."""
     jobs = [(codec.decode(item, kube.Job), item) for item in await _named(client, JOBS, namespace)]
     return [
         _of_job(job, msgspec.json.decode(item))
@@ -67,7 +67,7 @@ def _of_job(job: kube.Job, tree: Mapping[str, Any]) -> Unqueued:
 
 
 async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
-    """The same of pods. Those of a group are let go together."""
+    """Gated pods with a queue label, pod groups together."""
     units: dict[tuple[str, str], list[tuple[kube.Pod, msgspec.Raw]]] = {}
     for item in await _named(client, PODS, namespace, fields="spec.nodeName="):
         pod = codec.decode(item, kube.Pod)
@@ -87,7 +87,7 @@ async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
 
 
 async def _named(client: ApiClient, kind: Kind, namespace: str, fields: str = "") -> list[msgspec.Raw]:
-    """Objects that name a queue; an empty name is none."""
+    """Objects with a queue label that is not empty."""
     try:
         return (
             await client.list(kind, namespace, labels=f"{labels.QUEUE_NAME},{labels.QUEUE_NAME}!=", fields=fields)
@@ -104,7 +104,7 @@ def _headed(tree: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
 
 
 async def _troubles(client: ApiClient, about: meta.ObjectMeta) -> Mapping[str, str]:
-    """What warnings say of an object, or of all in its namespace; nothing for those who may not look at Events."""
+    """The last warning Events of an object, or of its namespace; empty if the user may not list Events."""
     only = f",regarding.uid={about.uid}" if about.uid else ""
     try:
         found = await client.list(EVENTS, about.namespace, fields=f"type=Warning{only}")
@@ -114,7 +114,7 @@ async def _troubles(client: ApiClient, about: meta.ObjectMeta) -> Mapping[str, s
 
 
 async def _trouble(client: ApiClient, one: Unqueued, told: Mapping[str, str]) -> str:
-    """What was told of it, or a missing class of its pods, which nobody tells."""
+    """The last warning Event, or a missing PriorityClass of its pods, which has no Event."""
     said = next((told[member.uid] for member in one.members if member.uid in told), "")
     named = one.pods[0][0].priority_class_name
     if said or not named or labels.PRIORITY_CLASS in one.members[0].labels:

@@ -1,7 +1,7 @@
-"""A fresh queueing system for tests: an API server, the controllers and pretended pods in one process, in no time.
+"""A fresh queueing system for tests: an API server, the controllers and simulated pods in one process.
 
-Its clock is virtual: an hour of queueing passes in a moment, and only when the test says so. Nothing listens anywhere,
-nothing is written to disk. pytest finds the fixture by itself:
+Its clock is virtual: time passes only when the test advances it, without waiting. No port is opened, and nothing is
+written to disk. The pytest fixture is registered by the installed package:
 
     def test_my_queues(kueue):
         kueue.apply(QUEUES)
@@ -52,13 +52,13 @@ T = TypeVar("T")
 # pytest leaves the frames of this module out: a test that fails shows its own line and the sentence.
 __tracebackhide__ = True
 
-# How long the controllers get to look at what was written; nobody waits for it.
+# Virtual time for the controllers to process a write.
 SETTLE_SECONDS: Final = 1.0
 MACHINE: Final = Machine("test-machine", cpus=8, memory_bytes=32 * 2**30, devices={})
 
 
 class Kueue:
-    """A system at hand. Every call is over when it returns; time passes by `advance` and a moment at each write."""
+    """A running system. Calls are synchronous; time passes by `advance`, and by SETTLE_SECONDS after each write."""
 
     def __init__(self, runner: asyncio.Runner, client: AsyncClient, manager: Manager) -> None:
         self._runner = runner
@@ -68,20 +68,20 @@ class Kueue:
     # --- Time ---------------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float = SETTLE_SECONDS) -> None:
-        """Let so much time pass, with all that happens in it."""
+        """Advance the clock, and run everything that is due."""
         self._run(asyncio.sleep(seconds))
 
     # --- Objects ------------------------------------------------------------------------------------------------------
 
     def apply(self, *objects: str | Mapping[str, Any]) -> None:
-        """Put objects there, as YAML or as trees; those of the same name are replaced by server-side apply."""
+        """Apply objects, as YAML or as dicts, with server-side apply."""
         for given in objects:
             for row, tree in _objects(given):
                 self._run(self._client.api_client.apply(row, tree, "test"))
         self.advance()
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Tree:
-        """An object as a tree; KeyError where there is none."""
+        """An object as a dict. Raises KeyError if it does not exist."""
         row = _named(kind)
         found = self._run(self._client.api_client.find(row, name, namespace if row.namespaced else ""))
         if found is None:
@@ -110,7 +110,7 @@ class Kueue:
     # --- Jobs ---------------------------------------------------------------------------------------------------------
 
     def submit(self, command: Sequence[str], **options: Unpack[JobOptions]) -> str:
-        """Submit a job, as `pykueue.Client` does; the pod runs as long as `sleep N` says, and others for a second."""
+        """Submit a job, as `pykueue.Client` does; `sleep N` runs for N seconds, other commands for one."""
         name = self._run(self._client.submit(command, **options))
         self.advance()
         return name
@@ -119,18 +119,18 @@ class Kueue:
         return self._run(self._client.status(job))
 
     def wait(self, job: str, *, timeout_seconds: float = 86_400) -> QueuedJobStatus:
-        """Let time pass until the job is over."""
+        """Advance the clock until the job has finished."""
         return self._run(self._client.wait(job, timeout_seconds=timeout_seconds))
 
     def explain(self, job: str) -> Explanation:
         return self._run(self._client.explain(job))
 
     def queue(self, *, all: bool = False) -> list[QueueEntry]:
-        """The jobs that run and those that wait, in order; with `all` also those that have finished."""
+        """Running jobs, then waiting jobs in queue order; with `all` also finished ones."""
         return self._run(self._client.queue(all=all))
 
     def metrics(self) -> str:
-        """The metrics of the manager, as Prometheus reads them."""
+        """The metrics of the manager, in the text format of Prometheus."""
         return self._manager.metrics.exposition().decode()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -160,7 +160,7 @@ def _objects(given: str | Mapping[str, Any]) -> list[tuple[kinds.Kind, Tree]]:
 def system(
     configuration: Mapping[str, Any] | None = None, *, runner: str = "simulated", seed: int = 0
 ) -> Iterator[Kueue]:
-    """A fresh system while inside. `runner="none"` leaves pods alone."""
+    """A fresh system for the block. With `runner="none"` pods do not run."""
     said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **(configuration or {})}
     chosen = settings.load(said, "the test's configuration")
     base = installed()
@@ -174,7 +174,7 @@ def system(
 
 
 class _Life:
-    """A system from its beginning to its end, in one task: what is entered there has to be left there."""
+    """The life of a system in one task, because context managers must be left in the task that entered them."""
 
     def __init__(
         self, base: tuple[Parts, LoadedState], chosen: settings.Settings, runner: RunnerName, seed: int
@@ -205,7 +205,7 @@ class _Life:
         base, loaded = self._base
         machine = MACHINE if self._runner is not RunnerName.NONE else None
         own = managed_parts(self._chosen, machine)
-        # What a new server makes first is made here though this one looks like it had been started before.
+        # Initial objects are created although the loaded state looks like that of a restarted server.
         parts = replace(base, plugins=own.plugins, initial=(*base.initial, *own.first))
         embedded = Embedded(
             parts, MemoryJournal(), authentication.Authenticator({}, ()), clock, rng, ServerInfo("test"), loaded=loaded
@@ -226,19 +226,19 @@ class _Life:
 
 def _named(kind: str) -> kinds.Kind:
     if (row := registry.ALL.named(kind)) is None:
-        raise UsageError(f"{kind} is no kind that is known here")
+        raise UsageError(f"{kind} is not a known kind")
     return row
 
 
 def _kind(tree: Mapping[str, Any]) -> kinds.Kind:
     found = registry.ALL.find(str(tree.get("apiVersion", "")), str(tree.get("kind", "")))
     if found is None:
-        raise UsageError(f"{tree.get('apiVersion')} {tree.get('kind')} is no kind that is known here")
+        raise UsageError(f"{tree.get('apiVersion')} {tree.get('kind')} is not a known kind")
     return found[0]
 
 
 def _placed(tree: Mapping[str, Any]) -> Tree:
-    """In the namespace `default` where none is named."""
+    """The object, in the namespace `default` unless it has one."""
     metadata = dict(tree.get("metadata") or {})
     if _kind(tree).namespaced:
         metadata.setdefault("namespace", "default")

@@ -22,8 +22,8 @@ from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
 
 @cache
 def installed() -> tuple[Parts, LoadedState]:
-    """What a server holds once our CRDs and the autoscaler's are installed. Reading that is ten times faster than
-    installing them."""
+    """The stored state of a server with our CRDs and the autoscaler's. Loading it is ten times faster than installing
+    them."""
     parts = managed_parts(settings.defaults())
     parts = replace(parts, crds=(*parts.crds, schema.crd(registry.AUTOSCALING.of(ProvisioningRequest))))
     records: list[JournalRecord] = []

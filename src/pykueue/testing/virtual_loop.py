@@ -1,10 +1,10 @@
 """An event loop without waiting: when nothing is ready, its time jumps to the next timer.
 
-Everything that waits by the loop's own time, which is everything in this program, goes through an hour in a moment.
-There are no sockets, no signals and no threads, so what happens next depends on nothing but what happened before.
+All timers of this program use the loop's time, so that an hour passes in a moment. There are no sockets, signals or
+threads: the order of execution is deterministic.
 
-A `Process` is a part of the loop that can be stopped and go on, as SIGSTOP and SIGCONT do to a real one: what its tasks
-would do meanwhile is held back, and time passes for it all the same.
+A `Process` is a group of tasks that can be stopped and continued, like SIGSTOP and SIGCONT: its callbacks are held back
+while time passes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from kubemachinery.meta import SECOND
 
 _Arguments = TypeVarTuple("_Arguments")
 
-# When the stories begin; any moment would do, as long as it is always the same.
+# The initial time; any constant would do.
 BEGINNING: Final = 1_900_000_000 * SECOND
-# A system that does this many things without a moment passing goes round in circles.
+# A system that runs this many iterations without time passing is in an endless loop.
 _TURNS_MAX: Final = 2_000
 
 
 class Stuck(Exception):
-    """Nothing will ever happen again, or time does not pass any more."""
+    """The loop has no timer left, or time does not pass."""
 
 
 class Process:
-    """What runs in its context stops and goes on with it."""
+    """Tasks that are stopped and continued together."""
 
     def __init__(self) -> None:
         self.is_stopped = False
@@ -54,7 +54,7 @@ _PROCESS: Final[contextvars.ContextVar[Process | None]] = contextvars.ContextVar
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Time that passes only when nobody has anything to do."""
+    """An event loop whose time advances only when no callback is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,10 +66,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._moment
 
     def jump(self, seconds: float | None) -> None:
-        """Nothing is ready for so long: go to the moment when something is."""
+        """Advance the time to the next timer."""
         timers: list[asyncio.TimerHandle] = getattr(self, "_scheduled")  # noqa: B009 - as above
         if seconds is None:
-            raise Stuck("nobody is ready, and nobody waits for a time")
+            raise Stuck("no callback is ready and no timer is set")
         if timers:
             self._moment = max(self._moment, timers[0].when())
 
@@ -87,14 +87,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _process_events(self, events: list[Any]) -> None:
-        """There are no files to be ready."""
+        """There are no file descriptors."""
 
     def _write_to_self(self) -> None:
-        """Nobody calls from another thread."""
+        """No other thread calls this loop."""
 
 
 class _Jump:
-    """Stands where a loop asks the system what is ready."""
+    """The selector of the loop: it waits for nothing."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -107,14 +107,14 @@ class _Jump:
         else:
             self._turns += 1
             if self._turns > _TURNS_MAX:
-                self._turns = 0  # whoever catches this may still end what runs here in good order
+                self._turns = 0  # the caller may still shut the loop down
                 moment = f"never idle at t={self._loop.time():g} s"
                 raise Stuck(f"{moment}: {_TURNS_MAX} turns of the event loop without time passing")
         return []
 
 
 class VirtualClock:
-    """A clock that reads such a loop. Somebody may set it; what measures durations is not touched by that."""
+    """A clock of such a loop. `wrong_by_seconds` shifts `now`, and not `monotonic`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
