@@ -27,7 +27,7 @@ def test_a_topology_that_is_not_there() -> None:
         return msgspec.structs.replace(thing, spec=spec)
 
     told = explain(CASE.with_objects(map(placed, CASE.objects)), "ns/w1", NOW)
-    assert told.causes == ('ClusterQueue q0 admits nobody: there is no Topology "racks" for TAS flavor "f0"',)
+    assert told.causes == ('ClusterQueue q0 is inactive: there is no Topology "racks" for TAS flavor "f0"',)
     assert not told.starts_next
 
 
@@ -42,7 +42,7 @@ def test_cohorts_that_run_in_a_circle() -> None:
         for name, parent in (("one", "two"), ("two", "one"))
     ]
     told = explain(CASE.with_objects([*map(in_cohort, CASE.objects), *circle]), "ns/w1", NOW)
-    assert told.causes == ("ClusterQueue q0 admits nobody: the cohorts above it run in a circle",)
+    assert told.causes == ("ClusterQueue q0 is inactive: the cohorts above it run in a circle",)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_cohorts_that_run_in_a_circle() -> None:
         (
             "concurrent_admission",
             {"labels": {labels.CONCURRENT_ADMISSION_PARENT: "true"}},
-            "its variants compete in its place",
+            "its variants are scheduled in its place",
         ),
     ],
 )

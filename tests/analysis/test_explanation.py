@@ -40,10 +40,10 @@ def test_one_behind_the_head_of_a_strict_queue_learns_whom_it_waits_for() -> Non
     told = asked(
         HOLDER, WorkloadCase(2, "q0", 6, 0, 5), WorkloadCase(1, "q0", 1, 0, 1), queue=replace(QUEUE, strict=True)
     )
-    assert told.causes == ("it would fit by itself; ns/w2 goes first",)
+    assert told.causes == ("it would fit alone; ns/w2 is ahead",)
     assert told.ahead == ("ns/w2",)
     assert told.position == (2, 2)
-    assert "hold back ns/w2, which waits ahead of it" in [each.sentence() for each in told.suggestions]
+    assert "deactivate ns/w2, which is ahead of it" in [each.sentence() for each in told.suggestions]
 
 
 def test_one_that_was_never_tried_because_another_of_its_kind_did_not_get_in_can_ask_all_the_same() -> None:
@@ -94,7 +94,7 @@ def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kueue.LocalQueue))
     told = explain(without, "ns/w1", NOW)
     assert told.causes == ("LocalQueue ns/q0 does not exist",)
-    assert [each.sentence() for each in told.suggestions] == ["create LocalQueue ns/q0 that leads to ClusterQueue q0"]
+    assert [each.sentence() for each in told.suggestions] == ["create LocalQueue ns/q0 of ClusterQueue q0"]
 
 
 def test_a_missing_namespace_is_told() -> None:

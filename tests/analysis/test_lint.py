@@ -85,10 +85,10 @@ SPOILT: dict[str, tuple[str, str, str]] = {
         "spec: {nodeLabels: {pool: cpu}, topologyName: racks}",
         "ResourceFlavor cpu-nodes: Topology racks does not exist: queues that use it are inactive",
     ),
-    "leads-nowhere": (
+    "missing-cluster-queue": (
         "spec: {clusterQueue: research}",
         "spec: {clusterQueue: reserch}",
-        "LocalQueue team/queue: leads to ClusterQueue reserch, which does not exist",
+        "LocalQueue team/queue: ClusterQueue reserch does not exist",
     ),
     "unselected-namespace": (
         "  namespaceSelector: {}",
@@ -98,35 +98,35 @@ SPOILT: dict[str, tuple[str, str, str]] = {
             "nothing in this queue is ever admitted"
         ),
     ),
-    "selects-nobody": (
+    "no-namespace-selector": (
         "  namespaceSelector: {}\n",
         "",
         "ClusterQueue research: has no namespaceSelector, which selects no namespace; {} selects all",
     ),
-    "selects-none-here": (
+    "selects-no-namespace": (
         "  namespaceSelector: {}",
         "  namespaceSelector: {matchLabels: {team: a}}",
-        "ClusterQueue research: its namespaceSelector selects none of the namespaces that there are",
+        "ClusterQueue research: its namespaceSelector matches no existing namespace",
     ),
-    "no-way-in": (
+    "no-local-queue": (
         "spec: {clusterQueue: research}",
         "spec: {clusterQueue: another}",
-        "ClusterQueue research: no LocalQueue leads to it: nobody can use it",
+        "ClusterQueue research: it has no LocalQueue: no job can use it",
     ),
     "unknown-queue": (
         "kind: Namespace",
         f"{JOB.replace('queue-name: queue', 'queue-name: queu')}---\nkind: Namespace",
-        "Job team/train: LocalQueue team/queu does not exist: it waits until there is one",
+        "Job team/train: LocalQueue team/queu does not exist: it waits until the LocalQueue is created",
     ),
-    "undeclared": (
+    "undeclared-resource": (
         "kind: Namespace",
         f"{JOB.replace('cpu: 1', 'nvidia.com/gpu: 1')}---\nkind: Namespace",
-        "Job team/train: asks for nvidia.com/gpu, and ClusterQueue research has no quota for it",
+        "Job team/train: requests nvidia.com/gpu, and ClusterQueue research has no quota for it",
     ),
     "unknown-field": (
         "  namespaceSelector: {}",
         "  namespaceSelector: {}\n  cohort: shared",
-        "ClusterQueue research: spec.cohort is no field of it; did you mean cohortName?",
+        "ClusterQueue research: unknown field spec.cohort; did you mean cohortName?",
     ),
     "refused": (
         "nodeLabels: {pool: cpu}",
@@ -144,37 +144,34 @@ SPOILT: dict[str, tuple[str, str, str]] = {
     "out-of-proportion": (
         "{name: cpu, nominalQuota: 8}",
         "{name: cpu, nominalQuota: 8000}",
-        (
-            "ClusterQueue research: flavor cpu-nodes has 8k cores with 32Gi of memory; "
-            "thousandths of a core are written with m"
-        ),
+        ("ClusterQueue research: flavor cpu-nodes has 8k cores with 32Gi of memory; millicores are written with m"),
     ),
-    "circle": (
+    "cohort-cycle": (
         "kind: Namespace",
         (
             "kind: Cohort\nmetadata: {name: a}\nspec: {parentName: b}\n---\n"
             "kind: Cohort\nmetadata: {name: b}\nspec: {parentName: a}\n---\nkind: Namespace"
         ),
-        "Cohort a: is its own ancestor: no queue below it admits anything",
+        "Cohort a: is its own ancestor (cohort cycle): no queue below it admits anything",
     ),
     "beyond-nodes": (
         "nominalQuota: 8}",
         "nominalQuota: 17}",
-        ("ResourceFlavor cpu-nodes: quotas of cpu come to 17, and the nodes have 16: admitted pods will stay Pending"),
+        ("ResourceFlavor cpu-nodes: quotas of cpu sum to 17, the nodes have 16: admitted pods will stay Pending"),
     ),
     "tainted-nodes": (
         "status: {allocatable",
         "spec: {taints: [{key: maintenance, value: soon, effect: NoSchedule}]}\nstatus: {allocatable",
         (
-            "ResourceFlavor cpu-nodes: all of its nodes have taints that it neither names in nodeTaints nor tolerates: "
-            "admitted pods are not scheduled unless they tolerate them themselves"
+            "ResourceFlavor cpu-nodes: all of its nodes have taints that are in neither nodeTaints nor tolerations: "
+            "admitted pods are not scheduled unless they have the tolerations themselves"
         ),
     ),
     "units": (
         "nominalQuota: 32Gi",
         "nominalQuota: 32",
         (
-            "ClusterQueue research: memory of flavor cpu-nodes: 32 is less than a mebibyte; "
+            "ClusterQueue research: memory of flavor cpu-nodes: 32 is less than one mebibyte; "
             "a number without a suffix is bytes"
         ),
     ),
@@ -183,20 +180,20 @@ SPOILT: dict[str, tuple[str, str, str]] = {
         "kind: ResourceFlavor\nmetadata: {name: spare}\n---\nkind: Namespace",
         "ResourceFlavor spare: no ClusterQueue uses it",
     ),
-    "idle-preemption": (
+    "ineffective-preemption": (
         "  namespaceSelector: {}",
         "  namespaceSelector: {}\n  preemption: {reclaimWithinCohort: Any}",
-        "ClusterQueue research: reclaimWithinCohort is Any, and the queue is in no cohort: it never fires",
+        "ClusterQueue research: reclaimWithinCohort is Any, and the queue is in no cohort: it has no effect",
     ),
-    "idle-weight": (
+    "ineffective-weight": (
         "  namespaceSelector: {}",
         "  namespaceSelector: {}\n  fairSharing: {weight: 2}",
-        "ClusterQueue research: has weight 2, and fair sharing is off: it is not looked at",
+        "ClusterQueue research: has weight 2, and fair sharing is off: it has no effect",
     ),
     "alone-in-cohort": (
         "  namespaceSelector: {}",
         "  namespaceSelector: {}\n  cohortName: lonely",
-        "ClusterQueue research: is alone in cohort lonely: there is nobody to borrow from or to lend to",
+        "ClusterQueue research: is alone in cohort lonely: it cannot borrow or lend",
     ),
     "excluded-quota": (
         "kind: Namespace",
@@ -294,8 +291,8 @@ def test_a_default_local_queue_is_a_way_in_only_while_its_gate_is_on() -> None:
     text = SOUND.replace("clusterQueue: research", "clusterQueue: another").replace(
         "  namespaceSelector: {}", "  namespaceSelector: {}\n  defaultLocalQueue: {name: own}"
     )
-    assert "no-way-in" in found(text)
-    assert "no-way-in" not in found(f"{GATES}---{text}")
+    assert "no-local-queue" in found(text)
+    assert "no-local-queue" not in found(f"{GATES}---{text}")
 
 
 def test_a_policy_of_concurrent_admission_is_named_while_its_gate_is_off() -> None:
@@ -317,14 +314,14 @@ def test_objects_of_multikueue_are_named() -> None:
 
 def test_rules_about_several_queues() -> None:
     told = found(SOUND + SECOND_QUEUE)
-    assert told["nobody-lends"] == {"Cohort shared: none of its 2 ClusterQueues lends anything: nobody can borrow"}
+    assert told["no-lending"] == {"Cohort shared: none of its 2 ClusterQueues lends anything: none can borrow"}
     assert told["shadowed-flavor"] == {
         "ClusterQueue third: flavors cpu-nodes and same-nodes select the same nodes: their quotas add up"
     }
-    assert told["too-big"] == {
-        "Workload team/huge: asks for 40 cpu of flavor cpu-nodes; its queue and cohort have 2 at most"
+    assert told["exceeds-capacity"] == {"Workload team/huge: requested 40 cpu of flavor cpu-nodes, maximum capacity 2"}
+    assert told["blocked-strict-fifo"] == {
+        "ClusterQueue third: is StrictFIFO, and team/huge can never be admitted: it blocks the queue"
     }
-    assert told["strict-head"] == {"ClusterQueue third: is strict, and team/huge can never get in: it stops the queue"}
 
 
 def test_flavors_that_select_the_same_nodes_share_them() -> None:
@@ -335,11 +332,11 @@ def test_flavors_that_select_the_same_nodes_share_them() -> None:
     )
     [told] = found(more)["beyond-nodes"]
     assert told.startswith(
-        "ResourceFlavor cpu-nodes and ResourceFlavor same-nodes: quotas of cpu come to 19, and the nodes have 16"
+        "ResourceFlavor cpu-nodes and ResourceFlavor same-nodes: quotas of cpu sum to 19, the nodes have 16"
     )
 
 
 def test_every_rule_is_tried() -> None:
     # The last one is about a case that was read from a server; tests/analysis/test_live_case.py has it.
-    together = {"nobody-lends", "shadowed-flavor", "too-big", "strict-head", "unread-configuration"}
+    together = {"no-lending", "shadowed-flavor", "exceeds-capacity", "blocked-strict-fifo", "unread-configuration"}
     assert SPOILT.keys() | together == lint.RULES.keys()

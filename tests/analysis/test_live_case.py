@@ -63,8 +63,8 @@ async def test_of_several_configurations_the_choice_is_named(client: ApiClient) 
 async def test_without_a_configuration_the_defaults_are_named_as_assumed(client: ApiClient) -> None:
     case = await live_case.case(client, report=lambda _: None)
     (notice,) = case.notices
-    assert notice.startswith("there is no ConfigMap kueue-manager-config")
-    assert "the answer assumes the default Configuration" in notice
+    assert notice.startswith("no ConfigMap kueue-manager-config")
+    assert "the result assumes the default Configuration" in notice
     assert ("unread-configuration", notice) in [(each.rule, each.sentence) for each in lint.lint(case)]
 
 

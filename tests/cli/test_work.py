@@ -120,7 +120,7 @@ class TestSubmit:
             (("-q", "nope", "--", "x"), "LocalQueue nope not found in namespace default; available: default"),
             (("--cpu", "lots", "--", "x"), "--cpu lots: "),
             (("-n", "nowhere", "--", "x"), "name a LocalQueue of namespace nowhere"),
-            (("--env", "NOT_SET_HERE", "--", "x"), "--env NOT_SET_HERE: is not set here"),
+            (("--env", "NOT_SET_HERE", "--", "x"), "--env NOT_SET_HERE: is not set in the environment"),
             (("--name", "Not A Name", "--", "x"), "metadata.name"),
             (("--", ""), "the command is empty"),
             (("--priority-class", "nope", "--", "x"), "WorkloadPriorityClass nope not found; none exists"),
@@ -181,7 +181,7 @@ class TestSubmit:
 
 class TestQueue:
     def test_shows_who_waits_where_and_why(self, shell: Shell) -> None:
-        shell("submit", "--name", "too-big", "--cpu", "9999", "--", "true")
+        shell("submit", "--name", "exceeds-capacity", "--cpu", "9999", "--", "true")
         shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "600")
 
         def settled() -> CommandResult | None:
@@ -194,7 +194,7 @@ class TestQueue:
         shown = until(settled)
         assert shown is not None
         assert shell("queue", "-A").out.splitlines()[1].split()[:2] == ["default", "runs"]
-        by_job, by_kind = shell("explain", "too-big").out, shell("explain", "job/too-big").out
+        by_job, by_kind = shell("explain", "exceeds-capacity").out, shell("explain", "job/too-big").out
         assert by_job == by_kind
         assert "current podset request (9999)" in by_job
         assert shell("explain", "nope").err == (
@@ -204,10 +204,10 @@ class TestQueue:
         head, first, second = shown.out.splitlines()
         assert head.split() == ["NAME", "QUEUE", "STATE", "POSITION", "PODS", "REQUESTS", "AGE", "MESSAGE"]
         assert first.split()[:3] == ["runs", "default", "Running"]
-        assert second.split()[:5] == ["too-big", "default", "Waiting", "1", "1"]
+        assert second.split()[:5] == ["exceeds-capacity", "default", "Waiting", "1", "1"]
         assert "current podset request (9999)" in second
         assert "\x1b" not in shown.out, "no colours in a pipe"
-        assert shell("logs", "too-big").err.startswith("job too-big has no log: waiting, ")
+        assert shell("logs", "exceeds-capacity").err.startswith("job too-big has no log: waiting, ")
         names = shell("queue", "-o", "name").out.splitlines()
         assert [name.split("-")[2] for name in names] == ["runs", "too"]
         assert {item["kind"] for item in json.loads(shell("queue", "-o", "json").out)["items"]} == {"Workload"}

@@ -91,7 +91,7 @@ def test_variables_have_a_value_or_take_the_one_they_have_here() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: job_request.variables(["B"], {}), "--env B: is not set here"),
+        (lambda: job_request.variables(["B"], {}), "--env B: is not set in the environment"),
         (lambda: job_request.variables(["1x=2"], {}), "--env 1x=2: must be NAME=VALUE or NAME"),
         (lambda: job_request.amount("abc", "--cpu"), "--cpu abc"),
         (lambda: job_request.amount("0", "--cpu"), "--cpu 0: must be greater than 0"),

@@ -203,8 +203,8 @@ BATCH_ONLY = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (member("a"), "Pod x/a is in a group that waits: 'g' group has fewer runnable pods than expected: passed over\n"),
-        (f"{POD}---\n{BATCH_ONLY}", "integrations.frameworks of the Configuration does not name pod: passed over\n"),
+        (member("a"), "Pod x/a is in a group that waits: 'g' group has fewer runnable pods than expected: ignored\n"),
+        (f"{POD}---\n{BATCH_ONLY}", "integrations.frameworks of the Configuration does not name pod: ignored\n"),
         (POD.replace("queue-name: lq", "team: x"), ""),
         (POD.replace("spec: {", "spec: {nodeName: n1, "), ""),
         (POD.replace("{name: POD", "{name: POD, ownerReferences: [{apiVersion: v1, kind: X, name: x, uid: u, controller: true}]"), ""),
@@ -220,13 +220,13 @@ def test_other_pods_are_not_queued(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ("queue-name: lq", "team: x", "Job x/train-7 names no queue: passed over"),
+        ("queue-name: lq", "team: x", "Job x/train-7 names no queue: ignored"),
         (
             "queue-name: lq",
             "queue-name: lq, kueue.x-k8s.io/priority-class: p",
             "WorkloadPriorityClass p, which does not exist",
         ),
-        ("Job", "CronJob", "CronJob x/train-7 has no part in scheduling: passed over"),
+        ("Job", "CronJob", "CronJob x/train-7 has no part in scheduling: ignored"),
         (
             "batch/v1\nkind: Job",
             "jobset.x-k8s.io/v1alpha2\nkind: JobSet",

@@ -1,13 +1,15 @@
-"""What would help: questions about a world that was not, answered by running the brain on a copy of the objects.
+"""Analysis of a queueing system: the scheduler run on a copy of the objects.
 
-    parts.py       single changes as data: raise this quota, wait for that Workload, resume this queue
-    trial.py       would a Workload get in if these parts changed?
-    suggesting.py  the smallest changes that let a Workload in, each proven by trials
-    placement.py   whether nodes can hold its pods, which quota does not say
-    gates.py       what keeps a Workload from competing at all, and the part that would open it
-    why.py         everything about one Workload that waits, in one value
-    whatif.py      who would start, wait or have to go if objects changed
-    lint/          configurations that can never work, or that will surprise
+    planner/              offline plans: objects in, decisions out
+    live_case.py          the objects of a running system
+    object_changes.py     single changes as data: raise a quota, finish a Workload, resume a queue
+    trial.py              whether a Workload would be admitted with some changes
+    suggestion_search.py  the smallest changes that admit a Workload, each verified by trials
+    placement.py          whether nodes can hold its pods
+    blockers.py           what excludes a Workload from scheduling, and the change that would remove it
+    explanation.py        everything about one Workload, in one value
+    whatif.py             which Workloads would start, wait or be evicted if objects changed
+    lint.py               configurations that can never work, or that have unexpected effects
 
-Nothing here talks to anybody: objects in, answers out.
+Except for live_case.py, nothing here does I/O: objects in, results out.
 """

@@ -1,6 +1,6 @@
-"""What keeps a Workload from competing at all, whatever quota is free: each with the part that would open it.
+"""What excludes a Workload from scheduling, whatever quota is free: each cause with the change that would remove it.
 
-A cause without a part can only be told: nobody but its maker can say what a missing ClusterQueue should look like.
+A cause without a change is only reported: the spec of a missing ClusterQueue, for example, cannot be guessed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pykueue.state import workload_info
 
 @dataclass(frozen=True, slots=True)
 class AdmissionBlocker:
-    """One cause, as a sentence, and what opens it (None: nothing that could be tried out)."""
+    """A cause, as a sentence, and the change that removes it (None: no change that can be tried)."""
 
     cause: str
     part: ObjectChange | None = None
@@ -33,7 +33,7 @@ class AdmissionBlocker:
 def admission_blockers(
     objects: Objects, references: References, workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds
 ) -> list[AdmissionBlocker]:
-    """Everything in the way before quota is looked at, from the Workload to its ClusterQueue."""
+    """All causes that precede quota, from the Workload to its ClusterQueue."""
     return [*_own(workload, policy, now), *_of_queues(objects, references, workload)]
 
 
@@ -50,17 +50,17 @@ def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -
     if states.has(workload, WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS):
         yield AdmissionBlocker("its pod group waits for replacement pods")
     if workload_info.has_variants(workload, policy):
-        yield AdmissionBlocker("its variants compete in its place")
+        yield AdmissionBlocker("its variants are scheduled in its place")
     requeued = conditions.find(workload.status.conditions, WorkloadCondition.REQUEUED)
     state = workload.status.requeue_state
     until = workload_info.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
     if until > now:
-        yield AdmissionBlocker(f"its back-off ends at {meta.format_time(until)}", object_changes.AdvanceTime(until))
+        yield AdmissionBlocker(f"its backoff ends at {meta.format_time(until)}", object_changes.AdvanceTime(until))
     elif requeued is not None and requeued.status == ConditionStatus.FALSE and states.is_active(workload):
-        yield AdmissionBlocker(f"it is held back from queueing: {requeued.reason}")
+        yield AdmissionBlocker(f"it is not requeued: {requeued.reason}")
     failed = [check.name for check in workload.status.admission_checks if check.state in _SAID_NO]
     if failed:
-        yield AdmissionBlocker(f"checks said no and are not cleared yet: {', '.join(failed)}")
+        yield AdmissionBlocker(f"admission checks are Retry or Rejected: {', '.join(failed)}")
 
 
 def _of_queues(objects: Objects, references: References, workload: kueue.Workload) -> Iterator[AdmissionBlocker]:
@@ -77,18 +77,18 @@ def _of_queues(objects: Objects, references: References, workload: kueue.Workloa
     target = local_queue.spec.cluster_queue or ""
     cluster_queue = objects.get((kueue.ClusterQueue, "", target))
     if not isinstance(cluster_queue, kueue.ClusterQueue):
-        yield AdmissionBlocker(f"LocalQueue {namespace}/{name} leads to ClusterQueue {target}, which does not exist")
+        yield AdmissionBlocker(f"ClusterQueue {target} of LocalQueue {namespace}/{name} does not exist")
         return
     yield from _of_cluster_queue(objects, cluster_queue)
     for blocker in queues.blockers(cluster_queue, references):
         if blocker.reason not in _TOLD:
-            yield AdmissionBlocker(f"ClusterQueue {target} admits nobody: {blocker.message}")
+            yield AdmissionBlocker(f"ClusterQueue {target} is inactive: {blocker.message}")
     yield from _of_namespace(objects, namespace, cluster_queue)
 
 
 def _without_local_queue(objects: Objects, namespace: str, name: str) -> AdmissionBlocker:
     if not name:
-        return AdmissionBlocker("it names no queue")
+        return AdmissionBlocker("it has no queue name")
     cause = f"LocalQueue {namespace}/{name} does not exist"
     there = [thing for thing in objects.values() if isinstance(thing, kueue.ClusterQueue)]
     if len(there) != 1:
@@ -100,7 +100,7 @@ def _without_local_queue(objects: Objects, namespace: str, name: str) -> Admissi
     return AdmissionBlocker(cause, object_changes.CreateObject(local_queue, leading_to=only))
 
 
-# What `_of_cluster_queue` tells of, piece by piece and with what would help.
+# Reasons that `_of_cluster_queue` reports in detail, with changes.
 _TOLD: Final = frozenset(
     {
         ClusterQueueActiveReason.TERMINATING,
@@ -147,7 +147,7 @@ def _of_namespace(objects: Objects, namespace: str, cluster_queue: kueue.Cluster
 
 
 def _labels_for(selector: selectors.Selector, labels: selectors.Labels) -> dict[str, str | None]:
-    """The labels to set, or to take away, so that the selector matches; empty where none would do."""
+    """The labels to set, or to remove (None), so that the selector matches; empty if no labels can match."""
     changes: dict[str, str | None] = {}
     for requirement in selector.requirements:
         if requirement.holds(labels):

@@ -1,7 +1,7 @@
-"""Why a Workload is where it is: every cause at once, who holds what it needs, and what would let it in.
+"""The explanation of one Workload: all causes, the holders of the quota it needs, and changes that would admit it.
 
-One value for the command line, for programs and for the dashboard. Causes come from the brain's own verdict, taken on
-the Workload by itself, so that one who waits behind others learns its own shortage too, and not only that it waits.
+One value for the command line, for programs and for the dashboard. The causes come from a scheduling decision on the
+Workload without competitors, so that a Workload behind others also gets the causes of its own.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ PENDING: Final = "Pending"
 
 
 class SearchExtent(Enum):
-    """How far suggestions were looked for."""
+    """How much of the search for suggestions was done."""
 
     NONE = "none"
     COMPLETE = "complete"
     CUT_SHORT = "cut short"
 
 
-# What a search may cost, in Workloads read: about two seconds. Who asks for more has the time to wait for it.
+# The default budget of a search, in Workloads read: about two seconds.
 EFFORT: Final = 80_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What is known of one Workload."""
+    """The explanation of one Workload."""
 
     workload: str
     state: str  # Pending, QuotaReserved, Admitted, Evicted, Finished, Inactive
@@ -57,12 +57,12 @@ class Explanation:
     cluster_queue: str
     position: tuple[int, int] | None = None  # in the ClusterQueue and in the LocalQueue, from 1
     causes: tuple[str, ...] = ()
-    not_counted: tuple[NotCounted, ...] = ()  # requested resources that take no part in quota
-    ahead: tuple[str, ...] = ()  # those who are tried before it in its queue, first come first
+    not_counted: tuple[NotCounted, ...] = ()  # requested resources that quota does not count
+    ahead: tuple[str, ...] = ()  # the Workloads before it in its queue, in order
     tried: tuple[dict[str, Any], ...] = ()
     holders: tuple[dict[str, Any], ...] = ()
-    starts_next: bool = False  # nothing is in the way: the next cycles let it in
-    warnings: tuple[str, ...] = ()  # what will go wrong though nothing is in the way now
+    starts_next: bool = False  # nothing blocks it: the next cycles admit it
+    warnings: tuple[str, ...] = ()  # problems that will occur although nothing blocks it now
     suggestions: tuple[Suggestion, ...] = ()
     search: SearchExtent = SearchExtent.NONE
 
@@ -101,9 +101,9 @@ _AHEAD_SHOWN: Final = 10
 def explain(
     case: Case, key: str, now: Nanoseconds, *, suggest: bool = True, effort: SearchBudget | None = None
 ) -> Explanation:
-    """Everything about one Workload. Raises UsageError when there is none of that name.
+    """Explain one Workload. Raises UsageError if it does not exist.
 
-    In a large tree the search for suggestions stops after some `effort`; one without a limit looks at everything.
+    The search for suggestions stops when the budget `effort` is spent.
     """
     namespace, _, name = key.partition("/")
     workload = indexed(case.objects).get((kueue.Workload, namespace, name))
@@ -128,7 +128,7 @@ def explain(
 
 
 def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struct], str, Nanoseconds, bool], Tree]:
-    """`explain` for somebody who has the objects at hand, as a tree: (objects, namespace/name, now, suggest)."""
+    """A function like `explain` on given objects, returning a tree: (objects, namespace/name, now, suggest)."""
     empty = planner.read([Document("the configuration", configuration)])
 
     def explain_objects(objects: Iterable[msgspec.Struct], key: str, now: Nanoseconds, suggest: bool) -> Tree:
@@ -139,7 +139,7 @@ def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struc
 
 
 def state_of(workload: kueue.Workload) -> str:
-    """The state as one word."""
+    """The state of a Workload, as Explanation.state."""
     return _STATES[states.state(workload)]
 
 
@@ -153,7 +153,7 @@ _STATES: Final = {
 
 
 def _of_conditions(workload: kueue.Workload, case: Case) -> Iterator[str]:
-    """What its own status says, for one that does not wait for quota; of one that is admitted, what its pods say."""
+    """The causes of a Workload that is not pending, from its conditions and checks; if admitted, from its pods."""
     condition = states.state_condition(workload)
     if condition is not None:
         yield f"{condition.type}: {condition.message or condition.reason}"
@@ -177,12 +177,12 @@ def _waiting(
     ahead = [other.key for other in _line(as_is, cluster_queue) if place and other[2] < place.in_cluster_queue]
     references = _references(case, as_is.world.in_cohort_cycle(now))
     closed = admission_blockers(objects, references, workload, case.configured.policy, now)
-    # One cycle in which nobody else waits: what the brain has to say about this Workload itself.
+    # One cycle without other pending Workloads: the decision on this Workload itself.
     alone = planner.plan(without_rivals(case, key), now, departures=True)
     told = planner.explanations(alone).get(key, {})
     starts = not closed and trial.admits()
     causes = [gate.cause for gate in closed]
-    # With a gate closed the brain never came to a verdict of its own; what it says then repeats the gate.
+    # With a blocker there is no decision on quota: the messages would repeat the blocker.
     if not starts and told.get("decision") == Wait.__name__ and _was_tried(alone, key):
         causes += told["because"]
     if not causes and not starts:
@@ -208,13 +208,13 @@ def _waiting(
     )
 
 
-# What looking ahead for a preemption loop may cost, in Workloads read: a fraction of a second.
+# The budget of the search for a preemption loop, in Workloads read: a fraction of a second.
 _AHEAD_EFFORT: Final = 20_000
 
 
 def _loop_warnings(case: Case, key: str, workload: kueue.Workload, now: Nanoseconds) -> tuple[str, ...]:
-    """The scheduler is run ahead on a copy: where Workloads then preempt each other in turns, and this one is among
-    them, that will go on until something else changes. Nothing is said where the tree is too large to run ahead in."""
+    """A warning if the Workload is part of a preemption loop, found by running the scheduler ahead on a copy. Empty if
+    the budget does not suffice for its cohort tree."""
     trial = Trial(case, key, now, SearchBudget(_AHEAD_EFFORT))
     try:
         loop = trial.loop_ahead()
@@ -224,7 +224,7 @@ def _loop_warnings(case: Case, key: str, workload: kueue.Workload, now: Nanoseco
         return ()
     times = sum(each.count for each in evictions(workload) if each.reason == EvictedReason.PREEMPTED)
     so_far = f" This Workload was preempted {times} times so far." if times else ""
-    ends = "It goes on until priorities, quota, the preemption policy or the Workloads change."
+    ends = "It continues until priorities, quota, the preemption policy or the Workloads change."
     return (f"preemption loop: {loop.sentence()}, in turns. {ends}{so_far}",)
 
 
@@ -234,7 +234,7 @@ def evictions(workload: kueue.Workload) -> Iterable[kueue.WorkloadSchedulingStat
 
 
 def _not_counted(case: Case, workload: kueue.Workload, cluster_queue: str, now: Nanoseconds) -> tuple[NotCounted, ...]:
-    """What the Workload requests and quota does not count, by the lists of today."""
+    """The requested resources that quota does not count, by the current Configuration."""
     world = planner.world_of(case.with_objects(t for t in case.objects if not isinstance(t, kueue.Workload)), now)
     world.settle(now)
     return decision_messages.not_counted(world.exclusions(workload), world.skipped(workload, cluster_queue))
@@ -268,14 +268,14 @@ def _suggested(
 
 
 def _warning(trial: Trial, objects: Objects, change: Sequence[ObjectChange] = ()) -> str:
-    """Why the pods of the Workload would not run once the change let it in."""
-    # Where no other Workload waits, which is fast; each change is tried once, so that no effort is counted.
+    """Why the pods of the Workload would stay Pending after the change admits it; empty if they would run."""
+    # Without other pending Workloads, which is fast; each change is tried once, so no budget is spent.
     made = Trial(without_rivals(trial.case, trial.target), trial.target, trial.now).run(change)
     return placement.pending_pods(objects, made, trial.target)
 
 
 def _without_nodes(trial: Trial, objects: Objects, found: Sequence[Suggestion], *, starts: bool) -> list[str]:
-    """The nodes as a cause of their own, where they are in the way of everything that would help with quota."""
+    """The nodes as a cause, if they prevent every suggestion."""
     warnings = [_warning(trial, objects)] if starts else [each.warning for each in found]
     return warnings[:1] if warnings and all(warnings) else []
 
@@ -292,8 +292,8 @@ def _was_tried(made: SchedulingPlan, key: str) -> bool:
 def _overtaken(ahead: list[str]) -> str:
     if ahead:
         return (
-            f"it would fit by itself; {ahead[0]} and {len(ahead) - 1} more go first"
+            f"it would fit alone; {ahead[0]} and {len(ahead) - 1} more are ahead"
             if len(ahead) > 1
-            else (f"it would fit by itself; {ahead[0]} goes first")
+            else (f"it would fit alone; {ahead[0]} is ahead")
         )
-    return "it would fit by itself; Workloads of other queues in its cohort go first"
+    return "it would fit alone; Workloads of other queues in its cohort are ahead"

@@ -1,7 +1,7 @@
-"""Configurations that can never work, or that will surprise. Every rule is a function in one table.
+"""Configurations that can never work, or that have unexpected effects. Each rule is a function in one table.
 
-Validation says what a server refuses; this says what it takes and what will not do what its author thinks. Rules that
-need to know the nodes, the namespaces or the Configuration stay silent where none were given.
+Validation refuses invalid objects; lint reports valid objects that do not do what they seem to. Rules about nodes,
+namespaces or the Configuration report nothing if none are given.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 class Severity(StrEnum):
     NEVER = "never works"
-    SURPRISE = "will surprise"
+    SURPRISE = "unexpected effect"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """What is wrong, where, and which rule says so."""
+    """A finding of a rule: the object, the rule, and a sentence."""
 
     place: str  # Kind name
     rule: str
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LintInput:
-    """The objects, sorted by what they are."""
+    """The objects by kind and name, and the decisions on an idle system."""
 
     case: Case
     queues: dict[str, kueue.ClusterQueue]
@@ -59,19 +59,19 @@ class LintInput:
     namespaces: dict[str, kube.Namespace]
     nodes: dict[str, kube.Node]
     workloads: dict[str, kueue.Workload]
-    # What is decided for those who wait, were everything idle.
+    # The decisions on pending Workloads if all quota were free.
     idle: tuple[Decision, ...]
 
     @property
     def owners(self) -> list[kueue.ClusterQueue | kueue.Cohort]:
-        """Those who have quota."""
+        """ClusterQueues and Cohorts: the objects with quota."""
         return [*self.queues.values(), *self.cohorts.values()]
 
     def members(self, cohort: str) -> list[str]:
         return [name for name, queue in self.queues.items() if queue.spec.cohort_name == cohort]
 
     def root(self, cohort: str) -> str:
-        """The topmost cohort above; empty in a circle."""
+        """The root of a cohort; empty in a cohort cycle."""
         seen: set[str] = set()
         while cohort not in seen:
             seen.add(cohort)
@@ -88,16 +88,16 @@ class LintInput:
 
 
 def lint(case: Case) -> list[Finding]:
-    """Everything worth telling, by place."""
-    scene = _scene(case)
+    """All findings, sorted by object."""
+    given = _input(case)
     return sorted(
         Finding(place, name, sentence, rule.severity)
         for name, rule in RULES.items()
-        for place, sentence in rule.look(scene)
+        for place, sentence in rule.look(given)
     )
 
 
-def _scene(case: Case) -> LintInput:
+def _input(case: Case) -> LintInput:
     return LintInput(
         case,
         queues=_named(case, kueue.ClusterQueue),
@@ -128,144 +128,144 @@ RuleFindings = Iterator[tuple[str, str]]
 # --- References -------------------------------------------------------------------------------------------------------
 
 
-def _missing_flavor(scene: LintInput) -> RuleFindings:
-    for name, queue in scene.queues.items():
+def _missing_flavor(given: LintInput) -> RuleFindings:
+    for name, queue in given.queues.items():
         for flavor in _flavors(queue.spec.resource_groups):
-            if flavor not in scene.flavors:
+            if flavor not in given.flavors:
                 yield f"ClusterQueue {name}", f"ResourceFlavor {flavor} does not exist: the queue is inactive"
 
 
-def _missing_check(scene: LintInput) -> RuleFindings:
-    for name, queue in scene.queues.items():
+def _missing_check(given: LintInput) -> RuleFindings:
+    for name, queue in given.queues.items():
         strategy = queue.spec.admission_checks_strategy
         for rule in strategy.admission_checks if strategy is not None else ():
-            if rule.name not in scene.checks:
+            if rule.name not in given.checks:
                 yield f"ClusterQueue {name}", f"AdmissionCheck {rule.name} does not exist: the queue is inactive"
             unknown = sorted(set(rule.on_flavors) - set(_flavors(queue.spec.resource_groups)))
             if unknown:
                 yield (
                     f"ClusterQueue {name}",
-                    f"AdmissionCheck {rule.name} is asked for on {', '.join(unknown)}, which the queue does not have",
+                    f"AdmissionCheck {rule.name} is for flavors {', '.join(unknown)}, which the queue does not have",
                 )
 
 
-def _leads_nowhere(scene: LintInput) -> RuleFindings:
-    for name, local_queue in scene.local_queues.items():
-        if local_queue.spec.cluster_queue not in scene.queues:
+def _missing_cluster_queue(given: LintInput) -> RuleFindings:
+    for name, local_queue in given.local_queues.items():
+        if local_queue.spec.cluster_queue not in given.queues:
             target = local_queue.spec.cluster_queue
-            yield f"LocalQueue {name}", f"leads to ClusterQueue {target}, which does not exist"
+            yield f"LocalQueue {name}", f"ClusterQueue {target} does not exist"
 
 
-def _unselected(scene: LintInput) -> RuleFindings:
-    for name, local_queue in scene.local_queues.items():
-        queue = scene.queues.get(local_queue.spec.cluster_queue or "")
-        namespace = scene.namespaces.get(local_queue.metadata.namespace)
+def _unselected(given: LintInput) -> RuleFindings:
+    for name, local_queue in given.local_queues.items():
+        queue = given.queues.get(local_queue.spec.cluster_queue or "")
+        namespace = given.namespaces.get(local_queue.metadata.namespace)
         if queue is None or namespace is None:
             continue
         if not selectors.compile(queue.spec.namespace_selector).matches(namespace.metadata.labels):
-            told = (
+            sentence = (
                 f"ClusterQueue {queue.metadata.name} does not select namespace {namespace.metadata.name}: "
                 "nothing in this queue is ever admitted"
             )
-            yield f"LocalQueue {name}", told
+            yield f"LocalQueue {name}", sentence
 
 
-def _selects_nobody(scene: LintInput) -> RuleFindings:
-    for name, queue in scene.queues.items():
+def _no_namespace_selector(given: LintInput) -> RuleFindings:
+    for name, queue in given.queues.items():
         if queue.spec.namespace_selector is None:
             yield f"ClusterQueue {name}", "has no namespaceSelector, which selects no namespace; {} selects all"
 
 
-def _selects_none_here(scene: LintInput) -> RuleFindings:
-    everybody = [namespace.metadata.labels for namespace in scene.namespaces.values()]
-    for name, queue in scene.queues.items():
+def _selects_no_namespace(given: LintInput) -> RuleFindings:
+    label_sets = [namespace.metadata.labels for namespace in given.namespaces.values()]
+    for name, queue in given.queues.items():
         selector = selectors.compile(queue.spec.namespace_selector)
-        if everybody and queue.spec.namespace_selector is not None and not any(map(selector.matches, everybody)):
-            yield f"ClusterQueue {name}", "its namespaceSelector selects none of the namespaces that there are"
+        if label_sets and queue.spec.namespace_selector is not None and not any(map(selector.matches, label_sets)):
+            yield f"ClusterQueue {name}", "its namespaceSelector matches no existing namespace"
 
 
-def _no_way_in(scene: LintInput) -> RuleFindings:
-    led_to = {local_queue.spec.cluster_queue for local_queue in scene.local_queues.values()}
-    for name, queue in scene.queues.items():
-        makes_one = queue.spec.default_local_queue is not None and "DefaultLocalQueue" in scene.case.configured.on
-        if led_to and name not in led_to and not makes_one:
-            yield f"ClusterQueue {name}", "no LocalQueue leads to it: nobody can use it"
+def _no_local_queue(given: LintInput) -> RuleFindings:
+    used = {local_queue.spec.cluster_queue for local_queue in given.local_queues.values()}
+    for name, queue in given.queues.items():
+        makes_one = queue.spec.default_local_queue is not None and "DefaultLocalQueue" in given.case.configured.on
+        if used and name not in used and not makes_one:
+            yield f"ClusterQueue {name}", "it has no LocalQueue: no job can use it"
 
 
-def _unknown_queue(scene: LintInput) -> RuleFindings:
-    for workload in scene.workloads.values():
+def _unknown_queue(given: LintInput) -> RuleFindings:
+    for workload in given.workloads.values():
         name = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
-        if scene.local_queues and name not in scene.local_queues and not states.is_finished(workload):
-            yield _asker(workload), f"LocalQueue {name} does not exist: it waits until there is one"
+        if given.local_queues and name not in given.local_queues and not states.is_finished(workload):
+            yield _requester(workload), f"LocalQueue {name} does not exist: it waits until the LocalQueue is created"
 
 
-def _unused_flavor(scene: LintInput) -> RuleFindings:
-    used = {flavor for thing in scene.owners for flavor in _flavors(thing.spec.resource_groups)}
-    if scene.queues:
-        for name in scene.flavors.keys() - used:
+def _unused_flavor(given: LintInput) -> RuleFindings:
+    used = {flavor for thing in given.owners for flavor in _flavors(thing.spec.resource_groups)}
+    if given.queues:
+        for name in given.flavors.keys() - used:
             yield f"ResourceFlavor {name}", "no ClusterQueue uses it"
 
 
-def _missing_topology(scene: LintInput) -> RuleFindings:
-    for name, flavor in scene.flavors.items():
+def _missing_topology(given: LintInput) -> RuleFindings:
+    for name, flavor in given.flavors.items():
         topology = flavor.spec.topology_name
-        if topology and topology not in scene.topologies:
+        if topology and topology not in given.topologies:
             yield f"ResourceFlavor {name}", f"Topology {topology} does not exist: queues that use it are inactive"
 
 
-def _refused(scene: LintInput) -> RuleFindings:
-    """What a server with our webhooks would not take."""
-    for thing in (*scene.owners, *scene.flavors.values()):
+def _refused(given: LintInput) -> RuleFindings:
+    """Objects that the webhooks would refuse."""
+    for thing in (*given.owners, *given.flavors.values()):
         row = registry.KUEUE.of(type(thing))
         tree = {**codec.to_tree(thing), "apiVersion": row.api_version, "kind": row.kind}
         for error in validation.validate_create(tree):
             yield _place(thing), str(error)
 
 
-def _unknown_field(scene: LintInput) -> RuleFindings:
-    return iter(scene.case.unknown_fields)
+def _unknown_field(given: LintInput) -> RuleFindings:
+    return iter(given.case.unknown_fields)
 
 
-def _circle(scene: LintInput) -> RuleFindings:
-    for name in scene.cohorts:
-        if not scene.root(name):
-            yield f"Cohort {name}", "is its own ancestor: no queue below it admits anything"
+def _cohort_cycle(given: LintInput) -> RuleFindings:
+    for name in given.cohorts:
+        if not given.root(name):
+            yield f"Cohort {name}", "is its own ancestor (cohort cycle): no queue below it admits anything"
 
 
 # --- Quota ------------------------------------------------------------------------------------------------------------
 
 
-def _beyond_nodes(scene: LintInput) -> RuleFindings:
-    """Quota is a promise; nodes have to keep it. Flavors that select the same nodes share what those have."""
-    if not scene.nodes:
+def _beyond_nodes(given: LintInput) -> RuleFindings:
+    """Quota beyond the capacity of the nodes. Flavors that select the same nodes share their capacity."""
+    if not given.nodes:
         return
     sharing: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for name, flavor in sorted(scene.flavors.items()):
-        sharing[tuple(node.metadata.name for node in scene.nodes_of(flavor))].append(name)
+    for name, flavor in sorted(given.flavors.items()):
+        sharing[tuple(node.metadata.name for node in given.nodes_of(flavor))].append(name)
     for found, names in sharing.items():
         promised: dict[str, Amount] = defaultdict(int)
-        for owner in scene.owners:
+        for owner in given.owners:
             for name, quota in _quotas(owner.spec.resource_groups):
                 if name in names:
                     promised[quota.name] = amounts.add(promised[quota.name], _amount(quota.name, quota.nominal_quota))
         places = [f"ResourceFlavor {name}" for name in names]
         if not found and any(promised.values()):
-            yield from ((place, "no node has its labels: what gets its quota never runs") for place in places)
+            yield from ((place, "no node has its labels: admitted pods will stay Pending") for place in places)
         for resource, total in sorted(promised.items()) if found else ():
             there = 0
             for name in found:
-                there = amounts.add(there, _amount(resource, scene.nodes[name].status.allocatable.get(resource, 0)))
+                there = amounts.add(there, _amount(resource, given.nodes[name].status.allocatable.get(resource, 0)))
             if total > there:
-                told = (
-                    f"quotas of {resource} come to {amounts.text(resource, total)}, and the nodes have "
+                sentence = (
+                    f"quotas of {resource} sum to {amounts.text(resource, total)}, the nodes have "
                     f"{amounts.text(resource, there)}: admitted pods will stay Pending"
                 )
-                yield " and ".join(places), told
+                yield " and ".join(places), sentence
 
 
-def _tainted_nodes(scene: LintInput) -> RuleFindings:
-    for name, flavor in scene.flavors.items():
-        found = scene.nodes_of(flavor)
+def _tainted_nodes(given: LintInput) -> RuleFindings:
+    for name, flavor in given.flavors.items():
+        found = given.nodes_of(flavor)
         held = flavor.spec.tolerations
         closed = [
             node
@@ -273,43 +273,43 @@ def _tainted_nodes(scene: LintInput) -> RuleFindings:
             if nodes.untolerated(node.spec.taints, (*held, *_as_tolerations(flavor.spec.node_taints))) is not None
         ]
         if found and len(closed) == len(found):
-            told = (
-                "all of its nodes have taints that it neither names in nodeTaints nor tolerates: admitted pods are "
-                "not scheduled unless they tolerate them themselves"
+            sentence = (
+                "all of its nodes have taints that are in neither nodeTaints nor tolerations: admitted pods are "
+                "not scheduled unless they have the tolerations themselves"
             )
-            yield f"ResourceFlavor {name}", told
+            yield f"ResourceFlavor {name}", sentence
 
 
-def _units(scene: LintInput) -> RuleFindings:
-    for thing in scene.owners:
+def _units(given: LintInput) -> RuleFindings:
+    for thing in given.owners:
         for flavor, quota in _quotas(thing.spec.resource_groups):
-            told = _odd(quota.name, quota.nominal_quota)
-            if told:
-                yield _place(thing), f"{quota.name} of flavor {flavor}: {told}"
-    for workload in scene.workloads.values():
+            sentence = _odd(quota.name, quota.nominal_quota)
+            if sentence:
+                yield _place(thing), f"{quota.name} of flavor {flavor}: {sentence}"
+    for workload in given.workloads.values():
         if states.is_finished(workload):
             continue
         for pod_set in workload.spec.pod_sets:
             for container in pod_set.template.spec.containers:
                 for resource, written in sorted(container.resources.requests.items()):
-                    if told := _odd(resource, written):
-                        yield _asker(workload), f"{resource} of container {container.name}: {told}"
+                    if sentence := _odd(resource, written):
+                        yield _requester(workload), f"{resource} of container {container.name}: {sentence}"
 
 
-def _out_of_proportion(scene: LintInput) -> RuleFindings:
-    """Cores with next to no memory: thousandths of them were meant."""
-    for thing in scene.owners:
+def _out_of_proportion(given: LintInput) -> RuleFindings:
+    """Many cores with little memory: probably millicores were meant."""
+    for thing in given.owners:
         for group in thing.spec.resource_groups:
             for flavor in group.flavors:
                 of = {quota.name: _amount(quota.name, quota.nominal_quota) for quota in flavor.resources}
                 thousandths, memory = of.get(amounts.CPU, 0), of.get("memory", 0)
                 is_finite = thousandths != amounts.UNLIMITED
                 if is_finite and _MEBIBYTE * 1000 <= memory * 1000 < thousandths * _MEMORY_OF_CORE:
-                    told = (
+                    sentence = (
                         f"flavor {flavor.name} has {amounts.text(amounts.CPU, thousandths)} cores with "
-                        f"{amounts.text('memory', memory)} of memory; thousandths of a core are written with m"
+                        f"{amounts.text('memory', memory)} of memory; millicores are written with m"
                     )
-                    yield _place(thing), told
+                    yield _place(thing), sentence
 
 
 _MEBIBYTE: Final = 2**20
@@ -318,44 +318,44 @@ _MEMORY_OF_CORE: Final = 16 * _MEBIBYTE
 
 
 def _odd(resource: str, written: quantity.QuantityText) -> str:
-    """What looks like a slip of the unit."""
+    """A probable mistake of the unit; empty without one."""
     found = quantity.parse(written)
     if resource == amounts.CPU and found > quantity.Quantity(_CORES_MANY):
-        return f"{written} cores; thousandths of a core are written with m"
+        return f"{written} cores; millicores are written with m"
     if resource == "memory" or resource.startswith("hugepages-"):
         if str(written).endswith("m"):
-            return f"{written} is thousandths of a byte; megabytes are written with M, mebibytes with Mi"
+            return f"{written} is millibytes; megabytes are written with M, mebibytes with Mi"
         if quantity.Quantity(0) < found < quantity.Quantity(_MEBIBYTE):
-            return f"{written} is less than a mebibyte; a number without a suffix is bytes"
+            return f"{written} is less than one mebibyte; a number without a suffix is bytes"
     elif resource != amounts.CPU and str(written).endswith("m"):
-        return f"{written} is thousandths; whole units are counted, so it is rounded up"
+        return f"{written} is a fraction; only whole units are counted, so it is rounded up"
     return ""
 
 
-def _too_big(scene: LintInput) -> RuleFindings:
-    """Workloads that ask for more than queue and cohort have together, were everything idle: one of each shape."""
-    for decision in scene.idle:
+def _exceeds_capacity(given: LintInput) -> RuleFindings:
+    """Workloads that request more than queue and cohort have together: one of each equivalence class."""
+    for decision in given.idle:
         attempts = [attempt for explained in decision.explanation for attempt in explained.attempts]
         beyond = [[f for f in attempt.findings if f.cause is Cause.BEYOND_CAPACITY] for attempt in attempts]
         if beyond and all(beyond):
             worst = beyond[0][0]
-            told = (
-                f"asks for {amounts.text(worst.resource, worst.requested)} {worst.resource} of flavor "
-                f"{worst.flavor}; its queue and cohort have {amounts.text(worst.resource, worst.available)} at most"
+            sentence = (
+                f"requested {amounts.text(worst.resource, worst.requested)} {worst.resource} of flavor "
+                f"{worst.flavor}, maximum capacity {amounts.text(worst.resource, worst.available)}"
             )
-            yield _asker(scene.workloads[decision.workload]), told
+            yield _requester(given.workloads[decision.workload]), sentence
 
 
 def _decisions_when_idle(case: Case) -> Iterator[Decision]:
     waiting = [t for t in case.objects if not (isinstance(t, kueue.Workload) and workload_info.holds_quota(t))]
-    if not _named(case, kube.Namespace):  # nobody said which there are; those that are named will be there
+    if not _named(case, kube.Namespace):  # no namespaces were given: those that are used are assumed to exist
         named = sorted({thing.metadata.namespace for thing in _named(case, kueue.Workload).values()})
         waiting += [kube.Namespace(metadata=meta.ObjectMeta(name=name)) for name in named]
     return planner.settle(case.with_objects(waiting), 0).decisions
 
 
-def _undeclared(scene: LintInput) -> RuleFindings:
-    for decision in scene.idle:
+def _undeclared_resource(given: LintInput) -> RuleFindings:
+    for decision in given.idle:
         missing = {
             finding.resource
             for explained in decision.explanation
@@ -363,68 +363,70 @@ def _undeclared(scene: LintInput) -> RuleFindings:
             if finding.cause is Cause.UNDECLARED
         }
         if missing:
-            told = (
-                f"asks for {', '.join(sorted(missing))}, and ClusterQueue {decision.cluster_queue} has no quota for it"
+            sentence = (
+                f"requests {', '.join(sorted(missing))}, and ClusterQueue {decision.cluster_queue} has no quota for it"
             )
-            yield _asker(scene.workloads[decision.workload]), told
+            yield _requester(given.workloads[decision.workload]), sentence
 
 
-def _no_quota(scene: LintInput) -> RuleFindings:
-    for name, queue in scene.queues.items():
+def _no_quota(given: LintInput) -> RuleFindings:
+    for name, queue in given.queues.items():
         quotas = [quota for _, quota in _quotas(queue.spec.resource_groups)]
         if not queue.spec.cohort_name and not any(_amount(quota.name, quota.nominal_quota) for quota in quotas):
             yield f"ClusterQueue {name}", "has no quota, and no cohort to borrow from: it admits nothing"
 
 
-def _alone(scene: LintInput) -> RuleFindings:
-    for name, queue in scene.queues.items():
+def _alone(given: LintInput) -> RuleFindings:
+    for name, queue in given.queues.items():
         cohort = queue.spec.cohort_name
-        if cohort and cohort not in scene.cohorts and scene.members(cohort) == [name]:
-            yield f"ClusterQueue {name}", f"is alone in cohort {cohort}: there is nobody to borrow from or to lend to"
+        if cohort and cohort not in given.cohorts and given.members(cohort) == [name]:
+            yield f"ClusterQueue {name}", f"is alone in cohort {cohort}: it cannot borrow or lend"
 
 
-def _lends_nothing(scene: LintInput) -> RuleFindings:
-    """Everybody may borrow and nobody lends."""
+def _no_lending(given: LintInput) -> RuleFindings:
+    """Cohorts in which every queue may borrow and none lends."""
     trees: dict[str, list[str]] = defaultdict(list)
-    for name, queue in scene.queues.items():
+    for name, queue in given.queues.items():
         if queue.spec.cohort_name:
-            trees[scene.root(queue.spec.cohort_name)].append(name)
+            trees[given.root(queue.spec.cohort_name)].append(name)
     for root, names in trees.items():
-        if not root or len(names) < 2 or scene.cohorts.keys() & {root}:
+        if not root or len(names) < 2 or given.cohorts.keys() & {root}:
             continue
-        quotas = [quota for name in names for _, quota in _quotas(scene.queues[name].spec.resource_groups)]
+        quotas = [quota for name in names for _, quota in _quotas(given.queues[name].spec.resource_groups)]
         lent = [
             quota for quota in quotas if quota.lending_limit is None or _amount(quota.name, quota.lending_limit) > 0
         ]
         if quotas and not any(_amount(quota.name, quota.nominal_quota) for quota in lent):
-            yield f"Cohort {root}", f"none of its {len(names)} ClusterQueues lends anything: nobody can borrow"
+            yield f"Cohort {root}", f"none of its {len(names)} ClusterQueues lends anything: none can borrow"
 
 
 # --- Flavors and preemption -------------------------------------------------------------------------------------------
 
 
-def _shadowed(scene: LintInput) -> RuleFindings:
-    """Flavors are tried in order. One behind another that always fits, or that is the same, is never reached."""
-    for name, queue in scene.queues.items():
+def _shadowed(given: LintInput) -> RuleFindings:
+    """Flavors are tried in order: one after a flavor that always fits, or selects the same nodes, is not reached."""
+    for name, queue in given.queues.items():
         for group in queue.spec.resource_groups:
             for n, flavor in enumerate(group.flavors):
                 for earlier in group.flavors[:n]:
-                    first, second = scene.flavors.get(earlier.name), scene.flavors.get(flavor.name)
+                    first, second = given.flavors.get(earlier.name), given.flavors.get(flavor.name)
                     if first is None or second is None:
                         continue
                     if not first.spec.node_taints and all(
                         _amount(quota.name, quota.nominal_quota) == amounts.UNLIMITED for quota in earlier.resources
                     ):
-                        told = f"flavor {flavor.name} is never tried: {earlier.name} before it has no limit"
+                        sentence = f"flavor {flavor.name} is never tried: {earlier.name} before it has unlimited quota"
                     elif first.spec == second.spec and first.spec.node_labels:
-                        told = f"flavors {earlier.name} and {flavor.name} select the same nodes: their quotas add up"
+                        sentence = (
+                            f"flavors {earlier.name} and {flavor.name} select the same nodes: their quotas add up"
+                        )
                     else:
                         continue
-                    yield f"ClusterQueue {name}", told
+                    yield f"ClusterQueue {name}", sentence
 
 
-def _idle_preemption(scene: LintInput) -> RuleFindings:
-    for name, queue in scene.queues.items():
+def _ineffective_preemption(given: LintInput) -> RuleFindings:
+    for name, queue in given.queues.items():
         preemption = queue.spec.preemption
         if preemption is None:
             continue
@@ -432,42 +434,45 @@ def _idle_preemption(scene: LintInput) -> RuleFindings:
         never, borrow = kueue.PreemptionPolicy.NEVER, preemption.borrow_within_cohort
         reclaim = preemption.reclaim_within_cohort or never.value
         if reclaim != never and not queue.spec.cohort_name:
-            yield place, f"reclaimWithinCohort is {reclaim}, and the queue is in no cohort: it never fires"
+            yield place, f"reclaimWithinCohort is {reclaim}, and the queue is in no cohort: it has no effect"
         if borrow is not None and (borrow.policy or never) != never:
             if reclaim == never:
-                yield place, "borrowWithinCohort is set and reclaimWithinCohort is Never: it never fires"
-            if scene.case.configured.policy.fair_sharing:
-                yield place, "borrowWithinCohort is set and fair sharing is on: it is not looked at"
+                yield place, "borrowWithinCohort is set and reclaimWithinCohort is Never: it has no effect"
+            if given.case.configured.policy.fair_sharing:
+                yield place, "borrowWithinCohort is set and fair sharing is on: it has no effect"
         borrows = [quota for _, quota in _quotas(queue.spec.resource_groups) if quota.borrowing_limit is not None]
         if borrow is not None and borrows and all(not _amount(q.name, q.borrowing_limit or 0) for q in borrows):
-            yield place, "borrowWithinCohort is set and the queue may borrow nothing: it never fires"
+            yield place, "borrowWithinCohort is set and the queue may borrow nothing: it has no effect"
 
 
-def _idle_weights(scene: LintInput) -> RuleFindings:
-    if scene.case.configured.policy.fair_sharing:
+def _ineffective_weight(given: LintInput) -> RuleFindings:
+    if given.case.configured.policy.fair_sharing:
         return
-    for thing in scene.owners:
+    for thing in given.owners:
         weight = thing.spec.fair_sharing.weight if thing.spec.fair_sharing is not None else None
         if weight is not None and str(weight) not in ("1", "1000m"):
-            yield _place(thing), f"has weight {weight}, and fair sharing is off: it is not looked at"
+            yield _place(thing), f"has weight {weight}, and fair sharing is off: it has no effect"
 
 
-def _strict_head(scene: LintInput) -> RuleFindings:
-    """One that can never get in, at the head of a strict queue, stops everybody behind it."""
-    stuck = {place for place, _ in (*_too_big(scene), *_undeclared(scene))}
-    for key, workload in scene.workloads.items():
-        if _asker(workload) not in stuck:
+def _blocked_strict_fifo(given: LintInput) -> RuleFindings:
+    """A Workload that can never be admitted, at the head of a StrictFIFO queue, blocks the others."""
+    stuck = {place for place, _ in (*_exceeds_capacity(given), *_undeclared_resource(given))}
+    for key, workload in given.workloads.items():
+        if _requester(workload) not in stuck:
             continue
-        local_queue = scene.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
-        queue = scene.queues.get(local_queue.spec.cluster_queue or "") if local_queue is not None else None
+        local_queue = given.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
+        queue = given.queues.get(local_queue.spec.cluster_queue or "") if local_queue is not None else None
         if queue is not None and queue.spec.queueing_strategy == kueue.QueueingStrategy.STRICT_FIFO:
-            yield f"ClusterQueue {queue.metadata.name}", f"is strict, and {key} can never get in: it stops the queue"
+            yield (
+                f"ClusterQueue {queue.metadata.name}",
+                f"is StrictFIFO, and {key} can never be admitted: it blocks the queue",
+            )
 
 
-def _excluded_and_declared(scene: LintInput) -> RuleFindings:
-    if "ClusterQueueExcludeResourcePrefixes" not in scene.case.configured.on:
+def _excluded_and_declared(given: LintInput) -> RuleFindings:
+    if "ClusterQueueExcludeResourcePrefixes" not in given.case.configured.on:
         return  # `no-effect` names the field
-    for name, queue in scene.queues.items():
+    for name, queue in given.queues.items():
         for prefix in queue.spec.exclude_resource_prefixes:
             hit = sorted(
                 {quota.name for _, quota in _quotas(queue.spec.resource_groups) if quota.name.startswith(prefix)}
@@ -479,28 +484,28 @@ def _excluded_and_declared(scene: LintInput) -> RuleFindings:
 # --- Fields and checks without effect ---------------------------------------------------------------------------------
 
 
-def _no_effect(scene: LintInput) -> RuleFindings:
+def _no_effect(given: LintInput) -> RuleFindings:
     """Fields that are accepted and do nothing: their gate is off, or this version does not implement them."""
-    on = scene.case.configured.on
-    for thing in (*scene.owners, *scene.flavors.values(), *scene.checks.values(), *scene.workloads.values()):
+    on = given.case.configured.on
+    for thing in (*given.owners, *given.flavors.values(), *given.checks.values(), *given.workloads.values()):
         tree = {**codec.to_tree(thing), "kind": type(thing).__name__}
         for sentence in effects.warnings(tree, on):
-            yield (_asker(thing) if isinstance(thing, kueue.Workload) else _place(thing)), sentence
-    for place, tree in scene.case.others:
+            yield (_requester(thing) if isinstance(thing, kueue.Workload) else _place(thing)), sentence
+    for place, tree in given.case.others:
         for sentence in effects.warnings(conversion.convert(tree, conversion.HUB), on):
             yield place, sentence
 
 
-def _unread_configuration(scene: LintInput) -> RuleFindings:
-    return (("Configuration", notice) for notice in scene.case.notices)
+def _unread_configuration(given: LintInput) -> RuleFindings:
+    return (("Configuration", notice) for notice in given.case.notices)
 
 
-def _no_controller(scene: LintInput) -> RuleFindings:
-    """Checks of MultiKueue never answer: whatever queues behind them is never admitted."""
+def _no_controller(given: LintInput) -> RuleFindings:
+    """AdmissionChecks of MultiKueue never become active: their queues admit nothing."""
     remote = {
-        name for name, check in scene.checks.items() if check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
+        name for name, check in given.checks.items() if check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
     }
-    for name, queue in scene.queues.items():
+    for name, queue in given.queues.items():
         strategy = queue.spec.admission_checks_strategy
         used = [
             rule.name for rule in (strategy.admission_checks if strategy is not None else ()) if rule.name in remote
@@ -513,8 +518,8 @@ def _no_controller(scene: LintInput) -> RuleFindings:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def _asker(workload: kueue.Workload) -> str:
-    """The job, where there is one: people know it by that name."""
+def _requester(workload: kueue.Workload) -> str:
+    """Kind and name of the job of a Workload; without one, of the Workload."""
     owner = workload.metadata.controller
     kind, name = (owner.kind, owner.name) if owner is not None else ("Workload", workload.metadata.name)
     return f"{kind} {workload.metadata.namespace}/{name}"
@@ -540,7 +545,7 @@ def _amount(resource: str, written: quantity.QuantityText | None) -> Amount:
 
 
 def _as_tolerations(taints: Iterable[kube.Taint]) -> list[kube.Toleration]:
-    """Pods that get the flavor tolerate its taints, or they would not have got it."""
+    """The taints as tolerations: pods that get the flavor tolerate them."""
     return [kube.Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints]
 
 
@@ -554,30 +559,30 @@ RULES: Final[Mapping[str, LintRule]] = {
     "missing-flavor": LintRule(_missing_flavor, Severity.NEVER),
     "missing-check": LintRule(_missing_check, Severity.NEVER),
     "missing-topology": LintRule(_missing_topology, Severity.NEVER),
-    "leads-nowhere": LintRule(_leads_nowhere, Severity.NEVER),
+    "missing-cluster-queue": LintRule(_missing_cluster_queue, Severity.NEVER),
     "unselected-namespace": LintRule(_unselected, Severity.NEVER),
-    "selects-nobody": LintRule(_selects_nobody, Severity.NEVER),
-    "circle": LintRule(_circle, Severity.NEVER),
+    "no-namespace-selector": LintRule(_no_namespace_selector, Severity.NEVER),
+    "cohort-cycle": LintRule(_cohort_cycle, Severity.NEVER),
     "refused": LintRule(_refused, Severity.NEVER),
     "unknown-field": LintRule(_unknown_field, Severity.NEVER),
     "unknown-queue": LintRule(_unknown_queue, Severity.NEVER),
     "no-quota": LintRule(_no_quota, Severity.NEVER),
-    "too-big": LintRule(_too_big, Severity.NEVER),
-    "undeclared": LintRule(_undeclared, Severity.NEVER),
-    "strict-head": LintRule(_strict_head, Severity.NEVER),
+    "exceeds-capacity": LintRule(_exceeds_capacity, Severity.NEVER),
+    "undeclared-resource": LintRule(_undeclared_resource, Severity.NEVER),
+    "blocked-strict-fifo": LintRule(_blocked_strict_fifo, Severity.NEVER),
     "no-controller": LintRule(_no_controller, Severity.NEVER),
     "beyond-nodes": LintRule(_beyond_nodes),
     "tainted-nodes": LintRule(_tainted_nodes),
     "units": LintRule(_units),
     "out-of-proportion": LintRule(_out_of_proportion),
-    "selects-none-here": LintRule(_selects_none_here),
-    "no-way-in": LintRule(_no_way_in),
+    "selects-no-namespace": LintRule(_selects_no_namespace),
+    "no-local-queue": LintRule(_no_local_queue),
     "unused-flavor": LintRule(_unused_flavor),
     "shadowed-flavor": LintRule(_shadowed),
-    "idle-preemption": LintRule(_idle_preemption),
-    "idle-weight": LintRule(_idle_weights),
+    "ineffective-preemption": LintRule(_ineffective_preemption),
+    "ineffective-weight": LintRule(_ineffective_weight),
     "alone-in-cohort": LintRule(_alone),
-    "nobody-lends": LintRule(_lends_nothing),
+    "no-lending": LintRule(_no_lending),
     "excluded-quota": LintRule(_excluded_and_declared),
     "no-effect": LintRule(_no_effect),
     "unread-configuration": LintRule(_unread_configuration),

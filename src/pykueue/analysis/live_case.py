@@ -1,7 +1,7 @@
-"""A running system as a case: everything its decisions rest on, read from its API server.
+"""A running system as a case: all objects that decisions depend on, read from its API server.
 
 The Configuration comes from an embedded server itself, or from the ConfigMap of the manager in a cluster, in the
-namespace in which it is installed. Where it cannot be read, the case says so in `notices`. Nothing is written.
+namespace in which it is installed. If it cannot be read, the case has a notice. Nothing is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykueue.api import config, kube, kueue, registry
 from pykueue.install import names
 from pykueue.observe.health import CONFIGURATION_PATH
 
-# Which nodes have room matters only where a topology is to be kept, and there may be very many pods.
+# Pods are read only if a topology is used: there may be very many.
 _FOR_TOPOLOGIES: Final = frozenset({kube.Node, kube.Pod})
 
 
@@ -35,9 +35,9 @@ async def case(
     unscheduled: str = "",
     report: Callable[[str], None],
 ) -> Case:
-    """What the server has now. `nodes` asks for the nodes although no topology needs them, `classes` for what jobs take
-    their priority from, `unscheduled` for the pods of a namespace that have no node; `told` is called with progress.
-    Nodes and pods that the caller may not list are left out, unless a topology needs them."""
+    """The objects of the server. `nodes` includes the nodes even without a topology, `classes` the priority classes,
+    `unscheduled` the pods of a namespace without a node; `report` is called with progress. Nodes and pods that the
+    user may not list are left out, unless a topology needs them."""
     configuration = await configuration_of(client)
     found = [Document("the configuration", configuration.tree)]
     has_topologies = False
@@ -75,7 +75,7 @@ async def _unscheduled(client: ApiClient, namespace: str) -> list[Document]:
 
 
 class ServerConfiguration(NamedTuple):
-    """A Configuration, and what is uncertain about it."""
+    """A Configuration, and notices about its origin."""
 
     tree: dict[str, Any]
     notices: tuple[str, ...] = ()
@@ -95,12 +95,12 @@ async def configuration_of(client: ApiClient) -> ServerConfiguration:
     return ServerConfiguration({"apiVersion": config.V1BETA2, "kind": config.KIND}, (f"{why}; {_DEFAULTS}",))
 
 
-_DEFAULTS: Final = "the answer assumes the default Configuration (no fair sharing, default gates, no exclusions)"
+_DEFAULTS: Final = "the result assumes the default Configuration (no fair sharing, default gates, no exclusions)"
 
 
 async def _kept(client: ApiClient) -> tuple[str, str]:
-    """The text of the Configuration in a cluster, and what is to be said about it: of an installation in another
-    namespace, or why there is none."""
+    """The text of the Configuration in a cluster, and a notice: which of several installations was used, or why there
+    is none."""
     kind = registry.ALL.of(kube.ConfigMap)
     try:
         found = await client.find(kind, names.CONFIG_MAP, config.DEFAULT_NAMESPACE)
@@ -112,7 +112,7 @@ async def _kept(client: ApiClient) -> tuple[str, str]:
     others = [msgspec.json.decode(item, type=dict[str, Any]) for item in listing.items]
     places = sorted(str(other["metadata"]["namespace"]) for other in others)
     if not others:
-        return "", f"there is no ConfigMap {names.CONFIG_MAP} with the Configuration of a manager"
+        return "", f"no ConfigMap {names.CONFIG_MAP} with the Configuration of a manager exists"
     first = min(others, key=lambda other: str(other["metadata"]["namespace"]))
     several = f"several managers have a Configuration ({', '.join(places)}); that of {places[0]} is used"
     return _text(first), several if len(places) > 1 else ""

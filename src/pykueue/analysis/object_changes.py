@@ -1,6 +1,6 @@
-"""Single changes to a world, as data: what they do to the objects, how they read, and how a person makes them.
+"""Single changes to objects, as data: their effect, a description, and a command that makes them.
 
-A suggestion is a set of these. A part with an amount can be made smaller, until it no longer helps.
+A suggestion is a set of these. A change with an amount can be reduced to the smallest amount that suffices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 
 Objects = dict[tuple[type, str, str], msgspec.Struct]
-"""The objects of a world by type, namespace and name."""
+"""Objects by type, namespace and name."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -37,32 +37,32 @@ def indexed(objects: Iterable[msgspec.Struct]) -> Objects:
 
 
 class ObjectChange(Protocol):
-    """One change."""
+    """A change to the objects."""
 
     @abstractmethod
     def apply(self, objects: Objects) -> None:
-        """Make the change. What it is about may have been changed by other parts before."""
+        """Apply the change. Other changes may have been applied to the same object before."""
 
     @abstractmethod
     def sentence(self) -> str:
-        """What is to be changed, for a person: begins with a verb."""
+        """A description that begins with a verb."""
 
     def how(self) -> str:
-        """A command that makes the change; empty where there is none."""
+        """A command that makes the change; empty without one."""
         return ""
 
     def later_than(self) -> Nanoseconds:
-        """The time before which the part has not happened; 0 where it can be at once."""
+        """The time at which the change takes effect; 0: at once."""
         return 0
 
 
-# What can be raised, and how the API writes it.
+# The fields that can be raised, and their API names.
 _WRITTEN: Final = {"nominal_quota": "nominalQuota", "borrowing_limit": "borrowingLimit"}
 
 
 @dataclass(frozen=True, slots=True)
 class RaiseQuota(ObjectChange):
-    """More of a flavor's resource: nominal quota, or a limit on borrowing, of a ClusterQueue or a Cohort."""
+    """Raise nominal quota or a borrowing limit of a ClusterQueue or a Cohort."""
 
     owner: type[kueue.ClusterQueue] | type[kueue.Cohort]
     name: str
@@ -71,7 +71,7 @@ class RaiseQuota(ObjectChange):
     amount: Amount
     field: str = "nominal_quota"
     before: Amount = 0
-    pointer: str = ""  # where the field is, for a JSON patch
+    pointer: str = ""  # the path of the field, for a JSON patch
 
     def smaller(self, amount: Amount) -> RaiseQuota:
         return replace(self, amount=amount)
@@ -117,7 +117,7 @@ def raises(
     resources: Iterable[str],
     field: str = "nominal_quota",
 ) -> list[RaiseQuota]:
-    """A part for each of these resources that the flavor has there; with nothing raised yet."""
+    """A change with amount 0 for each of these resources that the flavor has in the group."""
     wanted = set(resources)
     found = []
     for g, group in enumerate(thing.spec.resource_groups):
@@ -135,7 +135,7 @@ def raises(
 
 @dataclass(frozen=True, slots=True)
 class DeclareQuota(ObjectChange):
-    """Quota for a resource that a ClusterQueue says nothing about, in one of its flavors; the others get none."""
+    """Quota for a resource that a ClusterQueue does not cover, in one of its flavors; 0 in the others."""
 
     queue: str
     flavor: str
@@ -174,7 +174,7 @@ class DeclareQuota(ObjectChange):
 
 @dataclass(frozen=True, slots=True)
 class RaisePriority(ObjectChange):
-    """A higher priority for a Workload."""
+    """Raise the priority of a Workload."""
 
     workload: str
     before: int
@@ -193,7 +193,7 @@ class RaisePriority(ObjectChange):
 
 @dataclass(frozen=True, slots=True)
 class FinishWorkload(ObjectChange):
-    """A Workload that holds quota comes to its end."""
+    """A Workload that holds quota finishes."""
 
     workload: str
 
@@ -206,7 +206,7 @@ class FinishWorkload(ObjectChange):
 
 @dataclass(frozen=True, slots=True)
 class WithdrawWorkload(ObjectChange):
-    """A Workload that waits ahead no longer does."""
+    """A pending Workload ahead is deactivated."""
 
     workload: str
 
@@ -214,7 +214,7 @@ class WithdrawWorkload(ObjectChange):
         _update(objects, kueue.Workload, self.workload, lambda found: _spec(found, active=False))
 
     def sentence(self) -> str:
-        return f"hold back {self.workload}, which waits ahead of it"
+        return f"deactivate {self.workload}, which is ahead of it"
 
     def how(self) -> str:
         namespace, _, name = self.workload.partition("/")
@@ -238,7 +238,7 @@ class ActivateWorkload(ObjectChange):
 
 @dataclass(frozen=True, slots=True)
 class ResumeQueue(ObjectChange):
-    """A queue that is stopped goes on."""
+    """Resume a stopped queue."""
 
     kind: type[kueue.ClusterQueue] | type[kueue.LocalQueue]
     queue: str  # namespace/name, or the name of a ClusterQueue
@@ -292,13 +292,13 @@ class CreateObject(ObjectChange):
     def sentence(self) -> str:
         metadata: meta.ObjectMeta = self.thing.metadata  # type: ignore[attr-defined]
         name = "/".join(filter(None, (metadata.namespace, metadata.name)))
-        to = f" that leads to ClusterQueue {self.leading_to}" if self.leading_to else ""
+        to = f" of ClusterQueue {self.leading_to}" if self.leading_to else ""
         return f"create {type(self.thing).__name__} {name}{to}"
 
 
 @dataclass(frozen=True, slots=True)
 class ActivateCheck(ObjectChange):
-    """An AdmissionCheck whose controller says that it works."""
+    """An AdmissionCheck becomes active."""
 
     check: str
 
@@ -317,12 +317,12 @@ class ActivateCheck(ObjectChange):
         _update(objects, kueue.AdmissionCheck, self.check, active)
 
     def sentence(self) -> str:
-        return f"see to it that the controller of AdmissionCheck {self.check} reports it as active"
+        return f"make the controller of AdmissionCheck {self.check} report it as active"
 
 
 @dataclass(frozen=True, slots=True)
 class RelaxTopology(ObjectChange):
-    """A pod set that takes any place instead of asking for one domain of its topology."""
+    """A pod set drops its topology request."""
 
     workload: str
     pod_set: str
@@ -337,7 +337,7 @@ class RelaxTopology(ObjectChange):
 
 @dataclass(frozen=True, slots=True)
 class AddToleration(ObjectChange):
-    """Pods that accept a flavor's taint."""
+    """Pods get a toleration for a flavor's taint."""
 
     workload: str
     pod_set: str
@@ -360,7 +360,7 @@ class AddToleration(ObjectChange):
 
 @dataclass(frozen=True, slots=True)
 class RemoveNodeSelector(ObjectChange):
-    """Pods that no longer insist on a node label."""
+    """Pods drop a node selector."""
 
     workload: str
     pod_set: str
@@ -376,12 +376,12 @@ class RemoveNodeSelector(ObjectChange):
         _change_pod_set(objects, self.workload, self.pod_set, template=open_minded)
 
     def sentence(self) -> str:
-        return f"take {self.key} out of the node selector of pod set {self.pod_set} of {self.workload}"
+        return f"remove {self.key} from the node selector of pod set {self.pod_set} of {self.workload}"
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveAffinity(ObjectChange):
-    """Pods that no longer insist on nodes by affinity."""
+    """Pods drop their node affinity."""
 
     workload: str
     pod_set: str
@@ -393,12 +393,12 @@ class RemoveAffinity(ObjectChange):
         _change_pod_set(objects, self.workload, self.pod_set, template=free)
 
     def sentence(self) -> str:
-        return f"take the node affinity out of pod set {self.pod_set} of {self.workload}"
+        return f"remove the node affinity of pod set {self.pod_set} of {self.workload}"
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceTime(ObjectChange):
-    """Time goes by."""
+    """Time passes."""
 
     until: Nanoseconds
 
@@ -406,7 +406,7 @@ class AdvanceTime(ObjectChange):
         pass
 
     def sentence(self) -> str:
-        return f"wait until {meta.format_time(self.until)}, when its back-off ends"
+        return f"wait until {meta.format_time(self.until)}, when its backoff ends"
 
     def later_than(self) -> Nanoseconds:
         return self.until

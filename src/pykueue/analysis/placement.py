@@ -1,9 +1,9 @@
-"""Whether nodes can hold the pods of a Workload: what its quota alone does not say.
+"""Whether nodes can hold the pods of a Workload, which quota does not guarantee.
 
-Quota is a number that an administrator chose; a node is a machine. A Workload that is admitted beyond what the nodes
-can hold keeps its quota and never runs. The answers are estimates from what Workloads request: the pods of the others
-are placed first, in the order of their names, each on the first node that fits, as the runner does. Without a Node
-among the objects nothing is known, and nothing is said; the same where admission checks may provision nodes.
+A Workload that is admitted beyond the capacity of the nodes keeps its quota and never runs. The results are estimates
+from requests: the pods of other Workloads are placed first, in the order of their names, each on the first node that
+fits, as the runner does. Without Nodes among the objects nothing is reported; the same if admission checks may
+provision nodes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pykueue.runner import node_assignment
 from pykueue.runner.node_assignment import PodDemand
 
 Taken: TypeAlias = dict[str, Counter[str]]
-"""What is used of each node, by its name."""
+"""Usage by node."""
 
 
 def pending_pods(objects: Objects, made: SchedulingPlan, target: str) -> str:
-    """Why pods of a Workload that holds quota in the plan would not run; empty where they would, or without nodes."""
+    """Why pods of a Workload that holds quota in the plan would not run; empty if they would, or without nodes."""
     nodes = sorted(
         (thing for thing in objects.values() if isinstance(thing, kube.Node)), key=lambda node: node.metadata.name
     )
@@ -49,7 +49,7 @@ def knows_nodes(objects: Objects) -> bool:
 
 
 def unscheduled_pods(objects: Iterable[msgspec.Struct], workload: kueue.Workload) -> Iterator[str]:
-    """Why pods of a Workload that is admitted have no node, one sentence for each reason."""
+    """Why pods of an admitted Workload have no node, one sentence for each reason."""
     owners = {owner.uid for owner in workload.metadata.owner_references}
     found: dict[str, list[str]] = {}
     for pod in objects:
@@ -70,7 +70,7 @@ def unscheduled_pods(objects: Iterable[msgspec.Struct], workload: kueue.Workload
 
 
 def _brings_nodes(objects: Objects, admission: Mapping[str, Any]) -> bool:
-    """Whether admission checks stand between quota and nodes: one of them may provision what is missing."""
+    """Whether the ClusterQueue has admission checks: one of them may provision nodes."""
     queue = objects.get((kueue.ClusterQueue, "", str(admission.get("clusterQueue", ""))))
     strategy = queue.spec.admission_checks_strategy if isinstance(queue, kueue.ClusterQueue) else None
     return strategy is not None and bool(strategy.admission_checks)
@@ -85,7 +85,7 @@ def _demands(objects: Objects, made: SchedulingPlan, key: str) -> Iterator[tuple
     for assigned in made.admissions[key].get("podSetAssignments", ()):
         pod_set = templates.get(assigned.get("name", ""))
         if pod_set is None or assigned.get("topologyAssignment"):
-            continue  # a topology assignment is a placement by itself
+            continue  # a topology assignment already places the pods
         spec = pod_set.template.spec
         selector, tolerations = dict(spec.node_selector), list(spec.tolerations)
         for name in sorted(set(assigned.get("flavors", {}).values())):
@@ -98,7 +98,7 @@ def _demands(objects: Objects, made: SchedulingPlan, key: str) -> Iterator[tuple
 
 
 def _place(nodes: Sequence[kube.Node], taken: Taken, wanted: Sequence[tuple[str, PodDemand, int]]) -> str:
-    """Put the pods on nodes; why some of them find none. Equal pods go to a node many at once."""
+    """Place the pods on nodes, and return why some fit on none; empty if all do. Equal pods are placed in groups."""
     for name, demand, count in wanted:
         left = count
         for node in nodes:
@@ -115,7 +115,7 @@ def _place(nodes: Sequence[kube.Node], taken: Taken, wanted: Sequence[tuple[str,
 
 
 def _fitting(demand: PodDemand, node: kube.Node, used: Mapping[str, Amount]) -> int:
-    """How many of these pods the node still holds."""
+    """The number of these pods that still fit on the node."""
     if demand.unfit_reason(node, used):
         return 0
     return min(

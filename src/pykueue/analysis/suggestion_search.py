@@ -1,8 +1,8 @@
-"""The smallest changes that let a Workload in.
+"""The smallest changes that admit a Workload.
 
-Each way to help (quota, borrowing, priority, waiting, …) starts from something generous that is known to work, and is
-made smaller until nothing can be left out: no part, and no unit of an amount. The brain judges every step, so what is
-left is proven: with it the Workload gets in, and with any less it does not.
+Each kind of suggestion (quota, borrowing, priority, waiting, …) starts from a generous set of changes that works and
+is reduced until no change can be left out and no amount can be smaller. The scheduler verifies every step: with the
+result the Workload is admitted, and with any less it is not.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from pykueue.core import amounts
 from pykueue.core.workload import WorkloadInfo
 from pykueue.state import workload_info
 
-# Beyond these a person would rather be told than shown: trials cost time, and long lists help nobody.
+# Bounds of the search: trials cost time, and long lists are of no use.
 _FLAVOR_CHOICES: Final = 4
 _HOLDERS_TRIED: Final = 64
 _GENEROUS: Final = 2**60
-# Amounts are mostly whole ones of these, so the least that is enough mostly is, too.
+# Amounts are mostly multiples of these, so the smallest sufficient amount mostly is, too.
 _GRAINS: Final = {amounts.CPU: 1000, "memory": 2**20}
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A change that lets the Workload in. Every part of it is needed.
+    """Changes that admit the Workload. All of them are needed.
 
-    `caveat` says what is still missing once it is made: quota without a node that fits is quota that nothing runs on.
+    `warning` is what is still missing after the changes, such as a node that fits; empty if nothing is.
     """
 
     changes: tuple[ObjectChange, ...]
@@ -57,10 +57,10 @@ class Suggestion:
 
 
 def suggestions(trial: Trial, objects: Objects, opening: Sequence[ObjectChange]) -> Iterator[Suggestion]:
-    """What would let the Workload in, each way at most once. `opening` are the parts that open its gates, which are
-    tried first and taken along where they are needed.
+    """Yield suggestions, each kind at most once. `opening` are the changes that remove its blockers: they are tried
+    first, and added to the others where needed.
 
-    Raises Exhausted once the trial has cost all that it may; what was told before then is proven all the same.
+    Raises SearchBudgetExhausted when the budget is spent; suggestions yielded before are verified all the same.
     """
     if opening and trial.admits(opening):
         yield Suggestion(tuple(smallest(trial, opening)), "gates")
@@ -74,7 +74,7 @@ def suggestions(trial: Trial, objects: Objects, opening: Sequence[ObjectChange])
 
 
 def ordered(found: Sequence[Suggestion]) -> list[Suggestion]:
-    """Those that suffice first, then the smallest: fewer parts, then in the order of the ways."""
+    """Suggestions without a warning first, then those with fewer changes, then in the order of kinds."""
     return sorted(found, key=lambda suggestion: (bool(suggestion.warning), len(suggestion.changes)))
 
 
@@ -82,18 +82,18 @@ def ordered(found: Sequence[Suggestion]) -> list[Suggestion]:
 
 
 def smallest(trial: Trial, generous: Sequence[ObjectChange]) -> list[ObjectChange]:
-    """What is left of a change that works once everything that is not needed has been taken out of it."""
+    """A minimal subset of changes that works, with minimal amounts."""
     kept = list(generous)
     while True:
         kept = _without_spare(trial, kept)
         shrunk = _shrunk(trial, kept)
-        if shrunk == kept or len(kept) == 1:  # only where one part became smaller may another be spare, or too large
+        if shrunk == kept or len(kept) == 1:  # only if one change was reduced may another be unnecessary or too large
             return shrunk
         kept = shrunk
 
 
 def _without_spare(trial: Trial, kept: list[ObjectChange]) -> list[ObjectChange]:
-    """No part can be left out. Many at once where many are spare, so that a long list costs few trials."""
+    """Remove unnecessary changes, several at a time, so that a long list needs few trials."""
     size = len(kept)
     while size:
         before, start = kept, 0
@@ -105,13 +105,13 @@ def _without_spare(trial: Trial, kept: list[ObjectChange]) -> list[ObjectChange]
                 start += size
         if size > 1:
             size = (size + 1) // 2
-        elif kept == before:  # else one that was needed beside those who are gone may be spare now
+        elif kept == before:  # else a change that was needed with the removed ones may be unnecessary now
             size = 0
     return kept
 
 
 def _shrunk(trial: Trial, kept: list[ObjectChange]) -> list[ObjectChange]:
-    """No amount can be less by one unit."""
+    """Reduce each amount until one unit less would not suffice."""
     for n, part in enumerate(kept):
         if isinstance(part, (RaiseQuota, DeclareQuota)):
             kept = [*kept[:n], _least_amount(trial, kept, n, part), *kept[n + 1 :]]
@@ -123,12 +123,12 @@ def _shrunk(trial: Trial, kept: list[ObjectChange]) -> list[ObjectChange]:
 def _least_amount(
     trial: Trial, kept: list[ObjectChange], n: int, part: RaiseQuota | DeclareQuota
 ) -> RaiseQuota | DeclareQuota:
-    """What was left over when the Workload got in was not needed: mostly that is the answer; else by halves."""
+    """The smallest sufficient amount: first without the quota left over after admission, then by bisection."""
 
     def works(amount: int) -> bool:
         return trial.admits([*kept[:n], part.smaller(amount), *kept[n + 1 :]])
 
-    enough, short = part.amount, 0  # none at all is known to be too little: the part could not be left out
+    enough, short = part.amount, 0  # 0 is known to be too little: the change could not be left out
     for guess in (part.amount - spare for spare in trial.spare(kept, part.flavor, part.resource)):
         if short < guess < enough:
             if works(guess):
@@ -150,7 +150,7 @@ def _least_amount(
 
 
 def _least_priority(trial: Trial, kept: list[ObjectChange], n: int, part: RaisePriority) -> RaisePriority:
-    """Only the priorities of others, and those just above them, can make a difference."""
+    """The lowest sufficient priority, among those of the other Workloads and the values just above them."""
     others = {
         workload_info.priority(thing, trial.case.configured.policy)
         for thing in trial.case.objects
@@ -172,10 +172,10 @@ def _least_priority(trial: Trial, kept: list[ObjectChange], n: int, part: RaiseP
 
 
 def _ways(trial: Trial, objects: Objects, opening: Sequence[ObjectChange]) -> Iterator[tuple[str, list[ObjectChange]]]:
-    """Changes that work and are yet to be made smaller, one way of helping each.
+    """Yield working changes that are not yet minimal, one kind each.
 
-    Each is looked for where nobody else waits, which is fast. What is found there mostly holds in the whole world;
-    where others would take what it frees, all of it is tried; and what did not even help there is not tried at all.
+    Each is searched without other pending Workloads, which is fast. The result mostly holds with them; if they would
+    take what it frees, the whole set is tried; a set that does not suffice even there is not tried.
     """
     alone = trial.alone()
     for way, generous in _generous(trial, objects, opening, fits_alone=alone.admits(opening)):
@@ -191,7 +191,7 @@ def _ways(trial: Trial, objects: Objects, opening: Sequence[ObjectChange]) -> It
 def _generous(
     trial: Trial, objects: Objects, opening: Sequence[ObjectChange], *, fits_alone: bool
 ) -> Iterator[tuple[str, list[ObjectChange]]]:
-    """More than could be needed, one way of helping each."""
+    """More than could be needed, by kind."""
     made, _ = trial.begin(opening)
     workload = made.world.pending_workload(trial.target)
     queue = objects.get((kueue.ClusterQueue, "", workload.cluster_queue)) if workload is not None else None
@@ -204,7 +204,7 @@ def _generous(
     of_others += [("order", _ahead(made, workload))]
     of_quota = [("quota", _quota(queue, flavors, asked)) for flavors in choices]
     of_quota += [("borrowing", _raised(queue, flavors, asked, "borrowing_limit")) for flavors in choices]
-    # One that only others keep out is helped best by what moves others.
+    # If only other Workloads block it, changes to them come first.
     yield from (*of_others, *of_quota) if fits_alone else (*of_quota, *of_others)
     if fitting:
         yield "pods", fitting
@@ -213,7 +213,7 @@ def _generous(
 
 
 def _flavor_choices(queue: kueue.ClusterQueue, asked: Sequence[str]) -> Iterator[list[str]]:
-    """One flavor of each resource group that matters: the first of each, the second of each, and so on."""
+    """One flavor of each requested resource group: the first of each, the second of each, and so on."""
     groups = [group for group in queue.spec.resource_groups if set(asked) & set(group.covered_resources)]
     groups = groups or [group for group in queue.spec.resource_groups if group.flavors][:1]
     rows = zip_longest(*([flavor.name for flavor in group.flavors] for group in groups))
@@ -223,7 +223,7 @@ def _flavor_choices(queue: kueue.ClusterQueue, asked: Sequence[str]) -> Iterator
 
 
 def _quota(queue: kueue.ClusterQueue, flavors: Sequence[str], asked: Sequence[str]) -> list[ObjectChange]:
-    """More of everything asked for, in these flavors; what the queue does not declare becomes declared."""
+    """More quota for all requested resources in these flavors; resources that the queue does not cover are declared."""
     covered = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
     missing = [
         DeclareQuota(queue.metadata.name, flavors[0], resource, _GENEROUS)
@@ -246,12 +246,12 @@ def _preferred(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChang
     object_ = made.workloads[workload.key]
     highest = max(workload_info.priority(other, policy) for other in made.workloads.values())
     if highest < workload.priority or workload_info.priority(object_, policy) != (object_.spec.priority or 0):
-        return []  # nobody is above it, or a boost decides
+        return []  # no Workload has a higher priority, or a boost decides
     return [RaisePriority(workload.key, workload.priority, highest + 1)]
 
 
 def _ends(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChange]:
-    """Those who hold something in its tree, largest first: the end of the first ones matters most."""
+    """Workloads that hold requested resources in its cohort tree finish; those to keep come last."""
     near = set(made.world.tree_queues(workload.cluster_queue)) or {workload.cluster_queue}
     asked = {resource for pod_set in workload.shape.pod_sets for resource, _ in pod_set.requests}
     held = [
@@ -259,12 +259,12 @@ def _ends(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChange]:
         for key, reservation in made.world.reservations.items()
         if reservation.cluster_queue in near or reservation.placed
     ]
-    # What is spare is looked for from the front, so the ones to keep come last.
+    # Unnecessary changes are removed from the front, so those to keep come last.
     return [FinishWorkload(key) for _, key in sorted(sorted(held, reverse=True)[:_HOLDERS_TRIED])]
 
 
 def _ahead(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChange]:
-    """Those who wait, and are tried before it or take what it could have."""
+    """Pending Workloads that are ahead of it or take its quota are deactivated."""
     near = set(made.world.tree_queues(workload.cluster_queue)) or {workload.cluster_queue}
     waiting = [
         other
@@ -277,7 +277,7 @@ def _ahead(made: SchedulingPlan, workload: WorkloadInfo) -> list[ObjectChange]:
 
 
 def _fitting(objects: Objects, queue: kueue.ClusterQueue, workload: WorkloadInfo) -> list[ObjectChange]:
-    """What its pods could give up to suit the flavors."""
+    """Constraints of its pods that exclude flavors, removed."""
     found: list[ObjectChange] = []
     thing = objects[kueue.Workload, *_split(workload.key)]
     assert isinstance(thing, kueue.Workload)

@@ -1,4 +1,4 @@
-"""Would a Workload get in if this changed? Answered by the brain, on a copy of the objects."""
+"""Whether a Workload would be admitted with some changes, decided by the scheduler on a copy of the objects."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from pykueue.state import workload_info
 from pykueue.state.preemption_loops import PreemptionLoop
 
 Question: TypeAlias = tuple[str, ...]
-"""Parts as sentences, which say everything about them."""
+"""The descriptions of changes, which identify them."""
 
-# In Workloads read: what a decision costs, and what it is to look at so many for one to preempt.
+# Costs in Workloads read: of a decision, and the number of preemption candidates that cost as much as one Workload.
 _DECISION_COSTS: Final = 8
 _LOOKED_AT_FOR_ONE: Final = 24
 
 
 class SearchBudgetExhausted(Exception):
-    """A search has cost more than it was allowed to."""
+    """A search has spent its budget."""
 
 
 @dataclass(slots=True)
 class SearchBudget:
-    """What trials may cost together. Counted in Workloads read, and not in seconds, so that the same question finds the
-    same answer on every machine."""
+    """The budget of a search, counted in Workloads read and not in seconds, so that results do not depend on the
+    machine."""
 
     limit: int | None = None
     spent: int = 0
@@ -51,7 +51,7 @@ class SearchBudget:
 
 @dataclass(slots=True)
 class Trial:
-    """A Workload, the world around it, and what the brain has said about it so far."""
+    """A Workload in a case, with the results of earlier trials."""
 
     case: Case
     target: str
@@ -61,14 +61,14 @@ class Trial:
     _latest: tuple[Question, SchedulingPlan] | None = field(default=None, init=False)
 
     def admits(self, parts: Sequence[ObjectChange] = ()) -> bool:
-        """Whether the Workload gets its quota with these changes, however many cycles and evictions it takes."""
+        """Whether the Workload gets quota with these changes, after any number of cycles and evictions."""
         question = _question(parts)
         if question not in self._answers:
             self.run(parts)
         return self._answers[question]
 
     def run(self, parts: Sequence[ObjectChange] = ()) -> SchedulingPlan:
-        """Until the Workload is in, or nothing moves any more."""
+        """Run cycles until the Workload has quota, or nothing changes."""
         made, now = self.begin(parts)
         for _ in range(planner.CYCLES_MAX):
             progress = planner.advance(made, now)
@@ -82,9 +82,9 @@ class Trial:
         return made
 
     def loop_ahead(self) -> PreemptionLoop | None:
-        """The preemption loop that the scheduler runs into if nothing from outside changes; None if it comes to rest.
+        """The preemption loop that the scheduler runs into if no object changes; None if it settles.
 
-        Raises Exhausted where finding out costs more than the effort that is left.
+        Raises SearchBudgetExhausted if the budget does not suffice.
         """
         made, now = self.begin()
         while planner.advance(made, now) is Progress.MOVED:
@@ -102,8 +102,8 @@ class Trial:
         return held is not None and not held.evicted
 
     def spare(self, parts: Sequence[ObjectChange], flavor: str, resource: str) -> tuple[Amount, Amount]:
-        """How much less its queue could have had, with changes that let the Workload in: at most, if all who got in
-        with it in the same cycle had gone without, and at least, if nobody had."""
+        """The unused quota of its queue after changes that admit the Workload: the most, without the others admitted in
+        the same cycle, and the least, with them."""
         question = _question(parts)
         made = self._latest[1] if self._latest is not None and self._latest[0] == question else self.run(parts)
         reservations = made.world.reservations
@@ -119,7 +119,7 @@ class Trial:
         return left + taken, left
 
     def alone(self) -> Trial:
-        """The same where nobody else waits. Much faster to ask, and what does not help there hardly helps anywhere."""
+        """The trial without other pending Workloads: faster, and what does not suffice there hardly ever suffices."""
         return Trial(without_rivals(self.case, self.target), self.target, self.now, self.effort)
 
 
@@ -128,7 +128,7 @@ def _question(parts: Sequence[ObjectChange]) -> Question:
 
 
 def _cost(made: SchedulingPlan) -> int:
-    """What the last cycle has cost."""
+    """The cost of the last cycle."""
     queues = made.world.snapshot().queues
     searched = [
         decision
@@ -142,7 +142,7 @@ def _cost(made: SchedulingPlan) -> int:
 
 
 def changed(case: Case, parts: Iterable[ObjectChange]) -> Case:
-    """The case with these changes made."""
+    """The case with these changes applied."""
     objects = indexed(case.objects)
     for part in parts:
         part.apply(objects)
@@ -150,9 +150,9 @@ def changed(case: Case, parts: Iterable[ObjectChange]) -> Case:
 
 
 def narrowed(case: Case, target: str) -> Case:
-    """The case without the trees that have nothing to do with the Workload.
+    """The case without unrelated cohort trees.
 
-    Trees do not touch each other, except where their flavors share nodes: then everything stays.
+    Trees are independent, except if their flavors share nodes: then all are kept.
     """
     world = planner.world_of(case, 0)
     world.settle(0)
@@ -184,7 +184,7 @@ def narrowed(case: Case, target: str) -> Case:
 
 
 def without_rivals(case: Case, target: str) -> Case:
-    """The case in which nobody else waits for quota."""
+    """The case without other pending Workloads."""
 
     def competes(thing: object) -> bool:
         return (

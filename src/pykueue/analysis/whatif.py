@@ -1,7 +1,6 @@
-"""Who would start, wait or have to go if objects changed: the brain run twice, before and after.
+"""Which Workloads would start, wait or be evicted if objects changed: the scheduler run before and after the change.
 
-The change is objects as people write them, which replace those of the same name or join them, and names of objects that
-would be gone.
+The change is a set of objects, which replace those of the same name or are added, and names of objects to delete.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from pykueue.state import workload_info
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledPlan:
-    """Where every Workload ends up, once nothing moves any more."""
+    """The final state of every Workload, after cycles until nothing changes."""
 
     holds: frozenset[str]
     waits: frozenset[str]
     evicted: frozenset[str]
     assignments: dict[str, Any]
-    unstable_because: str = ""  # why this is not a final state
+    unstable_because: str = ""  # the reason if there is no final state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfReport:
-    """What the change makes of it. Each Workload is told once, under what matters most for it."""
+    """The effects of a change. Each Workload is in at most one field."""
 
-    starts: tuple[str, ...]  # gets quota only with the change
-    starts_anyway: tuple[str, ...]  # gets quota with and without it
-    evicted: tuple[str, ...]  # holds quota now, and loses it only with the change
+    starts: tuple[str, ...]  # get quota only with the change
+    starts_anyway: tuple[str, ...]  # get quota with and without it
+    evicted: tuple[str, ...]  # hold quota now, and lose it only with the change
     evicted_anyway: tuple[str, ...]
-    joins: tuple[str, ...]  # comes with the change, and waits
-    waits: tuple[str, ...]  # would start as things are, and waits with the change
+    joins: tuple[str, ...]  # are new with the change, and wait
+    waits: tuple[str, ...]  # would start without the change, and wait with it
     waits_anyway: tuple[str, ...]
-    moves: tuple[str, ...]  # gets quota both ways, from other flavors or with other counts
+    moves: tuple[str, ...]  # get quota with and without it, with different flavors or counts
     before: SettledPlan
     after: SettledPlan
 
@@ -61,7 +60,7 @@ class WhatIfReport:
 
 
 def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], now: Nanoseconds) -> Case:
-    """The world with the objects of the change put, its jobs submitted, and some objects gone."""
+    """The case with the objects of the change, its jobs submitted, and some objects deleted."""
     objects = indexed(case.objects) | indexed(change.objects)
     for key in gone:
         objects.pop(key, None)
@@ -70,7 +69,7 @@ def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], 
 
 
 def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> WhatIfReport:
-    """The world as it is against the world as it would be. `may_go_on` is asked before every further cycle."""
+    """Compare the settled plans of both cases. `may_go_on` is called before every further cycle."""
     before, after = outcome(case, now, may_go_on), outcome(changed, now, may_go_on)
     held = {states.key(t) for t in case.objects if isinstance(t, kueue.Workload) and workload_info.holds_quota(t)}
 

@@ -1,11 +1,11 @@
-"""Offline plans: objects in, a world, one or more scheduling cycles, and the decisions as one plain object out.
+"""Offline plans: objects in, one or more scheduling cycles, decisions out as one plain object.
 
-    case        documents into typed objects, and the choices they are decided under
-    submitting  the jobs among them, and the Workloads that they get
-    cycles      the world made of them, and cycles in it
-    telling     what came of it, as one plain object
+    case            documents as typed objects, and the settings they are decided under
+    job_submission  the jobs among them, and their Workloads
+    cycles          scheduling cycles over a case
+    report          the result, as one plain object
 
-No controller runs, and no server is asked. Everybody else asks this module, by the names below.
+No controller runs, and no server is read. Other packages import from this package only.
 """
 
 from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, read

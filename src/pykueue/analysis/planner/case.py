@@ -1,4 +1,4 @@
-"""The case of a plan: documents, read into typed and complete objects and the choices they are decided under."""
+"""The case of a plan: documents as typed, complete objects, and the settings they are decided under."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pykueue.core.topology import PlacementOptions
 from pykueue.jobs import offline
 from pykueue.jobs.options import IntegrationOptions
 
-# The kinds that have a part in scheduling. What others refer to comes before what refers to it, so that every Workload
-# is read under the rules that hold for it.
+# The kinds that scheduling uses. Objects come after those that they refer to, so that every Workload is read under
+# its final rules.
 KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
     kube.Namespace,
     kube.LimitRange,
@@ -38,13 +38,13 @@ KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
     kueue.Workload,
 )
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
-# What jobs take their priority from.
+# The kinds that give jobs their priority.
 CLASSES: Final = (kueue.WorkloadPriorityClass, kube.PriorityClass)
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What a Configuration means for decisions."""
+    """The settings of a Configuration that affect decisions."""
 
     policy: SchedulingPolicy
     accounting: requests.Accounting
@@ -56,29 +56,29 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The objects of a plan, typed and complete, and the choices they are to be decided under."""
+    """The objects of a plan, typed and complete, and the settings they are decided under."""
 
     configured: Configured
     objects: tuple[msgspec.Struct, ...]
-    # Jobs as they were written. Which Workload one gets depends on everything else: see `submitting`.
+    # Jobs as given. Their Workloads depend on all other objects: see `job_submission`.
     jobs: tuple[Document, ...] = ()
     classes: tuple[kueue.WorkloadPriorityClass | kube.PriorityClass, ...] = ()
-    # What was given and has no part in it, each with a word on why: (place, why).
+    # Ignored objects with the reason: (place, reason).
     passed_over: tuple[tuple[str, str], ...] = ()
-    # Fields that the schemas do not know, and that a server drops or refuses: (place, sentence).
+    # Unknown fields, which a server drops or refuses: (place, sentence).
     unknown_fields: tuple[tuple[str, str], ...] = ()
-    # Objects of our group that have no part in scheduling, as they were written.
+    # Objects of Kueue's group that scheduling does not use, as given.
     others: tuple[Document, ...] = ()
-    # What limits the answers about this case, a sentence each.
+    # Limits of the results for this case, a sentence each.
     notices: tuple[str, ...] = ()
 
     def with_objects(self, objects: Iterable[msgspec.Struct]) -> Case:
-        """The same choices over other objects."""
+        """The case with other objects and the same settings."""
         return replace(self, objects=tuple(sorted(objects, key=lambda thing: _ORDER[type(thing)])))
 
 
 def read(documents: Iterable[Document]) -> Case:
-    """The case that documents describe. Lists are taken apart; kinds without a part in scheduling are passed over."""
+    """The case of documents. Lists are flattened; kinds that scheduling does not use are ignored."""
     configuration: Configured | None = None
     found = _Found()
     for number, (source, tree) in enumerate(_flattened(documents), start=1):
@@ -88,7 +88,7 @@ def read(documents: Iterable[Document]) -> Case:
             configuration = _configuration(tree, source)
         else:
             found.add(source, _placed(tree, number))
-    # Who brings no Configuration leaves open what is queued; then everything is that can be.
+    # Without a Configuration all job kinds are queued.
     everything = {"integrations": {"frameworks": offline.frameworks()}}
     chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND, **everything}, "")
     return Case(
@@ -103,7 +103,7 @@ def read(documents: Iterable[Document]) -> Case:
 
 
 class _Found:
-    """What documents held, as far as they have been read."""
+    """The contents of the documents read so far."""
 
     def __init__(self) -> None:
         self.objects: list[msgspec.Struct] = []
@@ -134,9 +134,9 @@ class _Found:
         else:
             self.objects.append(typed)
         schema = own_schemas.find(tree)
-        if schema is not None and not metadata.resource_version:  # what a server has stored was asked there
+        if schema is not None and not metadata.resource_version:  # the server has validated its objects
             self.unknown_fields += [
-                (place, f"{path} is no field of it{field_meant(tree, path)}") for path in schema.unknown_fields(tree)
+                (place, f"unknown field {path}{field_meant(tree, path)}") for path in schema.unknown_fields(tree)
             ]
 
 
@@ -144,7 +144,7 @@ DEFAULT: Final = "default"
 
 
 def _placed(tree: dict[str, Any], number: int) -> dict[str, Any]:
-    """An object as a server would name it, where name or namespace are left to the server."""
+    """The object with a name and a namespace, if the server would set them."""
     row = registry.ALL.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
     metadata = tree.get("metadata")
     if not isinstance(metadata, dict):
@@ -157,7 +157,7 @@ def _placed(tree: dict[str, Any], number: int) -> dict[str, Any]:
     return {**tree, "metadata": named}
 
 
-# Gates that only decisions know: the manager cannot be started with them, a plan can be made with them.
+# Gates that plans implement and the manager does not.
 _OF_PLANS: Final = frozenset(
     {
         "ClusterQueueExcludeResourcePrefixes",
@@ -167,8 +167,8 @@ _OF_PLANS: Final = frozenset(
 
 
 def _configuration(tree: dict[str, Any], source: str) -> Configured:
-    """What the Configuration means here. A plan says what would be decided, so it is less strict than a start: it knows
-    gates that only decisions know, and takes exclusions together with a quota check that makes them pointless."""
+    """The settings of a Configuration. A plan is less strict than a manager's start: it accepts gates that only plans
+    implement, and exclusions together with a quota check that makes them ineffective."""
     asked = tree.get("featureGates")
     gates: dict[str, Any] = asked if isinstance(asked, dict) else {}
     extra = {name: value for name, value in gates.items() if name in _OF_PLANS and isinstance(value, bool)}
@@ -187,7 +187,7 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
     transformations = loaded.configuration.resources.transformations if loaded.configuration.resources else ()
     accounting = requests.accounting(excluded, transformations)
     if loaded.policy.ignore_undeclared:
-        # Kept as a queue's own list, because a world that looks at declared resources only drops the global one.
+        # Kept as the list of each queue: with quota checks for declared resources only, the global list is dropped.
         accounting = requests.accounting((), transformations).for_queue(excluded)
     return Configured(
         policy=replace(
@@ -214,12 +214,12 @@ def _flattened(documents: Iterable[Document]) -> Iterator[Document]:
             yield Document(source, tree)
 
 
-# What a server refuses and a plan can do without: a flavor with a topology and no node labels selects every node.
+# Refused by a server and accepted here: a flavor with a topology and no node labels selects every node.
 _UNDERSTOOD: Final = frozenset({("ResourceFlavor", "spec")})
 
 
 def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
-    """The object that a tree says; None of a kind without a part in scheduling."""
+    """The typed object of a tree; None for a kind that scheduling does not use."""
     for name in ("apiVersion", "kind"):
         if not isinstance(tree.get(name), str):
             raise UsageError(f"{source}: has no {name}")
@@ -241,7 +241,7 @@ def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
 
 
 def _hint(kind: str) -> str:
-    """What may have been meant by a kind of ours that there is not."""
+    """A hint for an unknown kind of Kueue's group."""
     versions = [f"{row.group}/{version.name}" for row in registry.KUEUE if row.kind == kind for version in row.versions]
     return f"; {' and '.join(versions)} have" if versions else did_you_mean(kind, [row.kind for row in registry.KUEUE])
 
@@ -257,6 +257,6 @@ def _name(tree: dict[str, Any]) -> str:
 
 
 def place_of(tree: dict[str, Any]) -> str:
-    """Whom a sentence is about: Kind namespace/name."""
+    """The object of a sentence: Kind namespace/name."""
     named = filter(None, (unstructured.text(unstructured.get(tree, "metadata", "namespace")), _name(tree)))
     return f"{tree.get('kind')} {'/'.join(named)}"

@@ -1,7 +1,6 @@
-"""Cycles over a case: the memory of all its objects, decided as often as asked, or until nothing changes any more.
+"""Scheduling cycles over a case: a number of them, or until nothing changes.
 
-Between two cycles only this is assumed: evicted Workloads have stopped and are pending again, which is what makes room
-for those that wait for them.
+Between two cycles, evicted Workloads are assumed to have stopped and to be pending again, which releases their quota.
 """
 
 from __future__ import annotations
@@ -28,19 +27,21 @@ from pykueue.state.world import World
 
 @dataclass(slots=True)
 class SchedulingPlan:
-    """What came of the cycles: the decisions in order, and the world they left."""
+    """The decisions of the cycles in order, and the state after them."""
 
     world: World
     workloads: Mapping[str, kueue.Workload]  # as they were given
     cycles: list[list[Decision]] = field(default_factory=list)
-    admissions: dict[str, dict[str, Any]] = field(default_factory=dict)  # every reservation held, as its status says it
+    admissions: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # the admission of every held reservation, as in the status
     by_hostname_prefix: bool = True  # how `admissions` write topology assignments
-    loop: PreemptionLoop | None = None  # the first preemption loop that the cycles ran into
+    loop: PreemptionLoop | None = None  # the first preemption loop of the cycles
     is_stable: bool = False  # the last cycle changed nothing, or there was nothing to decide
 
     @property
     def unstable_because(self) -> str:
-        """Why there is no final state to show, as a sentence without its subject; empty where there is one."""
+        """Why there is no final state; empty if there is one."""
         if self.loop is not None:
             seen = f"repeated {self.loop.rounds} times in {len(self.cycles)} cycles"
             return f"preemption loop: {self.loop.sentence()}; {seen}"
@@ -52,28 +53,28 @@ class SchedulingPlan:
 
 
 def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World:
-    """The memory as it is once all objects have been seen."""
+    """The scheduler's state after all objects were added."""
     configured = case.configured
     policy = replace(configured.policy, departures=departures)
     world = World(policy, accounting=configured.accounting, profile=configured.profile)
-    # Every server has this one; who gives another of the name overrules it.
+    # Every server has this Namespace; one among the objects replaces it.
     world.put(kube.Namespace(metadata=meta.ObjectMeta(name=DEFAULT, labels={labels.NAMESPACE_NAME: DEFAULT})), now)
     for thing in filter(is_watched, case.objects):
         world.put(thing, now)
     return world
 
 
-# A bound, should cycles go on without the same preemption coming again.
+# A bound, if cycles continue without a repeated preemption.
 CYCLES_MAX: Final = 10_000
 
 
 class Progress(Enum):
-    """What one more cycle came to."""
+    """The effect of a cycle."""
 
-    MOVED = "somebody was let in, had to go, or will be tried next"
-    STILL = "nothing changed, and nothing would in another cycle"
-    OVER = "nobody was left to decide about"
-    REPEATS = "Workloads preempt each other in turns, and would do so for ever"
+    MOVED = "a Workload was admitted or evicted, or others are tried next"
+    STILL = "nothing changed, and another cycle would change nothing"
+    OVER = "no Workload was left to decide on"
+    REPEATS = "preemption loop: Workloads preempt each other in turns, without end"
 
 
 def _always() -> bool:
@@ -89,11 +90,11 @@ def plan(
     departures: bool = False,
     may_go_on: Callable[[], bool] = _always,
 ) -> SchedulingPlan:
-    """Decide: so many cycles, or as many as it takes until a cycle changes nothing (at most `cycles`), or until
-    Workloads preempt each other in turns: then no cycle ever changes nothing, and `loop` says which they are.
+    """Run `cycles` cycles; with `until_stable`, stop at the first that changes nothing, or at a preemption loop, which
+    is then in `loop`.
 
-    `may_go_on` is asked before every further cycle; where it says no, the plan is not `is_stable`.
-    Without `departures` the decisions are Kueue's to the letter; with them they are those of this program's manager.
+    `may_go_on` is called before every further cycle; if it returns False, the plan is not `is_stable`. Without
+    `departures` the decisions follow Kueue's rules exactly; with them, those of this program's manager.
     """
     made = begin(case, now, departures=departures)
     for _ in range(cycles):
@@ -105,7 +106,7 @@ def plan(
 
 
 def settle(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = _always) -> SchedulingPlan:
-    """What a manager would come to: as many cycles as it takes until one changes nothing, or decisions repeat."""
+    """The plan of a manager: cycles until one changes nothing, or decisions repeat."""
     return plan(case, now, cycles=CYCLES_MAX, until_stable=True, departures=True, may_go_on=may_go_on)
 
 
@@ -121,10 +122,10 @@ def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Scheduli
 
 
 def advance(made: SchedulingPlan, now: Nanoseconds) -> Progress:
-    """One more cycle; those evicted in the one before have stopped by now."""
+    """Run one more cycle. Workloads evicted in the previous one have stopped."""
     if made.cycles:
         _stop_evicted(made, now)
-    made.world.settle(now)  # whoever that wakes is in line from here on
+    made.world.settle(now)  # the Workloads it requeues are active from here on
     before = _in_line(made.world)
     decisions = made.world.decide(now)
     if made.cycles and not decisions:
@@ -137,7 +138,7 @@ def advance(made: SchedulingPlan, now: Nanoseconds) -> Progress:
         return Progress.REPEATS
     if any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions):
         return Progress.MOVED
-    # A cycle that only refuses brings nobody back in line: as many as before are the same as before.
+    # A cycle without admission or eviction requeues no Workload: an equal count means the same Workloads.
     return Progress.STILL if _in_line(made.world) == before else Progress.MOVED
 
 
@@ -151,7 +152,7 @@ def _record(made: SchedulingPlan, decisions: Iterable[Decision]) -> None:
             made.admissions[decision.workload] = admission.tree(
                 decision.cluster_queue, decision.pod_sets, by_hostname_prefix=made.by_hostname_prefix
             )
-            made.world.confirm(decision.workload)  # nothing is written, so there is no answer to wait for
+            made.world.confirm(decision.workload)  # nothing is written, so there is no response to wait for
 
 
 def _stop_evicted(made: SchedulingPlan, now: Nanoseconds) -> None:
@@ -160,12 +161,12 @@ def _stop_evicted(made: SchedulingPlan, now: Nanoseconds) -> None:
         made.admissions.pop(key, None)
 
 
-# What a Workload says while it holds quota, or comes back from an eviction.
+# Conditions of a Workload that holds quota, or is requeued after an eviction.
 _OF_A_STAY: Final = (WorkloadCondition.QUOTA_RESERVED, WorkloadCondition.ADMITTED, WorkloadCondition.REQUEUED)
 
 
 def _stopped(workload: kueue.Workload) -> kueue.Workload:
-    """The Workload once its eviction is over: without its reservation, and back in its queue."""
+    """The Workload after its eviction: without its reservation, and pending."""
     over = conditions.without(workload.status.conditions, *_OF_A_STAY)
     status = msgspec.structs.replace(workload.status, admission=None, conditions=over, unhealthy_nodes=())
     return msgspec.structs.replace(workload, status=status)

@@ -1,4 +1,4 @@
-"""Jobs among the objects of a case: submitted, as far as a plan goes, each with the Workload that it would get."""
+"""The jobs of a case, each with the Workload it would get."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pykueue.jobs.options import IntegrationOptions
 
 
 def queued(case: Case, jobs: Iterable[Document], now: Nanoseconds) -> Case:
-    """The case with the Workloads that these jobs would get if they were submitted now."""
+    """The case with the Workloads of these jobs, submitted now."""
     there = {
         (owner.kind, thing.metadata.namespace, owner.name)
         for thing in case.objects
@@ -50,7 +50,7 @@ def queued(case: Case, jobs: Iterable[Document], now: Nanoseconds) -> Case:
 
 
 def _units(jobs: Iterable[Document], options: IntegrationOptions) -> Iterable[list[Document]]:
-    """What gets one Workload each, in the order in which they are named first."""
+    """The jobs or pod groups that get one Workload each, in the given order."""
     found: dict[tuple[str, str, str], list[Document]] = {}
     for document in jobs:
         row = offline.row_of(document.tree)

@@ -1,4 +1,4 @@
-"""What came of a plan, as one plain object: what is held, what happened, who waits where, and why."""
+"""The result of a plan, as one plain object: reservations, events, pending Workloads, and reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pykueue.state.world import World
 
 
 def as_tree(made: SchedulingPlan) -> dict[str, Any]:
-    """The decision object: what is held, what happened, and who waits where."""
+    """The decision object: reservations, events, and pending Workloads by queue."""
     decisions = list(made.decisions)
     admits = [decision for decision in decisions if isinstance(decision, Admit)]
     return {
@@ -42,7 +42,7 @@ def as_tree(made: SchedulingPlan) -> dict[str, Any]:
 
 
 def loop_tree(loop: PreemptionLoop) -> dict[str, Any]:
-    """A preemption loop: who preempts whom in one round, and how often the round was seen."""
+    """A preemption loop: the preemptions of one round, and how often the round was seen."""
     return {
         "workloads": list(loop.members),
         "preemptions": [{"preemptor": each.preemptor, "target": each.target} for each in loop.preemptions],
@@ -54,8 +54,8 @@ _HOLDERS_SHOWN: Final = 10
 
 
 def explanations(made: SchedulingPlan) -> dict[str, Any]:
-    """Why, for every Workload that was decided: the last decision, every flavor tried, what was short by how much, who
-    holds it, and what protects those from being preempted."""
+    """The reasons for every decided Workload: the last decision, the flavors tried, the missing amounts, their holders,
+    and what protects those from preemption."""
     found: dict[str, Any] = {}
     for decision in made.decisions:
         found[decision.workload] = {
@@ -134,7 +134,7 @@ def _by_queue(world: World, *, active: bool) -> dict[str, list[str]]:
 
 
 def _events(decisions: Iterable[Decision]) -> Iterator[tuple[str, str, str]]:
-    """What would be told about Workloads: who, how urgent, and why."""
+    """The Events of decisions: Workload, type and reason."""
     for decision in decisions:
         for victim in _ordered_victims(decision):
             yield victim.key, "Normal", "EvictedDueToPreempted"
