@@ -128,7 +128,7 @@ def test_bad_job_is_refused_with_its_name() -> None:
     ("arguments", "expected"),
     [
         (["-f", "no/such/file"], "no/such/file: No such file or directory"),
-        (["-f", "/dev/null"], "/dev/null: no object is in it"),
+        (["-f", "/dev/null"], "/dev/null: contains no object"),
         (["-f", ""], "-f '': names no file"),
         ([], "nothing to plan: give files with -f, or - for standard input"),
         (["--batch", "-f", "x"], "--batch reads its cases from standard input; leave out -f"),
