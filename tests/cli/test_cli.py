@@ -134,8 +134,8 @@ def test_config_check_gives_notice_of_what_is_old(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: 1\n---\nb: 2\n", "holds 2 documents"),
-        ("", "holds 0 documents"),
+        ("a: 1\n---\nb: 2\n", "contains 2 documents"),
+        ("", "contains 0 documents"),
         ("a: [", "line 2, column 1"),
     ],
 )

@@ -119,7 +119,7 @@ class _LazyGroup(click.Group):
 def program() -> None:
     """Job queueing for Kubernetes: quotas, cohorts that lend and borrow, priorities, fair sharing.
 
-    Compatible with the Kueue API. Exit codes: 0 success, 1 negative result, 2 invalid usage or input.
+    Compatible with the Kueue API. Exit codes: 0 success, 1 negative result, 2 wrong usage or input.
     """
 
 
