@@ -19,7 +19,7 @@ from kubemachinery.clock import SystemClock
 from pykueue.runner import process_executor as processes_module
 from pykueue.runner import supervisor
 from pykueue.runner.container_attempts import Termination
-from pykueue.runner.logs import LogReader, PodLogOptions, PodLogs, log_text
+from pykueue.runner.logs import LogReader, LogSelection, PodLogs, log_text
 from pykueue.runner.process_executor import IN_MEMORY, Database, ProcessExecutor
 from waiting import eventually, until
 
@@ -73,7 +73,7 @@ def _descriptors() -> list[str]:
 
 
 def log(processes: ProcessExecutor, uid: str = "u1", **wanted: Any) -> str:
-    reader = LogReader(processes.logs(uid, "main")[-1], PodLogOptions(**wanted))
+    reader = LogReader(processes.logs(uid, "main")[-1], LogSelection(**wanted))
     try:
         return b"".join(iter(reader.next, b"")).decode()
     finally:
@@ -623,7 +623,7 @@ class TestLogs:
     def test_a_line_is_as_old_as_its_beginning(self) -> None:
         entries = [b"2026-01-01T10:00:05.9Z stdout P a", b"2026-01-01T10:00:06.1Z stdout F b",
                    b"2026-01-01T10:00:06.2Z stdout F c"]  # fmt: skip
-        wanted = PodLogOptions(since="2026-01-01T10:00:06.000000000Z")
+        wanted = LogSelection(since="2026-01-01T10:00:06.000000000Z")
         assert b"".join(log_text(iter(entries), wanted)) == b"c\n"
 
 
@@ -649,14 +649,14 @@ class TestFullLogs:
     def test_the_file_before_is_read_first(self, tmp_path: Path) -> None:
         (tmp_path / "0.log.old").write_bytes(self.entry("one"))
         (tmp_path / "0.log").write_bytes(self.entry("two"))
-        reader = LogReader(tmp_path / "0.log", PodLogOptions())
+        reader = LogReader(tmp_path / "0.log", LogSelection())
         assert b"".join(iter(reader.next, b"")) == b"one\ntwo\n"
         reader.close()
 
     def test_a_reader_goes_on_in_the_next_file(self, tmp_path: Path) -> None:
         log_ = tmp_path / "0.log"
         log_.write_bytes(self.entry("one"))
-        reader = LogReader(log_, PodLogOptions())
+        reader = LogReader(log_, LogSelection())
         assert reader.next() == b"one\n"
         with log_.open("ab") as file:
             file.write(self.entry("two"))
@@ -669,7 +669,7 @@ class TestFullLogs:
         """As the log of a pod is, whose job has run out of time."""
         log_ = tmp_path / "0.log"
         log_.write_bytes(self.entry("one"))
-        reader = LogReader(log_, PodLogOptions())
+        reader = LogReader(log_, LogSelection())
         assert reader.next() == b"one\n"
         with log_.open("ab") as file:
             file.write(self.entry("two"))
@@ -681,7 +681,7 @@ class TestFullLogs:
         log_ = tmp_path / "0.log"
         whole = self.entry("one")
         log_.write_bytes(whole[:-5])
-        reader = LogReader(log_, PodLogOptions())
+        reader = LogReader(log_, LogSelection())
         assert reader.next() == b""
         log_.write_bytes(whole)
         assert reader.next() == b"one\n"

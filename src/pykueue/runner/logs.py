@@ -29,7 +29,7 @@ _PART_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PodLogOptions:
+class LogSelection:
     """Which part of a log to return (`PodLogOptions` of Kubernetes)."""
 
     tail: int | None = None
@@ -46,7 +46,7 @@ class LogRequestError(Exception):
 # --- Lines ------------------------------------------------------------------------------------------------------------
 
 
-def log_text(entries: Iterator[bytes], wanted: PodLogOptions) -> Iterator[bytes]:
+def log_text(entries: Iterator[bytes], wanted: LogSelection) -> Iterator[bytes]:
     """Yield the text of entries: a full entry ends a line, a partial one is continued by the next."""
     lines: deque[bytes] | None = deque(maxlen=wanted.tail) if wanted.tail is not None else None
     line_begins = is_wanted = True
@@ -77,7 +77,7 @@ def log_text(entries: Iterator[bytes], wanted: PodLogOptions) -> Iterator[bytes]
 class LogReader:
     """Reads a log that may still grow, part by part."""
 
-    def __init__(self, path: Path, wanted: PodLogOptions) -> None:
+    def __init__(self, path: Path, wanted: LogSelection) -> None:
         self._path = path
         self._wanted = wanted
         self._file: BinaryIO | None = None
@@ -173,7 +173,7 @@ class PodLogs:
             raise LogRequestError(f"container {container} has not started yet")
         return found[-1]
 
-    def _wanted(self, request: Request) -> PodLogOptions:
+    def _wanted(self, request: Request) -> LogSelection:
         since = request.first("sinceTime")
         try:
             start = meta.parse_time(since) if since else 0
@@ -181,7 +181,7 @@ class PodLogs:
             raise LogRequestError(f"sinceTime: {error}") from None
         if seconds := _number(request, "sinceSeconds"):
             start = self._now() - seconds * meta.SECOND
-        return PodLogOptions(
+        return LogSelection(
             tail=_number(request, "tailLines"),
             since=f"{meta.format_micro_time(start)[:-1]}{start % 1000:03}Z" if start else "",
             timestamps=_flag(request, "timestamps"),
@@ -189,7 +189,7 @@ class PodLogs:
         )
 
 
-async def _copy(path: Path, wanted: PodLogOptions, write: Write, is_running: Callable[[], bool]) -> None:
+async def _copy(path: Path, wanted: LogSelection, write: Write, is_running: Callable[[], bool]) -> None:
     left = wanted.bytes_max
     pause = _LOOK_SECONDS
     with contextlib.closing(LogReader(path, wanted)) as reader:
