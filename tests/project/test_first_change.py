@@ -59,4 +59,4 @@ def test_the_gate_of_the_page_is_the_field_of_the_page() -> None:
 
 
 def test_the_page_names_every_question_that_a_job_kind_has_to_answer() -> None:
-    assert set(re.findall(r"interface:Job\.(\w+)", PAGE)) == GenericJob.__abstractmethods__
+    assert set(re.findall(r"interface:GenericJob\.(\w+)", PAGE)) == GenericJob.__abstractmethods__
