@@ -42,7 +42,7 @@ def test_cohorts_that_run_in_a_circle() -> None:
         for name, parent in (("one", "two"), ("two", "one"))
     ]
     told = explain(CASE.with_objects([*map(in_cohort, CASE.objects), *circle]), "ns/w1", NOW)
-    assert told.causes == ("ClusterQueue q0 is inactive: ",)
+    assert told.causes == ("ClusterQueue q0 is inactive: its cohorts form a cycle",)
 
 
 @pytest.mark.parametrize(
