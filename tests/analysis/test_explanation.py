@@ -23,7 +23,7 @@ def asked(*workloads: WorkloadCase, queue: QueueCase = QUEUE, key: str = "ns/w1"
     return explain(case_of(ClusterCase((), (queue,), workloads, False)), key, NOW)
 
 
-def test_a_shortage_is_told_with_who_holds_it_and_what_protects_them() -> None:
+def test_a_shortage_names_the_holders_and_what_protects_them() -> None:
     told = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1))
     assert told.causes == (
         "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f0, 4 more needed",
@@ -36,7 +36,7 @@ def test_a_shortage_is_told_with_who_holds_it_and_what_protects_them() -> None:
     assert told.position == (1, 1)
 
 
-def test_one_behind_the_head_of_a_strict_queue_learns_whom_it_waits_for() -> None:
+def test_a_workload_behind_the_head_of_a_strict_queue_names_the_head() -> None:
     told = asked(
         HOLDER, WorkloadCase(2, "q0", 6, 0, 5), WorkloadCase(1, "q0", 1, 0, 1), queue=replace(QUEUE, strict=True)
     )
@@ -53,7 +53,7 @@ def test_one_that_was_never_tried_because_another_of_its_kind_did_not_get_in_can
     assert second.causes == first.causes != ()
 
 
-def test_one_that_is_about_to_start_is_told_so() -> None:
+def test_a_workload_that_fits_is_reported_as_about_to_start() -> None:
     told = asked(WorkloadCase(1, "q0", 1, 0, 1))
     assert (told.starts_next, told.causes, told.suggestions) == (True, (), ())
 
@@ -67,7 +67,7 @@ def changed(case: Case, kind: type, **fields: object) -> Case:
     return case.with_objects(spec(thing) for thing in case.objects)
 
 
-def test_every_closed_gate_is_told_at_once_and_they_are_opened_together() -> None:
+def test_all_closed_gates_are_reported_and_opened_together() -> None:
     case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     case = changed(case, kueue.ClusterQueue, stop_policy="Hold", namespace_selector=meta.LabelSelector({"team": "a"}))
     case = changed(case, kueue.LocalQueue, stop_policy="HoldAndDrain")
@@ -89,7 +89,7 @@ def test_every_closed_gate_is_told_at_once_and_they_are_opened_together() -> Non
     assert [part.how() for part in only.changes][3] == "kubectl label --overwrite namespace ns team=a"
 
 
-def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -> None:
+def test_a_missing_queue_is_reported_and_created_where_one_cluster_queue_exists() -> None:
     case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kueue.LocalQueue))
     told = explain(without, "ns/w1", NOW)
@@ -97,17 +97,17 @@ def test_a_missing_queue_is_told_and_made_where_there_is_only_one_to_lead_to() -
     assert [each.sentence() for each in told.suggestions] == ["create LocalQueue ns/q0 of ClusterQueue q0"]
 
 
-def test_a_missing_namespace_is_told() -> None:
+def test_a_missing_namespace_is_reported() -> None:
     case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kube.Namespace))
     assert explain(without, "ns/w1", NOW).causes[0] == "namespace ns does not exist"
 
 
-def test_one_that_runs_is_told_from_its_conditions() -> None:
+def test_a_running_workload_is_explained_by_its_conditions() -> None:
     told = asked(HOLDER, key="ns/w0")
     assert (told.state, told.cluster_queue, told.causes) == ("QuotaReserved", "q0", ("QuotaReserved: QuotaReserved",))
 
 
-def test_nobody_of_that_name_is_one_sentence() -> None:
+def test_an_unknown_name_is_one_sentence() -> None:
     with pytest.raises(UsageError, match="Workload ns/nobody does not exist"):
         asked(key="ns/nobody")

@@ -82,7 +82,7 @@ def test_suggestions_hold_in_the_recorded_cases_too() -> None:
 
 
 @dataclass(frozen=True)
-class Story:
+class Submission:
     """One queue with 10 cpu, some of it taken; one Workload that asks for more than is left."""
 
     asks: int
@@ -90,7 +90,7 @@ class Story:
 
 
 STORIES = {
-    "short of quota": Story(
+    "short of quota": Submission(
         6,
         {
             "quota": "raise nominalQuota of cpu in flavor f0 of ClusterQueue q0 by 4, to 14",
@@ -98,14 +98,14 @@ STORIES = {
             "priority": "raise the priority of ns/w1 from 0 to 2",
         },
     ),
-    "more than there is": Story(
+    "more than there is": Submission(
         12, {"quota": "raise nominalQuota of cpu in flavor f0 of ClusterQueue q0 by 10, to 20"}
     ),
 }
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_each_way_to_help_is_told_once(name: str) -> None:
+def test_each_suggestion_is_reported_once(name: str) -> None:
     story = STORIES[name]
     world = ClusterCase(
         (),

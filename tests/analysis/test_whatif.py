@@ -123,7 +123,7 @@ def test_what_is_foretold_then_happens(data: st.DataObject, generated: ClusterCa
     assert running.holds() == foretold.after.holds
 
 
-def test_a_deleted_queue_lets_nobody_start_and_evicts_nobody() -> None:
+def test_a_deleted_queue_starts_and_evicts_no_workload() -> None:
     generated = ClusterCase(
         (),
         (QueueCase("q0", "", (QuotaCase(4, None, None),), "Never", "Never", False),),

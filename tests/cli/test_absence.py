@@ -135,7 +135,7 @@ async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog
         await asyncio.wait({listening})
 
 
-async def test_who_watches_where_nobody_is_hears_so_at_once() -> None:
+async def test_watching_without_a_server_fails_at_once() -> None:
     with started.held_port() as port:
         nobody = HttpTransport(f"http://127.0.0.1:{port}")
         async with AsyncClient(api_client=ApiClient(nobody, random.Random(1), attempts=1)) as client:

@@ -114,7 +114,7 @@ def test_config_check_reads_standard_input(file: Path) -> None:
     assert run("config", "check", "-", text=file.read_text()).returncode == 0
 
 
-def test_config_check_tells_every_error_and_the_answer_is_no(file: Path) -> None:
+def test_config_check_reports_every_error_with_exit_code_1(file: Path) -> None:
     file.write_text(file.read_text() + "fairSharin: {}\nfeatureGates: {Nope: true}\n")
     result = run("config", "check", str(file))
     assert result.returncode == 1

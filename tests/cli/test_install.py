@@ -72,7 +72,7 @@ def test_everything_in_a_namespace_follows_the_namespace() -> None:
     assert "kueue-system" not in yaml.safe_dump_all(objects)
 
 
-def test_the_manager_runs_as_nobody_and_can_write_nowhere() -> None:
+def test_the_manager_runs_unprivileged_on_a_read_only_root() -> None:
     spec = named(rendered(), "Deployment", "kueue-controller-manager")["spec"]["template"]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     (container,) = spec["containers"]
@@ -222,7 +222,7 @@ def test_a_chart_follows_its_values_and_its_namespace() -> None:
     assert "kueue-system" not in json.dumps(list(made.values()))
 
 
-def test_the_dashboard_is_one_word_away_for_everybody_who_installs() -> None:
+def test_the_dashboard_is_installed_by_one_option() -> None:
     """The same Service and argument: by the command, by the chart, and by the component for kustomize."""
     objects = rendered("--dashboard")
     by_command = {(one["kind"], one["metadata"]["name"]): one for one in objects}
@@ -244,7 +244,7 @@ def test_the_dashboard_is_one_word_away_for_everybody_who_installs() -> None:
     assert json.loads(component["patches"][0]["patch"])[0]["value"] == container["args"][-1]
 
 
-def test_a_framework_that_nobody_implements_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unimplemented_framework_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [ray.io/rayjob]}\n"

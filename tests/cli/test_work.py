@@ -102,7 +102,7 @@ class TestSubmit:
         assert f"Finished: {reason}\n" in shell("explain", name).out
         assert reason in shell("wait", name).out
 
-    def test_pods_side_by_side_are_told_apart(self, shell: Shell) -> None:
+    def test_logs_of_parallel_pods_are_prefixed(self, shell: Shell) -> None:
         made = shell("submit", "-f", "--cpu", "100m", "--parallelism", "2", "--name", "pair", "--", "sh", "-c",
                      "echo $JOB_COMPLETION_INDEX")  # fmt: skip
         lines = sorted(made.out.splitlines()[1:])
@@ -400,7 +400,7 @@ class TestCompletion:
         assert "said" in completed("cancel", "")
         assert "said" not in completed("cancel", "said", "")
 
-    def test_where_nobody_answers_nothing_is_offered(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_completion_offers_nothing_without_a_server(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.delenv("KUBECONFIG", raising=False)
         assert completed("stop", "cq", "") == completed("queue", "--context", "") == []
@@ -414,7 +414,7 @@ def completed(*words: str) -> list[str]:
     return [item.value for item in found]
 
 
-def test_whoever_waits_where_nobody_runs_pods_is_told_so(
+def test_waiting_without_a_runner_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = up_in(tmp_path, "--runner", "none", "--durability", "memory")
@@ -463,7 +463,7 @@ def test_beyond_this_machine_nothing_runs_unless_it_is_asked_for() -> None:
     assert up._usual_runner("0.0.0.0") == up._usual_runner("192.0.2.1") == "none"
 
 
-def test_whoever_has_a_cluster_of_their_own_is_told_the_way_to_this_server(tmp_path: Path) -> None:
+def test_an_existing_kubeconfig_gets_a_hint_for_this_server(tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube" / "config").touch()
     environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | {"HOME": str(tmp_path)}

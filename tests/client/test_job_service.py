@@ -19,7 +19,7 @@ from pykueue.testing import Kueue
     [lambda client, job: client.wait(job), lambda client, job: client.logs(job, follow=True)],
     ids=["wait", "logs"],
 )
-def test_whoever_waits_for_a_job_that_is_cancelled_is_told_so(
+def test_waiting_for_a_cancelled_job_reports_the_cancellation(
     kueue: Kueue, wait: Callable[[AsyncClient, str], Awaitable[object]]
 ) -> None:
     running = kueue.submit(["sleep", "3600"], cpu=8)

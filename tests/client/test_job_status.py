@@ -112,7 +112,7 @@ def test_a_job_without_a_workload_stands_by_the_last_warning_about_it() -> None:
     assert job_status.of_job(job(suspend=True, labels=mine), None).state is JobState.WAITING
 
 
-def test_a_failure_is_told_in_the_words_of_the_last_container_that_failed() -> None:
+def test_a_failure_has_the_message_of_the_last_failed_container() -> None:
     def pod(code: int, at: int, **more: Any) -> kube.Pod:
         over = {"exitCode": code, "finishedAt": meta.format_time(at * meta.SECOND), **more}
         status = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "state": {"terminated": over}}

@@ -126,11 +126,11 @@ async def test_lines_are_said_though_the_clock_of_their_node_is_set_back() -> No
     assert await followed(Server(log, [size, size])) == ["a\n", "b\n", "c\n"]
 
 
-async def test_nobody_waits_for_a_pod_that_is_gone() -> None:
+async def test_logs_of_a_deleted_pod_do_not_wait() -> None:
     assert await followed(Server(LOG, [ONE]), gone=True) == ["a\n"]
 
 
-async def test_whoever_follows_the_tail_hears_all_that_comes_after_it() -> None:
+async def test_following_the_tail_returns_all_later_lines() -> None:
     """Though more was said in the same second before it."""
     for there in range(2, len(LOG)):
         server = Server(LOG, [len(b"".join(LOG[:there])), ALL, ALL])

@@ -35,7 +35,7 @@ async def _starts(env: Environment, name: str) -> None:
     await env.until(runs)
 
 
-async def test_a_job_is_suspended_at_the_door_and_started_when_there_is_room(env: Environment) -> None:
+async def test_a_job_is_suspended_on_creation_and_started_when_it_fits(env: Environment) -> None:
     await env.queues(cpu="1")
     assert get(await env.job("first"), "spec", "suspend") is True
     async with env.manager():

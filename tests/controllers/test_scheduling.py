@@ -8,7 +8,7 @@ from controllers.conftest import Environment, Tree
 from kubemachinery.client.event_recorder import EVENTS
 
 
-async def test_a_workload_is_admitted_and_its_end_makes_room_for_the_next(env: Environment) -> None:
+async def test_a_finished_workload_releases_quota_for_the_next(env: Environment) -> None:
     async with env.manager():
         await env.queues(cpu="1")
         await env.workload("first")

@@ -9,7 +9,7 @@ import pytest
 from controllers.conftest import Environment
 
 
-async def test_a_busy_story_leaves_no_difference(env: Environment) -> None:
+async def test_a_busy_run_leaves_no_difference(env: Environment) -> None:
     await env.queues(cpu="3", preemption={"withinClusterQueue": "LowerPriority"})
     async with env.manager() as manager:
         for number in range(8):

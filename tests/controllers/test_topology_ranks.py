@@ -64,7 +64,7 @@ def test_without_an_index_pods_fill_the_domains_in_order() -> None:
     assert placed(pods, pod_set(3), assignment(x=2, y=1)) == {"a": "x", "b": "x", "c": "y"}
 
 
-def test_room_that_is_taken_counts() -> None:
+def test_used_capacity_counts() -> None:
     pods = [pod("old", node="x"), pod("a"), pod("b")]
     assert placed(pods, pod_set(3), assignment(x=2, y=1)) == {"a": "x", "b": "y"}
 

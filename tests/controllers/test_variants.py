@@ -96,7 +96,7 @@ async def _usage(env: System) -> dict[str, str]:
     return {flavor["name"]: flavor["resources"][0]["total"] for flavor in found}
 
 
-async def test_a_job_runs_on_the_first_flavor_that_has_room_and_moves_to_a_better_one(tmp_path: Path) -> None:
+async def test_a_job_runs_on_the_first_flavor_that_fits_and_moves_to_a_better_one(tmp_path: Path) -> None:
     async with _concurrent(tmp_path, {"reserved": "0", "spot": "4"}) as env:
         await env.job("job")
         await _until_runs_on(env, "spot")

@@ -54,7 +54,7 @@ def test_pods_that_run_already_count() -> None:
     assert names([first], member("z", slice_, gated=False), member("a", slice_), member("b", slice_)) == ["a"]
 
 
-def test_pods_that_are_over_leave_their_room_to_others() -> None:
+def test_finished_pods_release_their_share_of_the_slice() -> None:
     first = elastic(1).workload
     over = member("z", first.metadata.name, gated=False, status={"phase": "Succeeded"})
     assert names([first], over, member("a", first.metadata.name)) == ["a"]

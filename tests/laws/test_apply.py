@@ -116,7 +116,7 @@ def test_what_one_manager_alone_applied_goes_when_it_applies_nothing(seed: int) 
 
 @settings(max_examples=60)
 @given(seeds, seeds)
-def test_comparing_tells_exactly_the_difference(first: int, second: int) -> None:
+def test_comparison_returns_exactly_the_difference(first: int, second: int) -> None:
     """Nothing is found between equal objects, and removed and added change places with the objects."""
     old, new = mixture(specs(first)), mixture(specs(second))
     assert values.compare(old, old, SHAPE) == values.NO_CHANGE

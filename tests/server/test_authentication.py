@@ -43,7 +43,7 @@ def viewer(running: Running) -> Client:
     return running.client(token=running.serving.credentials.view_token)
 
 
-class TestTheDoor:
+class TestAuthentication:
     def test_health_and_version_need_no_authentication(self, unknown: Client) -> None:
         for path in ("/livez", "/readyz", "/healthz"):
             assert unknown.get(path).body == b"ok"

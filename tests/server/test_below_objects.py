@@ -84,7 +84,7 @@ class TestBinding:
         assert code == 403
 
 
-class TestDoors:
+class TestSubresources:
     async def test_logs_are_served_while_their_handler_is_registered(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("a"))
 

@@ -355,7 +355,7 @@ def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_pods_that_claim_devices_are_refused_before_anybody_could_admit_them_uncounted(is_on: bool) -> None:
+def test_pods_with_device_claims_are_refused_before_admission(is_on: bool) -> None:
     world = World(SchedulingPolicy(refuse_claims=is_on))
     for thing in ClusterCase((), (queue_of(),), (), fair=False).things():
         world.put(thing, NOW)

@@ -207,7 +207,7 @@ class Stalled:
         return b"{"
 
 
-async def test_large_reviews_in_flight_are_bounded_and_leave_room_for_ordinary_ones() -> None:
+async def test_large_reviews_in_flight_are_bounded_and_leave_capacity_for_ordinary_ones() -> None:
     serve, large = handler(), workers.LARGE_BYTES + 1
     stalled = [Stalled(large) for _ in range(workers.LARGE_MAX)]
     waiting = [asyncio.ensure_future(serve(each.request)) for each in stalled]

@@ -36,7 +36,7 @@ _OLD_VOLUMES: Final = (
 )
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_NOBODY: Final = "without one, no pod is matched"
+_SELECTS_NO_POD: Final = "without one, no pod is matched"
 _IN_BYTES: Final = ("memory", "ephemeral-storage")
 _COMPLETIONS_MANY: Final = 100_000
 _PARALLELISM_MANY: Final = 10_000
@@ -161,7 +161,7 @@ def _neighbours(spec: Tree, path: str) -> Words:
         if one.get("topologyKey") in _OLD_LABELS:
             yield f"{place}.topologyKey: {one['topologyKey']} {_OLD_LABELS[one['topologyKey']]}"
         if one.get("labelSelector") is None:
-            yield f"{place}.labelSelector: {_NOBODY}"
+            yield f"{place}.labelSelector: {_SELECTS_NO_POD}"
     affinity = spec.get("affinity") or {}
     for side in ("podAffinity", "podAntiAffinity"):
         for field, terms in (affinity.get(side) or {}).items():
@@ -169,7 +169,7 @@ def _neighbours(spec: Tree, path: str) -> Words:
                 place, weighs = f"{path}.affinity.{side}.{field}[{at}]", field == _PREFERRED
                 inner = (term.get("podAffinityTerm") or {}) if weighs else term
                 if inner.get("labelSelector") is None:
-                    yield f"{place}{'.podAffinityTerm' if weighs else ''}.labelSelector: {_NOBODY}"
+                    yield f"{place}{'.podAffinityTerm' if weighs else ''}.labelSelector: {_SELECTS_NO_POD}"
 
 
 def _twice(spec: Tree, path: str, field: str, key: str) -> Words:

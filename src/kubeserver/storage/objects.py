@@ -310,7 +310,7 @@ class Objects:
                 del self._pending[record.key]
         if not batch.kept.done():
             batch.kept.set_result(None)
-        self._tell_reached()
+        self._notify_reached()
         if self._open is not None:
             asyncio.get_running_loop().call_soon(self._send)
 
@@ -336,7 +336,7 @@ class Objects:
         self._log.append(change)
         self._log_bytes += len(change.entry.body)
 
-    def _tell_reached(self) -> None:
+    def _notify_reached(self) -> None:
         for revision, reached in self._reached:
             if revision <= self.revision and not reached.done():
                 reached.set_result(None)
@@ -375,7 +375,7 @@ class Objects:
                 self._publish(record, entry)
             # Revisions of lost writes are not used again: a client may have read them in an error.
             self._assigned = max(self._assigned, self.revision)
-            self._tell_reached()
+            self._notify_reached()
             self._failure = ""
             log.warning("the store works again; %d writes of the failed batch had been kept", len(records))
         self._recovery = None

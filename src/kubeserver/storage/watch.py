@@ -101,12 +101,12 @@ class WatchStream:
         watch, loop = self._watch, asyncio.get_running_loop()
         deadline = loop.time() + watch.timeout_seconds
         if watch.after is None:
-            await self._tell_present(write)
+            await self._send_present(write)
         else:
             self._delivered = watch.after
         last_bookmark, final_sent = loop.time(), False
         while True:
-            await self._tell_changes(write)
+            await self._send_changes(write)
             now = loop.time()
             if self._stopped:
                 return
@@ -134,7 +134,7 @@ class WatchStream:
             await _wait(self._stopping, others * PACE_SECONDS)
             self._is_pacing = False
 
-    async def _tell_present(self, write: Write) -> None:
+    async def _send_present(self, write: Write) -> None:
         watch = self._watch
         # The keys are read at once; changes while they are written follow as events.
         self._delivered = self._objects.revision
@@ -146,7 +146,7 @@ class WatchStream:
         if watch.end_initial:
             await self._write_bookmark(write, ends_initial=True)
 
-    async def _tell_changes(self, write: Write) -> None:
+    async def _send_changes(self, write: Write) -> None:
         while self._delivered < self._objects.revision:
             if self._delivered < self._objects.compacted:
                 raise too_old(self._delivered, self._objects.compacted)

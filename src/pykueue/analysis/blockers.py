@@ -81,7 +81,7 @@ def _of_queues(objects: Objects, references: References, workload: kueue.Workloa
         return
     yield from _of_cluster_queue(objects, cluster_queue)
     for blocker in queues.blockers(cluster_queue, references):
-        if blocker.reason not in _TOLD:
+        if blocker.reason not in _REPORTED:
             yield AdmissionBlocker(f"ClusterQueue {target} is inactive: {blocker.message}")
     yield from _of_namespace(objects, namespace, cluster_queue)
 
@@ -101,7 +101,7 @@ def _without_local_queue(objects: Objects, namespace: str, name: str) -> Admissi
 
 
 # Reasons that `_of_cluster_queue` reports in detail, with changes.
-_TOLD: Final = frozenset(
+_REPORTED: Final = frozenset(
     {
         ClusterQueueActiveReason.TERMINATING,
         ClusterQueueActiveReason.STOPPED,

@@ -179,12 +179,12 @@ def _waiting(
     closed = admission_blockers(objects, references, workload, case.configured.policy, now)
     # One cycle without other pending Workloads: the decision on this Workload itself.
     alone = planner.plan(without_rivals(case, key), now, departures=True)
-    told = planner.explanations(alone).get(key, {})
+    explained = planner.explanations(alone).get(key, {})
     starts = not closed and trial.admits()
     causes = [gate.cause for gate in closed]
     # With a blocker there is no decision on quota: the messages would repeat the blocker.
-    if not starts and told.get("decision") == Wait.__name__ and _was_tried(alone, key):
-        causes += told["because"]
+    if not starts and explained.get("decision") == Wait.__name__ and _was_tried(alone, key):
+        causes += explained["because"]
     if not causes and not starts:
         causes = [_overtaken(ahead)]
     found, search = ([], SearchExtent.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
@@ -199,8 +199,8 @@ def _waiting(
         causes=tuple(dict.fromkeys(causes)),
         not_counted=_not_counted(case, workload, cluster_queue, now),
         ahead=tuple(ahead[:_AHEAD_SHOWN]),
-        tried=tuple(told.get("tried", ())),
-        holders=tuple(told.get("holders", ())),
+        tried=tuple(explained.get("tried", ())),
+        holders=tuple(explained.get("holders", ())),
         starts_next=starts,
         warnings=_loop_warnings(case, key, workload, now),
         suggestions=tuple(found),

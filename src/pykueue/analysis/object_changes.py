@@ -354,8 +354,8 @@ class AddToleration(ObjectChange):
 
     def sentence(self) -> str:
         taint = self.taint
-        told = f"{taint.key}={taint.value}:{taint.effect}"
-        return f"let the pods of pod set {self.pod_set} of {self.workload} tolerate taint {told}"
+        described = f"{taint.key}={taint.value}:{taint.effect}"
+        return f"let the pods of pod set {self.pod_set} of {self.workload} tolerate taint {described}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,11 +65,11 @@ def suggestions(trial: Trial, objects: Objects, opening: Sequence[ObjectChange])
     if opening and trial.admits(opening):
         yield Suggestion(tuple(smallest(trial, opening)), "gates")
         return
-    told: list[tuple[ObjectChange, ...]] = []
+    suggested: list[tuple[ObjectChange, ...]] = []
     for way, change in _ways(trial, objects, opening):
         found = tuple(smallest(trial, change))
-        if found and found not in told:
-            told.append(found)
+        if found and found not in suggested:
+            suggested.append(found)
             yield Suggestion(found, way)
 
 

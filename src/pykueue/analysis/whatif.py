@@ -73,19 +73,19 @@ def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[],
     before, after = outcome(case, now, may_go_on), outcome(changed, now, may_go_on)
     held = {states.key(t) for t in case.objects if isinstance(t, kueue.Workload) and workload_info.holds_quota(t)}
 
-    def told(keys: Iterable[str]) -> tuple[str, ...]:
+    def sorted_keys(keys: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(keys))
 
     both = before.holds & after.holds
     return WhatIfReport(
-        starts=told(after.holds - before.holds - held),
-        starts_anyway=told(both - held),
-        evicted=told((held & after.evicted) - before.evicted),
-        evicted_anyway=told(held & after.evicted & before.evicted),
-        joins=told(after.waits - before.waits - before.holds - held),
-        waits=told(after.waits & before.holds - held),
-        waits_anyway=told(after.waits & before.waits - held),
-        moves=told(key for key in both if before.assignments.get(key) != after.assignments.get(key)),
+        starts=sorted_keys(after.holds - before.holds - held),
+        starts_anyway=sorted_keys(both - held),
+        evicted=sorted_keys((held & after.evicted) - before.evicted),
+        evicted_anyway=sorted_keys(held & after.evicted & before.evicted),
+        joins=sorted_keys(after.waits - before.waits - before.holds - held),
+        waits=sorted_keys(after.waits & before.holds - held),
+        waits_anyway=sorted_keys(after.waits & before.waits - held),
+        moves=sorted_keys(key for key in both if before.assignments.get(key) != after.assignments.get(key)),
         before=before,
         after=after,
     )

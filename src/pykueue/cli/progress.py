@@ -29,7 +29,7 @@ def progress() -> Iterator[Callable[[str], None]]:
             is_late = True
             _show(doing)
 
-    def told(now_doing: str) -> None:
+    def show(now_doing: str) -> None:
         nonlocal doing
         with speaking:
             is_new, doing = now_doing != doing, now_doing
@@ -40,7 +40,7 @@ def progress() -> Iterator[Callable[[str], None]]:
     timer.daemon = True
     timer.start()
     try:
-        yield told
+        yield show
     finally:
         timer.cancel()
         timer.join()

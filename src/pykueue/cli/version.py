@@ -27,8 +27,8 @@ def command(connection_flags: ConnectionFlags, only_own: bool, output: str) -> N
     if output == "json":
         import json
 
-        told = {"pykueue": __version__, "python": platform.python_version()}
-        click.echo(json.dumps(told | ({"managerImage": image} if image else {})))
+        versions = {"pykueue": __version__, "python": platform.python_version()}
+        click.echo(json.dumps(versions | ({"managerImage": image} if image else {})))
         return
     click.echo(f"pykueue {__version__} (Python {platform.python_version()})")
     if image:

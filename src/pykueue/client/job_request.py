@@ -88,8 +88,8 @@ def job(order: JobRequest, now: int) -> dict[str, Any]:
     if order.priority_class:
         marks[labels.PRIORITY_CLASS] = order.priority_class
     naming = {"name": order.name} if order.name else {"generateName": f"{_base(order.command)}-"}
-    told = {SUBMITTED_AT: meta.format_micro_time(now)}
-    metadata = {**naming, "namespace": order.namespace, "labels": marks, "annotations": told}
+    annotations = {SUBMITTED_AT: meta.format_micro_time(now)}
+    metadata = {**naming, "namespace": order.namespace, "labels": marks, "annotations": annotations}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 

@@ -69,10 +69,10 @@ def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort])
         yield QueueRow(depth, cohort, True, sum(line.pending for line in own), sum(line.admitted for line in own))
         yield from found
 
-    told = [line for root in children.get("", ()) for line in below(root, 0)]
+    lines = [line for root in children.get("", ()) for line in below(root, 0)]
     for name in parents:  # a cohort cycle has no root
-        told += below(name, 0)
-    return [*told, *(_line(queue, 0) for queue in members.get("", ()))]
+        lines += below(name, 0)
+    return [*lines, *(_line(queue, 0) for queue in members.get("", ()))]
 
 
 def _line(queue: kueue.ClusterQueue, depth: int) -> QueueRow:

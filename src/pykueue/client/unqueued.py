@@ -42,8 +42,8 @@ async def look(client: ApiClient, namespace: str, workloads: Iterable[kueue.Work
         if not queued & {member.uid for member in one.members}
         and (one.members[0].namespace, one.members[0].labels.get(labels.POD_GROUP_NAME)) not in groups
     ]
-    told = await _troubles(client, meta.ObjectMeta(namespace=namespace)) if found else {}
-    return [replace(one, trouble=await _trouble(client, one, told)) for one in found]
+    troubles = await _troubles(client, meta.ObjectMeta(namespace=namespace)) if found else {}
+    return [replace(one, trouble=await _trouble(client, one, troubles)) for one in found]
 
 
 async def trouble(client: ApiClient, job: kube.Job) -> str:
@@ -113,12 +113,12 @@ async def _troubles(client: ApiClient, about: meta.ObjectMeta) -> Mapping[str, s
     return job_status.troubles(codec.decode(item, kube.Event) for item in found.items)
 
 
-async def _trouble(client: ApiClient, one: Unqueued, told: Mapping[str, str]) -> str:
+async def _trouble(client: ApiClient, one: Unqueued, troubles: Mapping[str, str]) -> str:
     """The last warning Event, or a missing PriorityClass of its pods, which has no Event."""
-    said = next((told[member.uid] for member in one.members if member.uid in told), "")
+    reported = next((troubles[member.uid] for member in one.members if member.uid in troubles), "")
     named = one.pods[0][0].priority_class_name
-    if said or not named or labels.PRIORITY_CLASS in one.members[0].labels:
-        return said
+    if reported or not named or labels.PRIORITY_CLASS in one.members[0].labels:
+        return reported
     try:
         found = await client.find(POD_CLASSES, named)
     except errors.ApiError:

@@ -65,7 +65,7 @@ _TOPOLOGY: Final = (
 )
 
 
-# Told of a gate that a pod of a Workload has passed.
+# Called when a pod of a Workload has passed a gate.
 Passed: TypeAlias = Callable[[kueue.Workload, str], None]
 
 
@@ -268,7 +268,7 @@ class NodeController:
                 pinned = [pod for pod in self._pods(key, workload) if name in _nodes_of_pod(pod) and _is_pinned(pod)]
             else:
                 return
-            changes = _told(workload, name, now) if found.is_lost else _forgotten(workload, name)
+            changes = _mark_unhealthy(workload, name, now) if found.is_lost else _forgotten(workload, name)
             if changes:
                 await self._writer.workload(workload, changes, WORKLOADS, now)
             evicts = (
@@ -379,7 +379,7 @@ def _health(node: kube.Node) -> tuple[tuple[str, str], ...]:
     return tuple((each.type, each.status) for each in node.status.conditions)
 
 
-def _told(workload: kueue.Workload, name: str, now: int) -> Changes:
+def _mark_unhealthy(workload: kueue.Workload, name: str, now: int) -> Changes:
     """One lost node is replaced; with a second one the Workload has to go."""
     listed = [node.name for node in workload.status.unhealthy_nodes]
     if name in listed:

@@ -33,8 +33,8 @@ def installed() -> tuple[Parts, LoadedState]:
             records.extend(made)
 
     async def install(clock: Clock) -> None:
-        door = authentication.Authenticator({}, ())
-        server = Embedded(parts, Keeping(), door, clock, random.Random(0), ServerInfo("simulated"))
+        authenticator = authentication.Authenticator({}, ())
+        server = Embedded(parts, Keeping(), authenticator, clock, random.Random(0), ServerInfo("simulated"))
         await server.start()
         await server.close()
 
