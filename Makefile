@@ -86,12 +86,13 @@ test-matrix:
 	echo "passed:$${passed:- none}; failed:$${failed:- none}; not on this machine:$${missing:- none}"; \
 	[ -n "$$passed" ] && [ -z "$$failed" ]
 
+# The table is printed for tests that fail, too.
 coverage: $(STAMP)
 	@rm -rf .cache/coverage && mkdir -p .cache/coverage
-	@$(BIN)/python -m coverage run -m pytest -n 2 -m "not cluster" $(ARGS)
-	@$(BIN)/python -m coverage combine --quiet
-	@$(BIN)/python -m coverage json --quiet -o .cache/coverage/report.json
-	@cd tests && ../$(BIN)/python -m coverage_by_package ../.cache/coverage/report.json
+	@$(BIN)/python -m coverage run -m pytest -n 2 -m "not cluster" $(ARGS); status=$$?; \
+	$(BIN)/python -m coverage combine --quiet && \
+	$(BIN)/python -m coverage json --quiet -o .cache/coverage/report.json && \
+	(cd tests && ../$(BIN)/python -m coverage_by_package ../.cache/coverage/report.json) && exit $$status
 
 soak: $(STAMP)
 	@cd tests && ../$(BIN)/python -m simulation.engine $(ARGS)
