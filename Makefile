@@ -92,7 +92,7 @@ coverage: $(STAMP)
 	@$(BIN)/python -m coverage run -m pytest -n 2 -m "not cluster" $(ARGS); status=$$?; \
 	$(BIN)/python -m coverage combine --quiet && \
 	$(BIN)/python -m coverage json --quiet -o .cache/coverage/report.json && \
-	(cd tests && ../$(BIN)/python -m coverage_by_package ../.cache/coverage/report.json) && exit $$status
+	$(BIN)/python tools/coverage_by_package.py .cache/coverage/report.json && exit $$status
 
 soak: $(STAMP)
 	@cd tests && ../$(BIN)/python -m simulation.engine $(ARGS)

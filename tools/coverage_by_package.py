@@ -1,4 +1,4 @@
-"""Coverage by package, as a Markdown table: `python -m coverage_by_package report.json`, for `make coverage`."""
+"""Coverage by package, as a Markdown table: `make coverage` prints it from the report of `coverage json`."""
 
 from __future__ import annotations
 
