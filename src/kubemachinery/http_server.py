@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl
 
 import aiohttp
@@ -193,6 +193,8 @@ _OTHER_FILES: Final = 128
 _OPEN_FILES_WANTED: Final = 65_536
 # The kernel closes the connection of a peer that acknowledges nothing, or receives nothing, for so long.
 _PEER_GONE_SECONDS: Final = 30
+# A server that stops waits for so long until its clients have closed their side of a TLS connection.
+_CLOSING_SECONDS: Final = 0.5
 
 
 # The soft limit that this process was started with: programs that it starts get this one.
@@ -248,12 +250,16 @@ class _Stage(IntEnum):
 class _Accepted:
     """One accepted connection, from `accept` to its end."""
 
-    __slots__ = ("begun", "connecting", "is_busy", "is_known", "more_came", "protocol", "requests", "since", "socket")
+    __slots__ = (
+        "begun", "connecting", "is_busy", "is_known", "more_came",
+        "protocol", "requests", "since", "socket", "transport",
+    )  # fmt: skip
 
     def __init__(self, accepted: socket.socket, now: float) -> None:
         self.socket = accepted
         self.connecting: asyncio.Task[None] | None = None
         self.protocol: _Protocol | None = None
+        self.transport: asyncio.Transport | None = None
         # When it entered its current state.
         self.since = now
         # When the first byte of the current request arrived.
@@ -279,8 +285,8 @@ class _Accepted:
 
     def drop(self) -> None:
         """Close it at once; data that is not sent yet is discarded."""
-        if self.protocol is not None and self.protocol.transport is not None:
-            self.protocol.transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
         elif self.connecting is not None:
             self.connecting.cancel()
 
@@ -304,6 +310,7 @@ class _Connections:
         self._tasks: list[asyncio.Task[None]] = []
         # In the order of arrival.
         self.open: dict[_Accepted, None] = {}
+        self._all_lost = asyncio.Event()
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._accept_all()), asyncio.create_task(self._sweep())]
@@ -315,8 +322,23 @@ class _Connections:
             accepted.drop()
 
     async def stopped(self) -> None:
+        """Wait for the tasks and for connections that are closing, and drop those whose clients do not answer.
+
+        A TLS connection waits for the client's part of the closing. Without the drop it would outlive the event loop,
+        and its socket with it.
+        """
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._listening.close()
+        await self._lose_all()
+        for accepted in tuple(self.open):
+            accepted.drop()
+        await self._lose_all()
+
+    async def _lose_all(self) -> None:
+        self._all_lost.clear()
+        if self.open:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_lost.wait(), _CLOSING_SECONDS)
 
     async def _accept_all(self) -> None:
         loop = asyncio.get_running_loop()
@@ -385,6 +407,8 @@ class _Connections:
 
     def _lost(self, accepted: _Accepted) -> None:
         self.open.pop(accepted, None)
+        if not self.open:
+            self._all_lost.set()
 
     async def _sweep(self) -> None:
         """Close connections whose clients take too long."""
@@ -442,7 +466,7 @@ class _Protocol(web.RequestHandler):
         self._losing: asyncio.Task[Any] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._accepted.protocol = self
+        self._accepted.protocol, self._accepted.transport = self, cast(asyncio.Transport, transport)
         self._accepted.since = self._loop.time()
         super().connection_made(transport)
 

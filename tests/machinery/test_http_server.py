@@ -7,13 +7,15 @@ import contextlib
 import datetime
 import logging
 import resource
+import socket
+import ssl
 from pathlib import Path
 
 import pytest
 
 from kubemachinery import http_server
 from kubeserver.protocol import server_credentials
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,26 @@ async def test_a_connection_without_a_handshake_is_closed_in_time(tmp_path: Path
         writer.close()
     finally:
         await server.close()
+
+
+async def test_a_server_that_stops_closes_connections_whose_clients_do_not_answer(tmp_path: Path) -> None:
+    """The client never reads the server's part of the TLS closing, so it does not send its own."""
+    credentials = server_credentials.prepare(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+    tls = server_credentials.server_context(credentials.server, None, credentials.ca)
+    server = await http_server.serve(_hello, "127.0.0.1", 0, tls=tls)
+    trusting = ssl.create_default_context(cadata=credentials.ca.decode())
+
+    def connected() -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)
+        wrapped = trusting.wrap_socket(plain, server_hostname="127.0.0.1")
+        wrapped.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert wrapped.recv(1000)
+        return wrapped
+
+    with await asyncio.to_thread(connected):
+        assert server.open_connections == 1
+        await server.close()
+        assert server.open_connections == 0
 
 
 @pytest.mark.parametrize("after", [0, 1], ids=["the first request", "a later request"])

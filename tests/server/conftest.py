@@ -11,6 +11,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -197,7 +198,10 @@ class Client:
             path = f"{path}?{urlencode({key.rstrip('_'): value for key, value in query.items()}, doseq=True)}"
         connection = self.connection()
         connection.request(method, path, data, given)
-        return connection.getresponse()
+        response = connection.getresponse()
+        if connection.sock is not None:
+            connection.sock.close()  # for good once the response is read to its end, or closed
+        return response
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Answer:
         response = self.send(method, path, body, **more)
@@ -229,10 +233,10 @@ class Client:
 
     def watch(self, path: str, **query: Any) -> Iterator[Tree]:
         """The events of a watch, until the server ends it."""
-        response = self.send("GET", path, watch="true", **query)
-        assert response.status == 200, response.read()
-        while line := response.readline():
-            yield json.loads(line)
+        with closing(self.send("GET", path, watch="true", **query)) as response:
+            assert response.status == 200, response.read()
+            while line := response.readline():
+                yield json.loads(line)
 
 
 class Running:

@@ -273,6 +273,7 @@ def test_nothing_that_is_sent_breaks_the_server(alone: Client) -> None:
             failure = json.loads(text)
             assert (failure["kind"], failure["code"]) == ("Status", response.status)
             assert failure["message"]
+    connection.close()
     assert set(seen) >= {200, 400, 404, 405, 415, 422}, seen
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(

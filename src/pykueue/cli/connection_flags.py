@@ -116,11 +116,11 @@ class ConnectionFlags:
         from kubemachinery.clock import SystemClock
 
         async def run() -> T:
-            target = self.target()
+            target, page = self.target(), _page(os.environ)
             way = _Watched(client_config.connect(target, SystemClock()), target.server)
             # An explicit timeout is not multiplied by retries.
             attempts = 1 if "request-timeout" in self.flags else _ATTEMPTS
-            client = ApiClient(way, random.Random(), attempts=attempts, page=_page(os.environ))
+            client = ApiClient(way, random.Random(), attempts=attempts, page=page)
             try:
                 return await work(client, target)
             except (errors.ApiError, errors.Unanswered) as error:
