@@ -234,7 +234,7 @@ async def test_late_reservation_of_a_former_leader_is_refused(server: real.Clien
         term = lease["spec"]["leaseTransitions"]
         code, answered = await env.forge_reservation("w", 0, f"pykueue-manager-term-{term - 1}")
         assert (code, answered["reason"]) == (403, "Forbidden")
-        assert f"pykueue-manager-term-{term - 1} is not in office any more" in answered["message"]
+        assert f"pykueue-manager-term-{term - 1} is no longer the leader" in answered["message"]
         assert (await env.forge_reservation("w", 0, f"pykueue-manager-term-{term}"))[0] == 200
 
 
