@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import gc
 import random
 import socket
+import ssl
+import threading
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +20,7 @@ from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, Ra
 from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.transport import ApiRequest, ApiResponse, HttpTransport, LocalTransport, Transport
 from kubemachinery.http_server import Request, Response
+from kubeserver.protocol import server_credentials
 from pykueue.api import kube, kueue, registry
 from silent_server import silent_server
 from virtual import virtual_time
@@ -261,3 +268,35 @@ async def test_fence_is_checked_in_the_turn_that_writes_the_body() -> None:
 def test_error_quotes_the_page_of_a_proxy() -> None:
     error = errors.from_response(502, b"<html>bad gateway</html>")
     assert (error.code, str(error)) == (502, "<html>bad gateway</html>")
+
+
+def test_a_stream_that_is_left_early_leaves_no_connection_open(tmp_path: Path) -> None:
+    """The server does not take part in the TLS closing, and the event loop ends right after the client was closed."""
+    credentials = server_credentials.prepare(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+    tls = server_credentials.server_context(credentials.server, None, credentials.ca)
+    is_over = threading.Event()
+
+    def answer(listening: socket.socket) -> None:
+        accepted, _ = listening.accept()
+        with tls.wrap_socket(accepted, server_side=True) as connection:
+            connection.recv(10_000)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
+            is_over.wait(PATIENCE_SECONDS)
+
+    async def read_one_line(port: int) -> bytes:
+        trusting = ssl.create_default_context(cadata=credentials.ca.decode())
+        transport = HttpTransport(f"https://127.0.0.1:{port}", tls=trusting)
+        async with transport.stream(ApiRequest("GET", "/")) as lines:
+            first = await anext(aiter(lines))
+        await transport.close()
+        return first
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always", ResourceWarning)
+        server = threading.Thread(target=answer, args=(listening,))
+        server.start()
+        assert asyncio.run(read_one_line(listening.getsockname()[1])) == b"{}\n"
+        gc.collect()
+        is_over.set()
+        server.join(PATIENCE_SECONDS)
+    assert left_open == []

@@ -131,7 +131,10 @@ class HttpTransport:
                     raise errors.from_response(
                         response.status, await response.read(), response.headers.get("Retry-After", "")
                     )
-                yield _lines(response.content)
+                try:
+                    yield _lines(response.content)
+                finally:
+                    _abort(response)
         except _NEVER_CONNECTED as error:
             raise Unanswered(f"{self._server} cannot be reached: {_reason(error)}", applied=False) from None
         except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
@@ -191,6 +194,15 @@ class _FencedBody(aiohttp.BytesPayload):
 def _check_fence(request: ApiRequest) -> None:
     if request.fence is not None and not request.fence():
         raise Fenced(f"{request.method} {request.path}: not sent, because the lease is no longer held")
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Close the connection of a stream that was not read to its end.
+
+    Closing it by the TLS protocol would wait for the server, and can take longer than the event loop runs.
+    """
+    if (connection := response.connection) is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
