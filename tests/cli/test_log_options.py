@@ -1,4 +1,4 @@
-"""The log of a command that serves: for machines where nobody reads along, for people where they ask for it."""
+"""The log of a command that serves: JSON by default off a terminal, console lines on request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("same_logging")
 
 @click.command()
 @log_options
-def serve(told: LoggingOptions) -> None:
-    told.start(lambda: "leader")
+def serve(logging_options: LoggingOptions) -> None:
+    logging_options.start(lambda: "leader")
     logger = logging.getLogger("pykueue.test")
     logger.info("a detail")
     logger.warning("a warning")
@@ -29,12 +29,12 @@ def lines(*arguments: str) -> list[str]:
     return result.stderr.splitlines()
 
 
-def test_off_a_terminal_every_line_is_json_with_the_part_that_the_replica_plays() -> None:
+def test_off_a_terminal_every_line_is_json_with_the_replica_role() -> None:
     (line,) = map(json.loads, lines())
     assert (line["msg"], line["level"], line["replica-role"]) == ("a warning", "warning", "leader")
 
 
-def test_people_can_ask_for_lines_that_they_can_read() -> None:
+def test_console_format_has_readable_lines() -> None:
     (line,) = lines("--log-format", "console")
     assert line.endswith(" warning: a warning")
 
@@ -49,5 +49,5 @@ def test_people_can_ask_for_lines_that_they_can_read() -> None:
         (("-v", "--log-level", "error"), 0),
     ],
 )
-def test_how_much_is_said_can_be_chosen(arguments: tuple[str, ...], count: int) -> None:
+def test_the_log_level_can_be_chosen(arguments: tuple[str, ...], count: int) -> None:
     assert len(lines(*arguments)) == count

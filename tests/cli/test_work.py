@@ -194,7 +194,7 @@ class TestQueue:
         shown = until(settled)
         assert shown is not None
         assert shell("queue", "-A").out.splitlines()[1].split()[:2] == ["default", "runs"]
-        by_job, by_kind = shell("explain", "exceeds-capacity").out, shell("explain", "job/too-big").out
+        by_job, by_kind = shell("explain", "exceeds-capacity").out, shell("explain", "job/exceeds-capacity").out
         assert by_job == by_kind
         assert "current podset request (9999)" in by_job
         assert shell("explain", "nope").err == (
@@ -207,12 +207,16 @@ class TestQueue:
         assert second.split()[:5] == ["exceeds-capacity", "default", "Waiting", "1", "1"]
         assert "current podset request (9999)" in second
         assert "\x1b" not in shown.out, "no colours in a pipe"
-        assert shell("logs", "exceeds-capacity").err.startswith("job too-big has no log: waiting, ")
+        assert shell("logs", "exceeds-capacity").err.startswith("job exceeds-capacity has no log: waiting, ")
         names = shell("queue", "-o", "name").out.splitlines()
         assert [name.split("-")[2] for name in names] == ["runs", "too"]
         assert {item["kind"] for item in json.loads(shell("queue", "-o", "json").out)["items"]} == {"Workload"}
         assert "PRIORITY" in shell("queue", "-o", "wide").out
-        assert shell("cancel", "runs", "job/too-big") == (0, "job runs cancelled\njob too-big cancelled\n", "")
+        assert shell("cancel", "runs", "job/exceeds-capacity") == (
+            0,
+            "job runs cancelled\njob exceeds-capacity cancelled\n",
+            "",
+        )
         until(lambda: not shell("queue").out)
         assert shell("queue") == (0, "", "no jobs are waiting or running; -a also shows finished jobs\n")
 

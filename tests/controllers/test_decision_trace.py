@@ -103,7 +103,7 @@ async def test_a_cycle_that_broke_off_is_part_of_the_trace(
             await env.until_quiet(manager)
             assert await env.admitted() == ["even", "odd"]
         assert replayed(path).startswith("equal:")
-    with pytest.raises(NegativeResult, match="another decision"):
+    with pytest.raises(NegativeResult, match="a different decision"):
         replayed(path)
 
 
@@ -113,7 +113,7 @@ async def test_another_decision_is_shown_with_its_line(env: Environment, tmp_pat
         await lived(env, manager)
     # As if somebody had given more quota than the manager saw.
     path.write_text(path.read_text().replace('"nominalQuota":"3"', '"nominalQuota":"4"'))
-    with pytest.raises(NegativeResult, match=r"trace: line \d+: another decision"):
+    with pytest.raises(NegativeResult, match=r"trace: line \d+: a different decision"):
         replayed(path)
 
 

@@ -186,10 +186,10 @@ def _overlooks_the_workload_of_a_job(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leads_on_without_a_lease(patch: pytest.MonkeyPatch) -> None:
-    async def stubborn(self: Any, lease: Any) -> None:
+    async def stubborn(self: Any, *_: Any, **__: Any) -> None:
         await asyncio.Event().wait()
 
-    patch.setattr(LeaderElector, "_keep", stubborn)
+    patch.setattr(LeaderElector, "_renew", stubborn)
     patch.setattr(LeaderElector, "may_write", lambda self: True)
 
 

@@ -178,8 +178,7 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
     "AdmissionCheck": (
         _applies(
             "spec.controllerName",
-            "controllers/checks/provisioning.py",
-            "controllers/checks/multikueue.py",
+            "controllers/checks/owned_checks.py",
             note=f"`{labels.MULTIKUEUE_CONTROLLER}` is warned about: {NO_MULTIKUEUE}",
         ),
         _applies("spec.parameters", "controllers/checks/provisioning.py"),

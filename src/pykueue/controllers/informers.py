@@ -63,11 +63,17 @@ class Informers:
     @property
     def shaping(self) -> tuple[Informer[Any], ...]:
         """The kinds that Workloads are read with; they are read before Workloads."""
-        return (*self.scheduling, self.workload_priority_classes, self.priority_classes)
+        # Nodes and pods, of which there are most, start last.
+        classes = (self.workload_priority_classes, self.priority_classes)
+        return (*self._queueing, *classes, *self._topology_kinds)
 
     @property
     def scheduling(self) -> tuple[Informer[Any], ...]:
         """The kinds, besides Workloads, that scheduling depends on."""
+        return (*self._queueing, *self._topology_kinds)
+
+    @property
+    def _queueing(self) -> tuple[Informer[Any], ...]:
         return (
             self.namespaces,
             self.limit_ranges,
@@ -78,8 +84,11 @@ class Informers:
             self.cohorts,
             self.cluster_queues,
             self.local_queues,
-            *((self.nodes, self.pods) if self._topology else ()),
         )
+
+    @property
+    def _topology_kinds(self) -> tuple[Informer[Any], ...]:
+        return (self.nodes, self.pods) if self._topology else ()
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
