@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ def test_the_same_seed_repeats_the_run_under_any_hash_seed() -> None:
     reported = {
         subprocess.run(
             [sys.executable, "-c", code],
+            cwd=Path(__file__).parents[1],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
