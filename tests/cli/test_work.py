@@ -185,7 +185,7 @@ class TestQueue:
         shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "600")
 
         def settled() -> CommandResult | None:
-            """Both stand as they will, and nobody of before is left."""
+            """Both have their final state, and no earlier job is left."""
             said = shell("queue")
             return (
                 said if said.out.count("\n") == 3 and "Running" in said.out and "maximum capacity" in said.out else None
@@ -200,7 +200,7 @@ class TestQueue:
         assert shell("explain", "nope").err == (
             "pykueue: Workload or job nope not found in namespace default, or it has no queue label\n"
         )
-        assert shell("whatif", "--delete", "cq/nope").err == "pykueue: --delete cq/nope: there is none\n"
+        assert shell("whatif", "--delete", "cq/nope").err == "pykueue: --delete cq/nope: not found\n"
         head, first, second = shown.out.splitlines()
         assert head.split() == ["NAME", "QUEUE", "STATE", "POSITION", "PODS", "REQUESTS", "AGE", "MESSAGE"]
         assert first.split()[:3] == ["runs", "default", "Running"]
@@ -209,7 +209,7 @@ class TestQueue:
         assert "\x1b" not in shown.out, "no colours in a pipe"
         assert shell("logs", "exceeds-capacity").err.startswith("job exceeds-capacity has no log: waiting, ")
         names = shell("queue", "-o", "name").out.splitlines()
-        assert [name.split("-")[2] for name in names] == ["runs", "too"]
+        assert [name.split("-")[2] for name in names] == ["runs", "exceeds"]
         assert {item["kind"] for item in json.loads(shell("queue", "-o", "json").out)["items"]} == {"Workload"}
         assert "PRIORITY" in shell("queue", "-o", "wide").out
         assert shell("cancel", "runs", "job/exceeds-capacity") == (
