@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 
 def table(report: str) -> str:
-    """The rows of a report that `coverage json` wrote: executed and all statements of each package, and of all together."""
+    """The rows of a `coverage json` report: executed and all statements of each package, and of all packages."""
     statements, executed = Counter[str](), Counter[str]()
     for name, file in json.loads(report)["files"].items():
         for package in (_package(name), "all"):
