@@ -219,7 +219,8 @@ def obstacles(settings: Settings) -> tuple[str, ...]:
     Kept apart from `load`, because `lint`, `explain` and `plan` also read the Configurations of other managers.
     """
     integrations = settings.configuration.integrations
-    missing = kinds.load().missing(integrations.frameworks if integrations is not None else ())
+    known, frameworks = kinds.load(), integrations.frameworks if integrations is not None else ()
+    missing = known.missing(frameworks)
     addresses = {
         "metrics.bindAddress": (settings.configuration.metrics or config.ControllerMetrics()).bind_address,
         "health.healthProbeBindAddress": (
@@ -229,9 +230,18 @@ def obstacles(settings: Settings) -> tuple[str, ...]:
     }
     return (
         *([kinds.not_implemented(missing)] if missing else []),
+        *_gates_off(known, frameworks, settings.gates),
         *settings.tls.problems,
         *(f"{field} {text}: {_ADDRESS}" for field, text in addresses.items() if not is_address(text)),
     )
+
+
+def _gates_off(known: kinds.JobKinds, frameworks: Sequence[str], gates: Mapping[str, bool]) -> Iterator[str]:
+    """Yield a message for each framework whose feature gate is off (JF3)."""
+    for index, name in enumerate(frameworks):
+        row = known.framework(name)
+        if row is not None and row.required_gate and not gates[row.required_gate]:
+            yield f"integrations.frameworks[{index}]: {name} needs the feature gate {row.required_gate}, which is off"
 
 
 _ADDRESS: Final = "must be HOST:PORT, :PORT or 0"

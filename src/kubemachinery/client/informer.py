@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 _INITIAL_BACKOFF_SECONDS: Final = 0.2
+# How often an informer that may be absent asks for its kind.
+_INITIAL_POLL_SECONDS: Final = 1.0
+_MAX_POLL_SECONDS: Final = 120.0
 _SHORT_WATCH_SECONDS: Final = 1.0  # a watch that ends within this time counts as a failure
 _MAX_BACKOFF_SECONDS: Final = 30.0
 
@@ -99,7 +102,11 @@ class Informer(Generic[T]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        may_be_absent: bool = False,
     ) -> None:
+        """With `may_be_absent`, a kind that the server does not serve counts as listed and empty: nothing waits for it.
+        The informer asks for it again after 1 s, then after twice as long each time, at most 2 min, and lists it once
+        it is served."""
         self.kind = kind
         self._client = client
         self._decode = decode
@@ -114,6 +121,9 @@ class Informer(Generic[T]):
         self._advanced = asyncio.Event()
         self._streams_lists = True
         self._undecodable: set[ObjectKey] = set()
+        self._may_be_absent = may_be_absent
+        self._poll_seconds = 0.0  # 0 while the kind is served
+        self._served_handlers: list[Callable[[bool], None]] = []
         # Whether the server serves this kind, by its last response.
         self.is_served = True
 
@@ -174,6 +184,10 @@ class Informer(Generic[T]):
         """Call `handler` for every change, in order, on the event loop. Those added before `run` get every object."""
         self._handlers.append(handler)
 
+    def add_served_handler(self, handler: Callable[[bool], None]) -> None:
+        """Call `handler` when an informer with `may_be_absent` finds that its kind is not served, or served again."""
+        self._served_handlers.append(handler)
+
     def add_index(self, name: str, keys: Callable[[T], Iterable[str]]) -> None:
         """Keep an index of the objects by the values that `keys` returns for them."""
         self._indexes[name] = _Index(keys)
@@ -201,6 +215,9 @@ class Informer(Generic[T]):
             except KubeError as error:
                 failed = True
                 self.is_served = not isinstance(error, errors.NotFound)
+                if self._may_be_absent and not self.is_served:
+                    await self._absent()
+                    continue
                 if on_error is not None:
                     await on_error(error)
                 else:
@@ -210,6 +227,24 @@ class Informer(Generic[T]):
             if failed or failures > 1:
                 backoff = min(_INITIAL_BACKOFF_SECONDS * 2 ** min(failures - 1, 10), _MAX_BACKOFF_SECONDS)
                 await asyncio.sleep(backoff * self._rng.uniform(1.0, 1.5))
+
+    async def _absent(self) -> None:
+        """Wait until the kind is asked for again."""
+        self._revision = 0  # objects of a CRD that is installed again have other revisions
+        self._synced.set()
+        if not self._poll_seconds:
+            self._notify_served(served=False)
+        self._poll_seconds = min(2 * self._poll_seconds, _MAX_POLL_SECONDS) or _INITIAL_POLL_SECONDS
+        await asyncio.sleep(self._poll_seconds)
+
+    def _present(self) -> None:
+        if self._poll_seconds:
+            self._poll_seconds, self.is_served = 0.0, True
+            self._notify_served(served=True)
+
+    def _notify_served(self, *, served: bool) -> None:
+        for handler in self._served_handlers:
+            handler(served)
 
     async def _list_and_watch(self) -> None:
         """List everything, then watch; on one stream where the server supports streaming lists."""
@@ -266,6 +301,7 @@ class Informer(Generic[T]):
     # --- Updating -----------------------------------------------------------------------------------------------------
 
     def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
+        self._present()
         seen: set[ObjectKey] = set()
         for item in items:
             metadata = _read_meta(item).metadata

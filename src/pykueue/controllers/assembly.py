@@ -117,6 +117,7 @@ class Manager:
             rng,
             measures.job_action,
         )
+        measures.waiting_frameworks = jobs.waiting.counts
         self._provisioning = ProvisioningController(
             client,
             self.informers,

@@ -18,6 +18,7 @@ from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
 from pykueue.controllers.informers import Informers
+from pykueue.controllers.waiting_frameworks import WaitingFrameworks
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.jobs import pod, triggers
 from pykueue.jobs.executor import Done, JobKey, JobReconciler
@@ -55,10 +56,24 @@ class JobsController:
         sources = _Sources(client, informers, writer, self._copies)
         self.executor = JobReconciler(client, _Turns(writer), recorder, sources, kinds, options, clock, done)
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, rng, workers=_WORKERS)
-        for row in kinds.enabled(options.frameworks):
+        self._rows = kinds.enabled(options.frameworks)
+        for row in self._rows:
             self._copies[row.kind.name] = self._copy(client, row, rng)
+        for row in self._rows:
+            self._watch_second_kinds(client, row, rng)
+        self.waiting = WaitingFrameworks(kinds, self._rows, self._copies, recorder)
         informers.workloads.add_index(triggers.OWNER, triggers.owner_keys)
         informers.workloads.add_handler(self._workload_seen)
+
+    def _watch_second_kinds(self, client: ApiClient, row: JobIntegration, rng: random.Random) -> None:
+        """Watch the kinds that are read beside the jobs; a change of one that triggers reconciles the job it belongs
+        to."""
+        for kind in row.second_kinds:
+            copy = self._copies.get(kind.name)
+            if copy is None:
+                copy = self._copies[kind.name] = Informer(client, kind, codec.tree, rng, may_be_absent=True)
+            if kind in row.triggered_by:
+                copy.add_handler(partial(self._second_seen, row))
 
     @property
     def informers(self) -> tuple[Informer[Tree], ...]:
@@ -67,7 +82,7 @@ class JobsController:
     def _copy(self, client: ApiClient, row: JobIntegration, rng: random.Random) -> Informer[Tree]:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
         selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
-        informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector)
+        informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector, may_be_absent=True)
         informer.add_index(_PARENT, triggers.parent_keys)
         informer.add_index(_NAMED, lambda tree: triggers.named_keys(row, tree, self._options))
         if row.framework == pod.FRAMEWORK:
@@ -85,6 +100,12 @@ class JobsController:
                 key = triggers.key_of(row, tree, self._options)
                 self.loop.queue.add_after(key, triggers.delay_seconds(key, change.new))
 
+    def _second_seen(self, row: JobIntegration, change: InformerEvent[Tree]) -> None:
+        for tree in (change.old, change.new):
+            key = None if tree is None else triggers.controlled_by(row, tree)
+            if key is not None:
+                self.loop.add(key)
+
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
         for workload in (change.old, change.new):
             if workload is not None:
@@ -98,7 +119,7 @@ class JobsController:
         if pods is not None and any(pods.by_index(_GROUP, str(key))):
             yield JobKey(pod.FRAMEWORK, key.namespace, key.name, is_group=True)
         parents = triggers.owner_keys(workload)
-        for row in self._kinds.enabled(self._options.frameworks):
+        for row in self._rows:
             copy = self._copies[row.kind.name]
             for _, tree in copy.by_index(_NAMED, str(key)):
                 yield triggers.key_of(row, tree, self._options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kubemachinery import conditions, meta, unstructured
@@ -36,6 +36,8 @@ class ManagerMetrics:
         self._world = world
         self._informers = informers
         self._clock = clock
+        # How many kinds of each enabled framework are not served.
+        self.waiting_frameworks: Callable[[], Mapping[str, int]] = dict
         self.metrics = Metrics(
             options, has_series=self._has_series, ancestors=self._ancestors, metadata_of=self._metadata_of
         )
@@ -45,6 +47,7 @@ class ManagerMetrics:
             informers.local_queues.values,
             informers.cohorts.values,
             requests=requests,
+            waiting_frameworks=lambda: self.waiting_frameworks(),
             workload=self._workload,
         )
         self._gauges = Gauges(self.metrics, sources, self._has_series)

@@ -54,9 +54,6 @@ _OTHERS: Final[Mapping[type, tuple[str, ...]]] = {
 # A built-in role of every cluster.
 _PROOF_READER: Final = "extension-apiserver-authentication-reader"
 
-# The verbs on jobs of every integrated kind.
-_JOB: Final = ("delete", "patch", *_READ)
-
 
 # Job kinds without an integration can still own jobs of integrated kinds.
 _OWNER: Final = ("get",)
@@ -106,7 +103,9 @@ def manager_rules(kinds: JobKinds) -> list[Tree]:
     for job in kinds:
         may(job.kind, _OWNER)
     for job in _runnable(kinds):
-        may(job.kind, _JOB)
+        may(job.kind, job.verbs)
+        for kind in job.second_kinds:
+            may(kind, _READ)
         may(job.kind, _STATUS, "status")
         may(job.kind, ("get", "update"), "finalizers")
     return [*_rules(wanted), *_named_rules()]

@@ -20,7 +20,7 @@ from pykueue.api import labels
 from pykueue.api.validation import job_metadata
 from pykueue.jobs import selection, unreadable_owners
 from pykueue.jobs.facts import Ancestry
-from pykueue.jobs.interface import GenericJob
+from pykueue.jobs.interface import GenericJob, RelatedObjects
 from pykueue.jobs.kinds import JobIntegration, JobKinds
 from pykueue.jobs.options import IntegrationOptions
 
@@ -36,6 +36,9 @@ class JobAdmissionFacts:
     default_queue: bool = False
     # A WorkloadPriorityClass `default` exists.
     default_priority_class: bool = False
+    # The related objects of the job that exist, and of the job before an update.
+    related: RelatedObjects = field(default_factory=dict)
+    old_related: RelatedObjects = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -44,25 +47,35 @@ class AdmissionResult:
 
     errors: tuple[FieldError, ...] = ()
     warnings: tuple[str, ...] = ()
+    # Why the pod sets cannot be built; empty if they can, or if there are errors.
+    problem: str = ""
 
 
 # --- Defaulting -------------------------------------------------------------------------------------------------------
 
 
 def default(
-    row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+    row: JobIntegration,
+    tree: Tree,
+    facts: JobAdmissionFacts,
+    kinds: JobKinds,
+    options: IntegrationOptions,
+    old: Tree | None = None,
 ) -> Tree:
-    """A new job as it is stored. Called on CREATE only."""
+    """A new job as it is stored; or, of a kind with `defaults_on_update`, one that replaces `old`."""
+    if old is not None:
+        before = row.job(old, facts.old_related)
+        return row.job(tree, facts.related).defaulted_update(before, options) if row.defaults_on_update else tree
     if _has_suspending_parent(row, tree):
         # Its parent decides about everything but the gates.
-        return row.job(tree).defaulted(options)
+        return row.job(tree, facts.related).defaulted(options)
     is_child = selection.has_managed_ancestor(facts.ancestry, facts.namespace, kinds, options)
     if row.of_pods and (is_child or not _is_considered(row, tree, facts, options)):
         return tree
     tree = _with_defaults(row, tree, facts, kinds, options)
     if is_child or not _is_held(row, tree, facts, options):
         return tree
-    held, unread = row.job(tree).defaulted(options), facts.ancestry.unread
+    held, unread = row.job(tree, facts.related).defaulted(options), facts.ancestry.unread
     return held if unread is None else unreadable_owners.marked(held, unread)
 
 
@@ -124,16 +137,20 @@ def validate_create(
     row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
 ) -> AdmissionResult:
     """Errors and warnings of a new job."""
-    job = row.job(tree)
+    job = row.job(tree, facts.related)
+    if not job.is_validated(None, options):
+        return AdmissionResult(warnings=_warnings(row, job, kinds, options))
     found = [*_new(row, job, options), *job.validate_create(options), *job.validate_new(options)]
-    return AdmissionResult(_once(found), _warnings(row, job, kinds, options))
+    return _result(row, job, found, _warnings(row, job, kinds, options), options)
 
 
 def validate_update(
     row: JobIntegration, new: Tree, old: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
 ) -> AdmissionResult:
     """Errors and warnings of `new` in place of `old`."""
-    job, before = row.job(new), row.job(old)
+    job, before = row.job(new, facts.related), row.job(old, facts.old_related)
+    if not job.is_validated(before, options):
+        return AdmissionResult(warnings=_warnings(row, job, kinds, options))
     errors = job_metadata.validate_update(
         new,
         old,
@@ -146,11 +163,26 @@ def validate_update(
     repeated = _new(row, job, options) if row.repeats_rules else ()
     found = [*errors, *repeated, *job.validate_create(options), *job.validate_update(before, options)]
     has_parent = labels.POD_SUSPENDING_PARENT in job.annotations
-    return AdmissionResult(_once(found), () if has_parent else _warnings(row, job, kinds, options))
+    return _result(row, job, found, () if has_parent else _warnings(row, job, kinds, options), options)
+
+
+def _result(
+    row: JobIntegration,
+    job: GenericJob,
+    found: list[FieldError],
+    warnings: tuple[str, ...],
+    options: IntegrationOptions,
+) -> AdmissionResult:
+    """Pod sets are built to validate topology requests, so that a job without them is refused only with the gate."""
+    errors = _once(sorted(found, key=lambda error: error.path) if row.sorts_errors else found)
+    problem = job.pod_sets_problem(options) if options.topology and not errors else ""
+    return AdmissionResult(errors, warnings, problem)
 
 
 def _new(row: JobIntegration, job: GenericJob, options: IntegrationOptions) -> Iterator[FieldError]:
     """The rules for a new job of any kind."""
+    if not job.applies_shared_rules():
+        return iter(())
     return job_metadata.validate_create(
         job.tree, options.validation, takes_prebuilt=row.takes_prebuilt, takes_elastic=row.takes_elastic
     )

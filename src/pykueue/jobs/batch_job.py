@@ -13,7 +13,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.jobs import podsets
-from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject
+from pykueue.jobs.actions import Actions, ReplaceObject
 from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
@@ -27,10 +27,6 @@ _SYNC: Final = f"metadata.annotations[{labels.JOB_COMPLETIONS_EQUAL_PARALLELISM}
 _JOB_CONTROLLER_LABELS: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 
-_NO_MULTIKUEUE: Final = (
-    f"spec.managedBy is {labels.MULTIKUEUE_CONTROLLER}, and MultiKueue is not implemented in this version: the Job is"
-    " queued and holds quota once admitted, but no controller creates its pods"
-)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
@@ -162,22 +158,6 @@ class BatchJob(GenericJob):
         if tree != before:
             actions.append(ReplaceObject(self.row.kind, before, tree))
         return (*actions, *self.stopped(order))
-
-    # --- MultiKueue ---------------------------------------------------------------------------------------------------
-
-    @property
-    def is_for_multikueue(self) -> bool:
-        return self.spec.get("managedBy") == labels.MULTIKUEUE_CONTROLLER
-
-    def warnings(self, options: IntegrationOptions) -> Iterator[str]:
-        if self.is_for_multikueue and (self.queue_name or options.manage_without_queue):
-            yield _NO_MULTIKUEUE
-
-    def cautions(self) -> tuple[EmitJobEvent, ...]:
-        """Only for MultiKueue: any other value names a controller that runs the job in this cluster."""
-        if not self.is_for_multikueue:
-            return ()
-        return (EmitJobEvent(self.tree, "MultiKueueNotImplemented", f"The Job's {_NO_MULTIKUEUE}", warning=True),)
 
     # --- The webhook --------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from kubemachinery.meta import SECOND, Nanoseconds
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
-from pykueue.jobs import pod, selection, unreadable_owners, workloads
+from pykueue.jobs import pod, related, selection, unreadable_owners, workloads
 from pykueue.jobs.actions import (
     Actions,
     ChangeWorkload,
@@ -133,7 +133,7 @@ class JobReconciler:
         if row is None:
             return None
         now = self.clock.now()
-        job = self._job(row, key, now)
+        job = await self._job(row, key, now)
         if job is None:
             self._made.pop(key, None)
             return await self.apply(row, self._after_deletion(row, key, now))
@@ -152,12 +152,12 @@ class JobReconciler:
 
     # --- Reading facts ------------------------------------------------------------------------------------------------
 
-    def _job(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> GenericJob | None:
+    async def _job(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> GenericJob | None:
         if key.is_group:
             members = [PodView(tree) for tree in self.sources.group(key.namespace, key.name)]
             return PodGroup(row, members, self.options, now) if members else None
         tree = self.sources.job(row, key.namespace, key.name)
-        return None if tree is None else row.job(tree)
+        return None if tree is None else row.job(tree, await related.read(row, tree, self.sources.find))
 
     def _is_behind(self, cached: ObjectView) -> bool:
         """Whether a cached object is older than the last write to it. A decision on it would see a job that was just

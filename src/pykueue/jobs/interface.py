@@ -11,10 +11,11 @@ implements how it starts and stops.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final
+from types import MappingProxyType
+from typing import ClassVar, Final, TypeAlias
 
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
@@ -22,6 +23,8 @@ from kubemachinery.kinds import Kind
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
+from pykueue.api.validation import topology_annotations
+from pykueue.api.validation.topology_annotations import AnnotatedPodSet
 from pykueue.errors import PykueueError
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
@@ -36,10 +39,33 @@ __all__ = [
     "JobOutcome",
     "Matched",
     "PodSetTemplate",
+    "RelatedObject",
+    "RelatedObjects",
     "Stop",
     "StopReason",
     "UnknownFramework",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedObject:
+    """A reference to another object that decides about the pod sets of a job, such as the runtime of a TrainJob."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    # Whether pod sets cannot be built without it. The job is retried until the object exists.
+    required: bool = True
+
+    @property
+    def title(self) -> str:
+        """The object as users name it: `TrainingRuntime main/torch`."""
+        return f"{self.kind.kind} {self.namespace + '/' if self.kind.namespaced else ''}{self.name}"
+
+
+# The related objects of a job that exist. Trees are never changed in place.
+RelatedObjects: TypeAlias = Mapping[RelatedObject, Tree]
+NO_RELATED: Final[RelatedObjects] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +113,11 @@ class GenericJob(ObjectView, ABC):
     # Made of several objects, which share one Workload and of which none controls it.
     is_group: ClassVar[bool] = False
 
-    def __init__(self, row: JobIntegration, tree: Tree) -> None:
+    def __init__(self, row: JobIntegration, tree: Tree, related: RelatedObjects = NO_RELATED) -> None:
         super().__init__(tree)
         self.row: Final = row
+        # What was found of `row.related(tree)`.
+        self.related: Final = related
 
     # --- Metadata -----------------------------------------------------------------------------------------------------
 
@@ -171,6 +199,24 @@ class GenericJob(ObjectView, ABC):
         """Annotations that the Workload gets in addition to the common ones."""
         return {}
 
+    def kept_annotations(self) -> Mapping[str, str]:
+        """Annotations that the reconciler keeps at these values on a managed job, before it looks at its Workloads."""
+        return {}
+
+    def pod_sets_problem(self, options: IntegrationOptions) -> str:
+        """Why the pod sets cannot be built, as a sentence about the job without a full stop; empty if they can. The
+        webhook refuses the job with it, the reconciler retries."""
+        missing = [each.title for each in self.row.related(self.tree) if each.required and each not in self.related]
+        return f"{self.row.kind.kind} {self.name} refers to {missing[0]}, which does not exist" if missing else ""
+
+    def is_validated(self, old: GenericJob | None, options: IntegrationOptions) -> bool:
+        """Whether any rule applies to the job in place of `old`, which is None for a new job."""
+        return True
+
+    def applies_shared_rules(self) -> bool:
+        """Whether the rules for new jobs of every kind apply."""
+        return True
+
     def validate_create(self, options: IntegrationOptions) -> Iterator[FieldError]:
         """Errors of the job under the rules of its kind."""
         return iter(())
@@ -183,24 +229,68 @@ class GenericJob(ObjectView, ABC):
         """Errors of this job in place of `old`, in addition to those of `validate_create`."""
         return iter(())
 
+    def validate_topology(self, options: IntegrationOptions, *, groups: bool = False) -> Iterator[FieldError]:
+        """Errors in the topology annotations of its templates, for the `validate_create` of a kind; with the rules
+        about pod set groups where Kueue has them for the kind."""
+        if not options.topology:
+            return
+        sets: list[AnnotatedPodSet] = []
+        for template in self.templates():
+            metadata, path = template.at(self.tree).get("metadata"), f"{template.place}.metadata"
+            yield from topology_annotations.validate(metadata, path, options.validation)
+            yield from topology_annotations.validate_size(metadata, path, template.count)
+            annotations = unstructured.texts(unstructured.get(metadata, "annotations"))
+            sets.append(AnnotatedPodSet(f"{path}.annotations", template.count, annotations))
+        if groups:
+            yield from topology_annotations.validate_groups(sets)
+
     def warnings(self, options: IntegrationOptions) -> Iterator[str]:
-        return iter(())
+        if self.is_for_multikueue and (self.queue_name or options.manage_without_queue):
+            yield self._not_run_here
 
     def cautions(self) -> tuple[EmitJobEvent, ...]:
-        """Warning Events emitted with the creation of its Workload and with its start."""
-        return ()
+        """Warning Events emitted with the creation of its Workload and with its start. Only for MultiKueue: any other
+        value of managedBy names a controller that runs the job in this cluster."""
+        if not self.is_for_multikueue:
+            return ()
+        note = f"The {self.row.kind.kind}'s {self._not_run_here}"
+        return (EmitJobEvent(self.tree, "MultiKueueNotImplemented", note, warning=True),)
+
+    # --- MultiKueue ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_for_multikueue(self) -> bool:
+        path = self.row.managed_by_path
+        return bool(path) and unstructured.find(self.tree, path) == labels.MULTIKUEUE_CONTROLLER
+
+    @property
+    def _not_run_here(self) -> str:
+        return (
+            f"{'.'.join(self.row.managed_by_path)} is {labels.MULTIKUEUE_CONTROLLER}, and MultiKueue is not implemented"
+            f" in this version: the {self.row.kind.kind} is queued and holds quota once admitted, but no controller"
+            " creates its pods"
+        )
 
     # --- Pod sets -----------------------------------------------------------------------------------------------------
 
     def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
         """The pod sets of its Workload."""
-        return tuple(podsets.build(self.tree, template, options) for template in self.templates())
+        return tuple(self.counted(podsets.build(self.tree, template, options)) for template in self.templates())
+
+    def counted(self, pod_set: Tree) -> Tree:
+        """A pod set with what its operator adds to the pods, such as a sidecar: it needs quota, and is never written
+        into the job."""
+        return pod_set
 
     # --- Changed trees ------------------------------------------------------------------------------------------------
 
     def defaulted(self, options: IntegrationOptions) -> Tree:
         """A new managed job as it is stored: suspended, with what the kind adds."""
         return self.suspended()
+
+    def defaulted_update(self, old: GenericJob, options: IntegrationOptions) -> Tree:
+        """An updated job as it is stored. Asked only of kinds with `defaults_on_update`, managed or not."""
+        return self.tree
 
     def suspended(self) -> Tree:
         return unstructured.put(self.tree, self.suspend_path, True)
@@ -215,7 +305,7 @@ class GenericJob(ObjectView, ABC):
             return PodSetConflict(f"there are {len(infos)} assignments for {len(templates)} pod sets")
         tree = self.resumed()
         for template, info in zip(templates, infos, strict=True):
-            found = podsets.injected(podsets.at(tree, template.spot), info)
+            found = podsets.injected(template.at(tree), info)
             if isinstance(found, PodSetConflict):
                 return PodSetConflict(f"pod set {template.name}: {found.message}")
             tree = podsets.put_at(tree, template.spot, found)
@@ -228,7 +318,8 @@ class GenericJob(ObjectView, ABC):
             return self.tree
         tree = self.tree
         for template, info in zip(templates, infos, strict=True):
-            tree = podsets.put_at(tree, template.spot, podsets.restored(podsets.at(tree, template.spot), info))
+            if template.is_written(tree):
+                tree = podsets.put_at(tree, template.spot, podsets.restored(template.at(tree), info))
         return tree
 
     # --- Actions ------------------------------------------------------------------------------------------------------
@@ -267,7 +358,16 @@ class GenericJob(ObjectView, ABC):
         return None
 
     def with_tree(self, tree: Tree) -> GenericJob:
-        return type(self)(self.row, tree)
+        return type(self)(self.row, tree, self.related)
+
+
+def no_related(tree: Tree) -> tuple[RelatedObject, ...]:
+    """The related objects of a kind whose pod sets are in the job itself."""
+    return ()
+
+
+# The verbs of the manager on jobs of an integrated kind.
+JOB_VERBS: Final = ("delete", "get", "list", "patch", "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,16 +386,40 @@ class JobIntegration:
     top_level: bool = False
     # Made of pods: `integrations.podOptions` of configuration v1beta1 applies to it.
     of_pods: bool = False
+    # The other objects that decide about the pod sets of a job.
+    related: Callable[[Tree], tuple[RelatedObject, ...]] = no_related
+    # Kinds of which a change reconciles the job that controls the object, whether or not their framework is enabled.
+    triggered_by: tuple[Kind, ...] = ()
+    # Kinds that are read beside the job: those of `related`.
+    reads: tuple[Kind, ...] = ()
+    # What the manager may do with objects of the kind.
+    verbs: tuple[str, ...] = JOB_VERBS
+    # Frameworks that are enabled with this one.
+    implies: tuple[str, ...] = ()
+    # Whether the mutating webhook is called on UPDATE, too.
+    defaults_on_update: bool = False
+    # The field that names the controller that runs the job, and the value for its own operator.
+    managed_by_path: unstructured.Path = ()
+    own_controller: str = ""
+    # Whether field errors are ordered by their path.
+    sorts_errors: bool = False
+    # A feature gate without which the framework cannot be enabled.
+    required_gate: str = ""
 
     @property
     def controller(self) -> str:
         """The reporting controller of its Events: `batch/job-kueue-controller`."""
         return f"{self.framework}-kueue-controller"
 
-    def job(self, tree: Tree) -> GenericJob:
+    @property
+    def second_kinds(self) -> tuple[Kind, ...]:
+        """The kinds that are watched beside the jobs."""
+        return tuple(dict.fromkeys((*self.triggered_by, *self.reads)))
+
+    def job(self, tree: Tree, related: RelatedObjects = NO_RELATED) -> GenericJob:
         if self.implementation is None:
             raise UnknownFramework(f"the framework {self.framework} is not implemented")
-        return self.implementation(self, tree)
+        return self.implementation(self, tree, related)
 
 
 class UnknownFramework(PykueueError):

@@ -6,7 +6,7 @@ Other distributions add integrations through the entry point group `pykueue.job_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib import metadata
 from typing import Final, Protocol
 
@@ -46,11 +46,15 @@ class JobKinds:
 
     def __init__(self, rows: Iterable[JobIntegration]) -> None:
         self.rows: Final = tuple(rows)
+        # The enabled frameworks whose kind the API server does not serve now; kept current by `controllers.jobs`.
+        self.not_served: Final[set[str]] = set()
         self._by_framework: Final = {row.framework: row for row in self.rows}
         self._by_type: Final = {(row.kind.api_version, row.kind.kind): row for row in self.rows}
         self._by_group: Final = {(row.kind.group, row.kind.kind): row for row in self.rows}
         if len(self._by_framework) != len(self.rows):
             raise UnknownFramework("two job kinds have the same framework name")
+        if len(self._by_group) != len(self.rows):
+            raise UnknownFramework("two frameworks have the same kind")
 
     def __iter__(self) -> Iterator[JobIntegration]:
         return iter(self.rows)
@@ -64,11 +68,21 @@ class JobKinds:
         return self._by_group.get((group, thing.kind))
 
     def enabled(self, frameworks: Iterable[str]) -> tuple[JobIntegration, ...]:
-        """The integrations of these frameworks. Raises `UnknownFramework` with every name that is not implemented."""
+        """The integrations of these frameworks and of those that they imply (JF2). Raises `UnknownFramework` with every
+        name that is not implemented."""
         asked = tuple(frameworks)
         if missing := self.missing(asked):
             raise UnknownFramework(not_implemented(missing))
-        return tuple(self._by_framework[name] for name in asked)
+        rows = [self._by_framework[name] for name in asked]
+        implied = [self._by_framework[name] for row in rows for name in row.implies]
+        return tuple(dict.fromkeys((*rows, *implied)))
+
+    def is_enabled(self, row: JobIntegration, frameworks: Collection[str]) -> bool:
+        """Whether a framework is among these, or implied by one of them (JF2)."""
+        if row.framework in frameworks:
+            return True
+        rows = map(self.framework, frameworks)
+        return any(row.framework in other.implies for other in rows if other is not None)
 
     def missing(self, frameworks: Iterable[str]) -> tuple[str, ...]:
         """The frameworks among these that are not implemented."""
@@ -95,6 +109,8 @@ BUILT_IN: Final = (
         BatchJob,
         takes_prebuilt=True,
         takes_elastic=True,
+        managed_by_path=("spec", "managedBy"),
+        own_controller="kubernetes.io/job-controller",
     ),
     JobIntegration(
         "pod",
@@ -140,7 +156,19 @@ REPLICA_SET: Final = Kind("apps", "ReplicaSet", "replicasets", (Version("v1", st
 def load(points: Iterable[metadata.EntryPoint] | None = None) -> JobKinds:
     """The table with the integrations of other distributions."""
     found = metadata.entry_points(group=ENTRY_POINTS) if points is None else points
-    return JobKinds((*BUILT_IN, *map(_load_entry_point, sorted(found, key=lambda point: point.name))))
+    rows = {row.framework: row for row in BUILT_IN}
+    providers: dict[str, str] = {row.framework: "pykueue" for row in BUILT_IN if row.implementation is not None}
+    for point in sorted(found, key=lambda point: point.name):
+        row = _load_entry_point(point)
+        provider = f"the entry point {point.name} ({point.value})"
+        if row.framework in providers:
+            raise UnknownFramework(
+                f"the framework {row.framework} has two providers: {providers[row.framework]} and {provider}"
+            )
+        # A framework of Kueue's list that is not implemented here may be provided by another distribution.
+        rows[row.framework] = row
+        providers[row.framework] = provider
+    return JobKinds(rows.values())
 
 
 def _load_entry_point(point: metadata.EntryPoint) -> JobIntegration:

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
-from pykueue.jobs import admission, kinds, selection, workloads
+from pykueue.jobs import admission, kinds, related, selection, workloads
 from pykueue.jobs.actions import EmitJobEvent
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.facts import JobFacts
@@ -30,6 +31,19 @@ class OfflineContext:
     default_queues: Collection[str] = ()  # the namespaces that have one
     workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = field(default_factory=dict)
     priority_classes: Mapping[str, kube.PriorityClass] = field(default_factory=dict)
+    # Objects of `second_kinds`, as they are in the files.
+    related: Sequence[Tree] = ()
+
+    def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
+        """A related object."""
+        key = (kind.group, kind.kind, namespace if kind.namespaced else "", name)
+        return next((tree for tree in self.related if _key(tree, namespaced=kind.namespaced) == key), None)
+
+
+def _key(tree: Tree, *, namespaced: bool) -> tuple[str, str, str, str]:
+    view = ObjectView(tree)
+    group, _, _ = view.api_version.rpartition("/")
+    return group, view.kind, view.namespace if namespaced else "", view.name
 
 
 def row_of(tree: Tree) -> JobIntegration | None:
@@ -45,6 +59,14 @@ def _waits_for_a_queue(tree: Tree) -> bool:
     pod = PodView(tree)
     is_placed = bool(pod.node_name or pod.annotations.get(labels.POD_SUSPENDING_PARENT))
     return bool(selection.queue_name(pod)) and pod.controller is None and not is_placed
+
+
+def second_kind(tree: Tree) -> Kind | None:
+    """The kind of an object that jobs of an integrated kind refer to; None for any other object."""
+    view = ObjectView(tree)
+    group, _, _ = view.api_version.rpartition("/")
+    rows = (row for row in _known() if row.implementation is not None)
+    return next((kind for row in rows for kind in row.reads if (kind.group, kind.kind) == (group, view.kind)), None)
 
 
 def why_not(tree: Tree) -> str:
@@ -74,7 +96,7 @@ def workload(
     row: JobIntegration, members: Sequence[Tree], around: OfflineContext, options: IntegrationOptions, now: Nanoseconds
 ) -> Tree | str:
     """The Workload of a job, or of the pods of a group; or the reason why it gets none."""
-    if row.framework not in options.frameworks:
+    if not _known().is_enabled(row, options.frameworks):
         return f"is not queued: integrations.frameworks of the Configuration does not name {row.framework}"
     namespace = row.job(members[0]).namespace
     namespace_labels = around.namespaces.get(namespace, {})
@@ -82,15 +104,18 @@ def workload(
         namespace=namespace_labels,
         default_queue=namespace in around.default_queues,
         default_priority_class=labels.DEFAULT_PRIORITY_CLASS in around.workload_priority_classes,
+        related=related.among(row, members[0], around.find),
     )
     submitted = [admission.default(row, tree, facts, _known(), options) for tree in members]
-    job = row.job(submitted[0])
+    job = row.job(submitted[0], facts.related)
     if not selection.is_managed(row, job, namespace_labels, options):
         return "names no queue"
     if row.of_pods and PodView(job.tree).group_name(options):
         job = PodGroup(row, [PodView(tree) for tree in submitted], options, now)
     if job.outcome() is not None:
         return "is finished"
+    if problem := job.pod_sets_problem(options):
+        return f"gets no Workload: {problem}"
     if problem := _incomplete(job, options, now):
         return problem
     pod_sets = job.pod_sets(options)

@@ -33,6 +33,26 @@ class PodSetTemplate:
     pod_index_label: str = ""
     sub_group_index_label: str = ""
     sub_group_count: int | None = None
+    # The path in messages, where it is not the spot: `spec.mpiReplicaSpecs[Worker].template`.
+    path: str = ""
+    # The template where the job has none at the spot; it is written into the job when the job starts.
+    otherwise: Tree | None = None
+
+    @property
+    def place(self) -> str:
+        """The path of the template in messages: `spec.steps[0].template`."""
+        if self.path:
+            return self.path
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.spot)
+        return "".join(parts).removeprefix(".")
+
+    def at(self, job: Tree) -> Tree:
+        """The template as it is in the job, or `otherwise`."""
+        return at(job, self.spot) if self.is_written(job) else dict(self.otherwise or {})
+
+    def is_written(self, job: Tree) -> bool:
+        """Whether the job has the template; one without `otherwise` counts as written."""
+        return self.otherwise is None or bool(at(job, self.spot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +114,7 @@ def put_at(tree: Any, spot: Spot, value: Any) -> Any:
 
 def build(job: Tree, template: PodSetTemplate, options: IntegrationOptions) -> Tree:
     """The pod set of a template: as the user wrote it, with each environment variable once."""
-    written = at(job, template.spot)
+    written = template.at(job)
     kept = {key: unstructured.get(written, "metadata", key) for key in ("labels", "annotations")}
     metadata = {key: value for key, value in kept.items() if value}
     tree: Tree = {
@@ -139,8 +159,9 @@ def topology_request(metadata: object, template: PodSetTemplate) -> Tree:
         request["unconstrained"] = annotations[labels.PODSET_UNCONSTRAINED_TOPOLOGY].lower() in ("true", "t", "1")
     layers = topology_annotations.read_layers(annotations.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS, "[]"))
     size = annotations.get(labels.PODSET_SLICE_SIZE, "")
+    has_level = "required" in request or "preferred" in request
     found: Mapping[str, Any] = {
-        "podSetGroupName": annotations.get(labels.PODSET_GROUP_NAME),
+        "podSetGroupName": annotations.get(labels.PODSET_GROUP_NAME) if has_level else None,
         "podSetSliceRequiredTopology": annotations.get(labels.PODSET_SLICE_REQUIRED_TOPOLOGY),
         "podSetSliceSize": int(size) if size.isdigit() else None,
         "podsetSliceRequiredTopologyConstraints": [
@@ -148,9 +169,10 @@ def topology_request(metadata: object, template: PodSetTemplate) -> Tree:
         ],
         "podIndexLabel": template.pod_index_label,
         "subGroupIndexLabel": template.sub_group_index_label,
-        "subGroupCount": template.sub_group_count,
     }
-    return request | {key: value for key, value in found.items() if value}
+    request |= {key: value for key, value in found.items() if value}
+    # A replicated job without replicas has 0 groups, which is not the same as none stated.
+    return request if template.sub_group_count is None else request | {"subGroupCount": template.sub_group_count}
 
 
 # --- From an admission ------------------------------------------------------------------------------------------------
@@ -375,9 +397,33 @@ def equivalent(
 
 def _alike(ours: Sequence[kube.Container], theirs: Sequence[kube.Container]) -> bool:
     return len(ours) == len(theirs) and all(
-        a == b or structs.replace(a, resources=_exact(a.resources)) == structs.replace(b, resources=_exact(b.resources))
-        for a, b in zip(ours, theirs, strict=True)
+        a == b or _canonical(a) == _canonical(b) for a, b in zip(ours, theirs, strict=True)
     )
+
+
+def _canonical(container: kube.Container) -> kube.Container:
+    """A container with exact amounts and with the defaults that schemas of Workloads may have for it (JM1): the
+    templates of some kinds are not validated by any API server before they are stored in a Workload."""
+    return structs.replace(
+        container,
+        resources=_exact(container.resources),
+        ports=tuple(structs.replace(port, protocol=port.protocol or _PROTOCOL) for port in container.ports),
+        env=tuple(structs.replace(each, value_from=_with_names(each.value_from)) for each in container.env),
+    )
+
+
+_PROTOCOL: Final = "TCP"
+_REFERENCES: Final = frozenset({"configMapKeyRef", "secretKeyRef"})
+
+
+def _with_names(source: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The source of a variable; a reference without a name has an empty one."""
+    if source is None or not _REFERENCES & source.keys():
+        return source
+    return {
+        key: {"name": "", **value} if key in _REFERENCES and isinstance(value, dict) else value
+        for key, value in source.items()
+    }
 
 
 def _exact(needs: kube.ResourceRequirements) -> kube.ResourceRequirements:

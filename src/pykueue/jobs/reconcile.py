@@ -3,7 +3,8 @@
     1   is_skipped           not reconciled here: left alone
     2   is_deleting          its Workloads are finished, and their finalizers removed
     3   _not_managed         not managed: left alone; a child of a managed job runs while the ancestor is admitted
-    4   find_workload        exactly one Workload is found, updated or created (`workload_matching`, `pod_group`)
+    4   find_workload        annotations that the kind keeps are written; then exactly one Workload is found, updated or
+                             created (`workload_matching`, `pod_group`)
     5   _job_conditions      conditions that the kind itself sets on the Workload
     6   _workload_finished   the finalizers of the job and the Workload are removed
     7   _workload_deleted    the job is stopped first
@@ -63,7 +64,11 @@ def reconcile(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now
     not_managed = _not_managed(job, facts, options)
     if not_managed is not CONTINUE:
         return not_managed
-    found = job.find_workload(facts, options, now)
+    changed = _with_kept_annotations(job)
+    if changed:
+        return changed
+    problem = job.pod_sets_problem(options)
+    found = _without_pod_sets(job, problem, facts, options) if problem else job.find_workload(facts, options, now)
     if found is None:
         found = workload_matching.find(job, facts, options, now)
     if not isinstance(found, Matched):
@@ -168,6 +173,28 @@ def _without_workload(job: GenericJob, facts: JobFacts, options: IntegrationOpti
         EmitJobEvent(job.tree, "CreatedWorkload", f"Created Workload: {job.namespace}/{tree['metadata']['name']}"),
         *job.cautions(),
     )
+
+
+def _with_kept_annotations(job: GenericJob) -> Actions:
+    """Write the annotations that the kind keeps on its jobs, where they differ."""
+    kept = job.kept_annotations()
+    if all(job.annotations.get(key) == value for key, value in kept.items()):
+        return ()
+    return (ReplaceObject(job.row.kind, job.tree, job.with_annotations(kept)),)
+
+
+def _would_start(job: GenericJob, workload: Workload) -> bool:
+    is_over = states.is_evicted(workload) or states.is_finished(workload) or workloads.is_deleting(workload)
+    return job.is_suspended() and job.outcome() is None and states.is_admitted(workload) and not is_over
+
+
+def _without_pod_sets(job: GenericJob, problem: str, facts: JobFacts, options: IntegrationOptions) -> Matched | Actions:
+    """A job whose pod sets cannot be built gets no Workload, and is retried. One that has a Workload continues with it:
+    above all, an eviction has to stop it, whatever became of an object that it refers to."""
+    owned = [each for each in facts.workloads if workloads.is_owned(job, each, options)]
+    if len(owned) == 1 and not _would_start(job, owned[0]):
+        return Matched(owned[0])
+    return (EmitJobEvent(job.tree, "ErrWorkloadCompose", problem, warning=True), RetryWithBackoff(problem))
 
 
 # --- With a Workload --------------------------------------------------------------------------------------------------

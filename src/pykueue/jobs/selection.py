@@ -141,7 +141,12 @@ def is_managed_kind(owner: Typed, kinds: JobKinds, options: IntegrationOptions) 
     """Whether objects of an owner's kind can be managed: an enabled integration, or an external framework."""
     row = kinds.of(owner)
     is_external = (owner.api_version, owner.kind) in options.external
-    return is_external or (row is not None and row.framework in options.frameworks)
+    return is_external or (row is not None and _is_active(row, kinds, options))
+
+
+def _is_active(row: JobIntegration, kinds: JobKinds, options: IntegrationOptions) -> bool:
+    """Whether jobs of a kind are reconciled: its framework is enabled, and the API server serves the kind (JF12)."""
+    return kinds.is_enabled(row, options.frameworks) and row.framework not in kinds.not_served
 
 
 def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> ObjectView | None:

@@ -115,7 +115,7 @@ def _grown(job: GenericJob, old: Workload, facts: JobFacts, options: Integration
     job gets it back with its template, and the first slice of the next start overwrites it."""
     plain = job.with_tree(job.restored(podsets.original(old)))
     pod_sets = tuple(
-        _with_slice_name(pod_set, podsets.at(job.tree, template.spot))
+        _with_slice_name(pod_set, template.at(job.tree))
         for pod_set, template in zip(plain.pod_sets(options), job.templates(), strict=True)
     )
     rank = workloads.priority(job, pod_sets, facts)

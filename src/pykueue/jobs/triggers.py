@@ -3,6 +3,7 @@
 A change of                reconciles
 a job                      the job; a pod of a group its group, with a short delay while the pod is gated, since
                            the pods of a group are created one after the other
+an object of a second kind  the job of a kind with `triggered_by` that controls it
 a Workload                 the jobs that own it, the pod group of its name, jobs that name it, and their children
 """
 
@@ -50,6 +51,15 @@ def owners_of(workload: kueue.Workload, kinds: JobKinds) -> Iterator[JobKey]:
         # Pods that own a Workload together are one group, which names it; none of them is a job by itself.
         if row is not None and (owner.controller or row.framework != pod.FRAMEWORK):
             yield JobKey(row.framework, namespace, owner.name)
+
+
+def controlled_by(row: JobIntegration, tree: Tree) -> JobKey | None:
+    """The job of a kind that controls this object of another kind."""
+    view = ObjectView(tree)
+    owner = view.controller
+    if owner is None or owner.kind != row.kind.kind or owner.api_version.rpartition("/")[0] != row.kind.group:
+        return None
+    return JobKey(row.framework, view.namespace, owner.name)
 
 
 # --- Index keys -------------------------------------------------------------------------------------------------------

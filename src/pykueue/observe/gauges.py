@@ -49,6 +49,8 @@ class GaugeSources:
     local_queues: Callable[[], Iterable[kueue.LocalQueue]]
     cohorts: Callable[[], Iterable[kueue.Cohort]] = lambda: ()
     requests: Requests = dict
+    # How many kinds of each enabled framework are not served.
+    waiting_frameworks: Callable[[], Mapping[str, int]] = dict
     workload: Callable[[str], kueue.Workload | None] = lambda key: None
 
 
@@ -186,11 +188,15 @@ class Gauges(Collector):
 
     def _own_readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
         return {
+            "pykueue_framework_waiting": self._waiting_frameworks,
             "pykueue_api_requests_total": self._requests,
             "pykueue_api_requests_per_admission": self._requests_per_admission,
         }
 
     # --- Requests -----------------------------------------------------------------------------------------------------
+
+    def _waiting_frameworks(self) -> Iterator[Sample]:
+        yield from (((framework,), absent) for framework, absent in sorted(self._sources.waiting_frameworks().items()))
 
     def _requests(self) -> Iterator[Sample]:
         yield from sorted(self._sources.requests().items())

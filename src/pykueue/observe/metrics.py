@@ -339,6 +339,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         enabled_by=EnabledBy.NEVER,
     ),
     # Metrics that Kueue does not have.
+    Metric(
+        f"{OWN}framework_waiting",
+        MetricType.GAUGE,
+        ("framework", ROLE),
+        "Kinds that an enabled job framework needs and the API server does not serve; 0 while it is reconciled.",
+    ),
     Metric(f"{OWN}api_requests_total", MetricType.COUNTER, ("verb", "resource", ROLE), "Requests to the API server."),
     Metric(
         f"{OWN}api_requests_per_admission",

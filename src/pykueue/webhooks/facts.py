@@ -18,8 +18,9 @@ from kubemachinery.kinds import Kind
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, registry
-from pykueue.jobs import admission, selection
+from pykueue.jobs import admission, related, selection
 from pykueue.jobs.admission import JobAdmissionFacts
+from pykueue.jobs.interface import no_related
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.unreadable_owners import OwnerReader
 from pykueue.webhooks.review import (
@@ -90,6 +91,9 @@ async def _about_job(
         default_queue=queue is not None and ObjectView(queue).spec.get("stopPolicy") in (None, kueue.StopPolicy.NONE),
         default_priority_class=await sources.find(PRIORITY_CLASS, DEFAULT, "") is not None,
     )
+    if row.related is not no_related:
+        old = {} if request.old is None else await related.read(row, request.old, sources.owner)
+        found = replace(found, related=await related.read(row, tree, sources.owner), old_related=old)
     if request.phase is Phase.MUTATE and admission.needs_owners(row, tree, found, choices.kinds, choices.jobs):
         walked = await selection.ancestry(ObjectView(tree), choices.kinds, choices.jobs, sources.owner)
         found = replace(found, ancestry=walked)

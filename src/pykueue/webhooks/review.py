@@ -213,7 +213,8 @@ def _default_job(request: AdmissionRequest, facts: AdmissionFacts, choices: Webh
     row = job_kind(request.object, choices)
     if row is None:
         return ALLOWED
-    return _changed(request.object, admission.default(row, request.object, facts.job, choices.kinds, choices.jobs))
+    after = admission.default(row, request.object, facts.job, choices.kinds, choices.jobs, request.old)
+    return _changed(request.object, after)
 
 
 def _validate_job(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
@@ -224,13 +225,16 @@ def _validate_job(request: AdmissionRequest, facts: AdmissionFacts, choices: Web
         result = admission.validate_create(row, request.object, facts.job, choices.kinds, choices.jobs)
     else:
         result = admission.validate_update(row, request.object, request.old, facts.job, choices.kinds, choices.jobs)
+    if result.problem:
+        refusal = AdmissionRefusal(403, "Forbidden", result.problem)
+        return AdmissionResponse(refusal=refusal, warnings=result.warnings)
     return refused(result.errors, result.warnings)
 
 
 def job_kind(tree: Tree, choices: WebhookOptions) -> JobIntegration | None:
     """The integration of a job, if it is enabled."""
     row = choices.kinds.of(ObjectView(tree))
-    return row if row is not None and row.framework in choices.jobs.frameworks else None
+    return row if row is not None and choices.kinds.is_enabled(row, choices.jobs.frameworks) else None
 
 
 def _changed(before: Tree, after: Tree) -> AdmissionResponse:

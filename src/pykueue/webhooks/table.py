@@ -80,6 +80,6 @@ def endpoints(choices: WebhookOptions) -> tuple[WebhookEndpoint, ...]:
 
 def _of_jobs(row: JobIntegration) -> tuple[WebhookEndpoint, ...]:
     return (
-        WebhookEndpoint(Phase.MUTATE, row.kind, (CREATE,), job=row),
+        WebhookEndpoint(Phase.MUTATE, row.kind, (CREATE, UPDATE) if row.defaults_on_update else (CREATE,), job=row),
         WebhookEndpoint(Phase.VALIDATE, row.kind, (CREATE, UPDATE), job=row),
     )

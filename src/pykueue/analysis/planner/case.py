@@ -69,6 +69,8 @@ class Case:
     unknown_fields: tuple[tuple[str, str], ...] = ()
     # Objects of Kueue's group that scheduling does not use, as given.
     others: tuple[Document, ...] = ()
+    # Objects that jobs refer to, as given.
+    related: tuple[Document, ...] = ()
     # Limits of the results for this case, a sentence each.
     notices: tuple[str, ...] = ()
 
@@ -99,6 +101,7 @@ def read(documents: Iterable[Document]) -> Case:
         passed_over=tuple(found.passed_over),
         unknown_fields=tuple(found.unknown_fields),
         others=tuple(found.others),
+        related=tuple(found.related),
     ).with_objects(found.objects)
 
 
@@ -112,11 +115,15 @@ class _Found:
         self.passed_over: list[tuple[str, str]] = []
         self.unknown_fields: list[tuple[str, str]] = []
         self.others: list[Document] = []
+        self.related: list[Document] = []
         self._sources: dict[str, str] = {}
 
     def add(self, source: str, tree: dict[str, Any]) -> None:
         typed, place = typed_of(source, tree), place_of(tree)
         is_job = offline.row_of(tree) is not None
+        if typed is None and not is_job and offline.second_kind(tree) is not None:
+            self.related.append(Document(source, tree))
+            return
         if typed is None and not is_job:
             self.passed_over.append((place, offline.why_not(tree)))
             if str(tree["apiVersion"]).partition("/")[0] == labels.GROUP:
@@ -152,7 +159,9 @@ def _placed(tree: dict[str, Any], number: int) -> dict[str, Any]:
     named = dict(metadata)
     if not named.get("name") and isinstance(named.get("generateName"), str):
         named["name"] = f"{named['generateName']}{number}"
-    if row[0].namespaced if row is not None else offline.row_of(tree) is not None:
+    second = offline.second_kind(tree)
+    is_second = second is not None and second.namespaced
+    if row[0].namespaced if row is not None else offline.row_of(tree) is not None or is_second:
         named["namespace"] = named.get("namespace") or DEFAULT
     return {**tree, "metadata": named}
 

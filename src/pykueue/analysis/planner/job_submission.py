@@ -71,4 +71,5 @@ def _surroundings(case: Case) -> OfflineContext:
             t.metadata.name: t for t in case.classes if isinstance(t, kueue.WorkloadPriorityClass)
         },
         priority_classes={t.metadata.name: t for t in case.classes if isinstance(t, kube.PriorityClass)},
+        related=[document.tree for document in case.related],
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from kubemachinery import unstructured
-from kubemachinery.field_errors import FieldError
+from kubemachinery.field_errors import ErrorType, FieldError
 from pykueue.api import labels
 from pykueue.api.validation import field_error
 from pykueue.api.validation import metadata as names
@@ -29,6 +29,14 @@ _TRUTHS: Final = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F"
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _DIGITS: Final = re.compile(r"[0-9]{1,20}")
 _INT32_MAX: Final = 2**31 - 1
+
+
+class AnnotatedPodSet(NamedTuple):
+    """A pod set: the path of its template's annotations in messages, how many pods it has, and these annotations."""
+
+    path: str
+    pods: int
+    annotations: Mapping[str, str]
 
 
 class Layer(NamedTuple):
@@ -149,3 +157,39 @@ def validate_size(metadata: object, path: str, count: int) -> Iterator[FieldErro
     if layers and layers[0].size > count:
         place = f"{path}.annotations[{LAYERS}]"
         yield field_error.invalid(place, layers[0].size, f"must be no more than the {count} pods there are")
+
+
+def validate_groups(sets: Sequence[AnnotatedPodSet]) -> Iterator[FieldError]:
+    """What is wrong with the pod set groups of a job: a group has two pod sets, one of them with one pod, and both
+    request the same topology (JW5)."""
+    groups: dict[str, list[AnnotatedPodSet]] = {}
+    for each in sets:
+        # A name without a level has no effect, and `validate` reports it.
+        if GROUP in each.annotations and (REQUIRED in each.annotations or PREFERRED in each.annotations):
+            groups.setdefault(each.annotations[GROUP], []).append(each)
+    for name, members in groups.items():
+        if len(members) != 2:
+            for each in members:
+                message = f"a group must have exactly 2 pod sets, and this one has {len(members)}"
+                yield field_error.invalid(f"{each.path}[{GROUP}]", name, message)
+            continue
+        yield from _pair(name, *members)
+
+
+def _pair(name: str, first: AnnotatedPodSet, second: AnnotatedPodSet) -> Iterator[FieldError]:
+    if first.pods != 1 and second.pods != 1:
+        counts = f"these have {first.pods} and {second.pods} pods"
+        for each in (first, second):
+            yield field_error.invalid(
+                f"{each.path}[{GROUP}]", name, f"one of the two pod sets must have exactly 1 pod; {counts}"
+            )
+    if _level(first) != _level(second):
+        for each, other in ((first, second), (second, first)):
+            message = f"must have the same {REQUIRED} or {PREFERRED} as {other.path}, since both are in group {name}"
+            yield FieldError(each.path, ErrorType.INVALID, message)
+
+
+def _level(of: AnnotatedPodSet) -> tuple[str, str]:
+    """The mode and the level of a topology request; the required one comes first, as in the request itself."""
+    mode = REQUIRED if REQUIRED in of.annotations else PREFERRED
+    return mode, of.annotations[mode]
