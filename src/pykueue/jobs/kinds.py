@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import kube, registry
+from pykueue.jobs.app_wrapper import AppWrapper
 from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.interface import JobIntegration, UnknownFramework
 from pykueue.jobs.pod import PodJob
@@ -98,8 +99,12 @@ def not_implemented(frameworks: Sequence[str]) -> str:
 
 def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> JobIntegration:
     """A kind that is known as an owner, and has no integration here."""
+    return JobIntegration(framework, _kind(api_version, kind, plural), of_pods=of_pods)
+
+
+def _kind(api_version: str, kind: str, plural: str) -> Kind:
     group, _, version = api_version.rpartition("/")
-    return JobIntegration(framework, Kind(group, kind, plural, (Version(version, storage=True),)), of_pods=of_pods)
+    return Kind(group, kind, plural, (Version(version, storage=True),))
 
 
 BUILT_IN: Final = (
@@ -132,7 +137,13 @@ BUILT_IN: Final = (
     _named("ray.io/raycluster", "ray.io/v1", "RayCluster", "rayclusters"),
     _named("ray.io/rayjob", "ray.io/v1", "RayJob", "rayjobs"),
     _named("ray.io/rayservice", "ray.io/v1", "RayService", "rayservices"),
-    _named("workload.codeflare.dev/appwrapper", "workload.codeflare.dev/v1beta2", "AppWrapper", "appwrappers"),
+    JobIntegration(
+        "workload.codeflare.dev/appwrapper",
+        _kind("workload.codeflare.dev/v1beta2", "AppWrapper", "appwrappers"),
+        AppWrapper,
+        takes_prebuilt=True,
+        repeats_rules=False,
+    ),
     _named(
         "sparkoperator.k8s.io/sparkapplication",
         "sparkoperator.k8s.io/v1beta2",
