@@ -17,7 +17,7 @@ from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason
-from pykueue.jobs import kinds
+from pykueue.jobs import kinds, related
 from pykueue.jobs.actions import (
     Actions,
     ChangeWorkload,
@@ -32,17 +32,26 @@ from pykueue.jobs.actions import (
 )
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.offline import OfflineContext
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
 from pykueue.lifecycle import eviction, reservation, states, workload_changes
 
+WRITES = (CreateWorkload, PatchWorkload, ResizeWorkload, ChangeWorkload, ReplaceObject, DeleteObject)
+
 NOW = meta.parse_time("2026-11-15T12:00:00Z")
 KINDS = kinds.JobKinds(kinds.BUILT_IN)
 JOB, POD = KINDS.enabled(("batch/job", "pod"))
 
 OPTIONS = IntegrationOptions(frameworks=("batch/job", "pod"))
+# With every implemented framework.
+ALL_KINDS = IntegrationOptions(frameworks=tuple(row.framework for row in KINDS if row.implementation is not None))
+
+
+class Killed(Exception):
+    """The manager was killed after a write; the actions that follow it are lost."""
 
 
 def batch_job(name: str = "alpha", **fields: Any) -> Tree:
@@ -101,8 +110,15 @@ class JobHarness:
     """The objects of one job or one group, its Workloads, and the reasons of emitted Events."""
 
     def __init__(
-        self, *objects: Tree, options: IntegrationOptions = OPTIONS, row: JobIntegration | None = None, **facts: Any
+        self,
+        *objects: Tree,
+        options: IntegrationOptions = OPTIONS,
+        row: JobIntegration | None = None,
+        related_objects: tuple[Tree, ...] = (),
+        kill_after: int = 0,
+        **facts: Any,
     ) -> None:
+        """With `kill_after`, the manager is killed after that many writes, once."""
         found = row or KINDS.of(ObjectView(objects[0]))
         assert found is not None
         self.row = found
@@ -113,6 +129,8 @@ class JobHarness:
         self.workloads: dict[str, kueue.Workload] = {}
         self.events: list[str] = []
         self.writes = 0
+        self.around = OfflineContext(related=related_objects)
+        self._kill_after = kill_after
         self.requeue_after: int | None = None
         self.retries: list[str] = []
         self.now = NOW
@@ -146,7 +164,7 @@ class JobHarness:
             return reconcile(PodGroup(self.row, members, self.options, self.now), facts, self.options, self.now)
         if not self.objects:
             return orphaned(held, self.options, self.now)
-        job = self.row.job(self.job)
+        job = self.row.job(self.job, related.among(self.row, self.job, self.around.find))
         owned = tuple(each for each in held if any(owner.name == job.name for owner in each.metadata.owner_references))
         facts = replace(self.facts, workloads=owned, named=self.facts.named or self._named(job.tree))
         return reconcile(job, facts, self.options, self.now)
@@ -158,23 +176,21 @@ class JobHarness:
     def settle(self, passes: int = 12) -> JobHarness:
         for _ in range(passes):
             actions = self.decide()
-            if not any(
-                isinstance(
-                    action,
-                    CreateWorkload | PatchWorkload | ResizeWorkload | ChangeWorkload | ReplaceObject | DeleteObject,
-                )
-                for action in actions
-            ):
+            is_last = not any(isinstance(action, WRITES) for action in actions)
+            try:
                 self.apply(actions)
+            except Killed:
+                continue  # the next manager decides from what is stored
+            if is_last:
                 return self
-            self.apply(actions)
         raise AssertionError(f"still busy after {passes} passes: {self.decide()}")
 
     def apply(self, actions: Actions) -> None:
         for action in actions:
-            self.writes += isinstance(
-                action, CreateWorkload | PatchWorkload | ResizeWorkload | ChangeWorkload | ReplaceObject | DeleteObject
-            )
+            if self._kill_after and self.writes == self._kill_after:
+                self._kill_after = 0
+                raise Killed
+            self.writes += isinstance(action, WRITES)
             match action:
                 case CreateWorkload(tree, _):
                     self._store({**tree, "metadata": {**tree["metadata"], "uid": f"uid-{tree['metadata']['name']}"}})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
 
-from jobs.job_harness import KINDS
+from jobs.job_harness import KINDS, POD
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree, get
@@ -56,10 +57,47 @@ def test_two_kinds_of_one_name_are_refused() -> None:
         kinds.JobKinds((ROW, ROW))
 
 
+NAMED = replace(ROW, implementation=None)
+
+
 def test_kind_without_integration_is_known_as_owner_and_cannot_be_enabled() -> None:
-    assert KINDS.of(ObjectView({"apiVersion": "ray.io/v1", "kind": "RayJob"})) is not None
-    with pytest.raises(UnknownFramework, match=r"ray\.io/rayjob is not implemented"):
-        KINDS.enabled(["batch/job", "ray.io/rayjob"])
+    table = kinds.JobKinds((*KINDS, NAMED))
+    assert table.of(ObjectView({"apiVersion": "example.com/v1", "kind": "Flow"})) is NAMED
+    with pytest.raises(UnknownFramework, match=r"example\.com/flow is not implemented"):
+        table.enabled(["batch/job", "example.com/flow"])
+
+
+def test_package_may_provide_a_public_framework_that_is_not_implemented(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "BUILT_IN", (NAMED,))
+    table = kinds.load([_loaded(EntryPoint("flow", "flows:ROW", kinds.ENTRY_POINTS), ROW)])
+    assert table.rows == (ROW,)
+
+
+def test_two_providers_of_a_framework_are_named() -> None:
+    points = [_loaded(EntryPoint(name, f"{name}:ROW", kinds.ENTRY_POINTS), ROW) for name in ("one", "two")]
+    both = r"the entry point one \(one:ROW\) and the entry point two \(two:ROW\)"
+    with pytest.raises(UnknownFramework, match=f"example.com/flow has two providers: {both}"):
+        kinds.load(points)
+
+
+def test_package_cannot_replace_an_implemented_framework() -> None:
+    row = replace(ROW, framework="batch/job")
+    with pytest.raises(UnknownFramework, match="batch/job has two providers: pykueue and the entry point flow"):
+        kinds.load([_loaded(EntryPoint("flow", "flows:ROW", kinds.ENTRY_POINTS), row)])
+
+
+def test_two_frameworks_of_one_kind_are_refused() -> None:
+    with pytest.raises(UnknownFramework, match="same kind"):
+        kinds.JobKinds((ROW, replace(ROW, framework="example.com/other")))
+
+
+def test_implied_framework_is_enabled_once() -> None:
+    row = replace(ROW, implies=("pod",))
+    table = kinds.JobKinds((*KINDS, row))
+    assert [each.framework for each in table.enabled([row.framework])] == [row.framework, "pod"]
+    assert [each.framework for each in table.enabled(["pod", row.framework])] == ["pod", row.framework]
+    assert table.is_enabled(POD, [row.framework])
+    assert not table.is_enabled(POD, ["batch/job"])
 
 
 def test_the_version_of_an_owner_does_not_matter() -> None:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import kube, registry
+from pykueue.jobs import jobset
 from pykueue.jobs.app_wrapper import AppWrapper
 from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.interface import JobIntegration, UnknownFramework
@@ -97,14 +98,15 @@ def not_implemented(frameworks: Sequence[str]) -> str:
     return f"integrations.frameworks: {', '.join(frameworks)} {verb} not implemented in this version"
 
 
+def _kind(api_version: str, kind: str, plural: str) -> Kind:
+    """A kind of another API group, with a status."""
+    group, _, version = api_version.rpartition("/")
+    return Kind(group, kind, plural, (Version(version, storage=True),), subresources=("status",))
+
+
 def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> JobIntegration:
     """A kind that is known as an owner, and has no integration here."""
     return JobIntegration(framework, _kind(api_version, kind, plural), of_pods=of_pods)
-
-
-def _kind(api_version: str, kind: str, plural: str) -> Kind:
-    group, _, version = api_version.rpartition("/")
-    return Kind(group, kind, plural, (Version(version, storage=True),))
 
 
 BUILT_IN: Final = (
@@ -126,7 +128,14 @@ BUILT_IN: Final = (
         top_level=True,
         of_pods=True,
     ),
-    _named("jobset.x-k8s.io/jobset", "jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+    JobIntegration(
+        "jobset.x-k8s.io/jobset",
+        _kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
+        jobset.JobSet,
+        takes_prebuilt=True,
+        managed_by_path=("spec", "managedBy"),
+        own_controller=jobset.OWN_CONTROLLER,
+    ),
     _named("kubeflow.org/pytorchjob", "kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
     _named("kubeflow.org/paddlejob", "kubeflow.org/v1", "PaddleJob", "paddlejobs"),
     _named("kubeflow.org/xgboostjob", "kubeflow.org/v1", "XGBoostJob", "xgboostjobs"),

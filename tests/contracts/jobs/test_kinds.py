@@ -1,42 +1,28 @@
-"""What every kind of job owes us, asked of every row of the table with one example each.
+"""What every kind of job implements, asked of every implemented row of the table with one sample each.
 
-A kind that is added brings an example in `EXAMPLES`; a row without one fails.
+A kind that is added brings a sample in `jobs/samples`; a row without one fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from jobs.job_harness import KINDS, NOW, OPTIONS, batch_job, pod
-from jobs.test_app_wrapper import app_wrapper
+from jobs.job_harness import KINDS, NOW, OPTIONS
+from jobs.samples import SAMPLES
 from kubemachinery import codec, patches, unstructured
 from kubemachinery.object_view import ObjectView
-from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.validation import validate
-from pykueue.jobs import admission, podsets, workloads
+from pykueue.jobs import admission, podsets, related, workloads
 from pykueue.jobs.actions import ReplaceObject
 from pykueue.jobs.interface import GenericJob, Stop, StopReason
 from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.offline import OfflineContext
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
-EXAMPLES: dict[str, Callable[..., Tree]] = {
-    "batch/job": batch_job,
-    "pod": pod,
-    "workload.codeflare.dev/appwrapper": app_wrapper,
-}
-"""By framework, a suspended job of the kind as the server stores it."""
-
-OPERATOR_MERGES = frozenset({"workload.codeflare.dev/appwrapper"})
-"""Kinds whose operator merges the admission into pod templates and reports conflicts itself."""
-
-WITHOUT_VARIABLES = frozenset({"workload.codeflare.dev/appwrapper"})
-"""Kinds whose pod sets have no environment variables."""
-
-ROWS = [row for row in KINDS if row.implementation is not None]
+ROWS = [row for row in KINDS if row.implementation is not None and issubclass(row.implementation, GenericJob)]
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.framework)
@@ -47,7 +33,8 @@ def row(request: pytest.FixtureRequest) -> JobIntegration:
 
 @pytest.fixture
 def job(row: JobIntegration) -> GenericJob:
-    return row.job(EXAMPLES[row.framework]())
+    sample = SAMPLES[row.framework]
+    return row.job(sample.job(), related.among(row, sample.job(), OfflineContext(related=sample.related).find))
 
 
 def infos(job: GenericJob, **more: Any) -> tuple[PodSetInfo, ...]:
@@ -58,8 +45,8 @@ def infos(job: GenericJob, **more: Any) -> tuple[PodSetInfo, ...]:
     )
 
 
-def test_every_row_has_an_example(row: JobIntegration) -> None:
-    tree = EXAMPLES[row.framework]()
+def test_every_row_has_a_sample(row: JobIntegration) -> None:
+    tree = SAMPLES[row.framework].job()
     assert KINDS.of(ObjectView(tree)) is row
 
 
@@ -109,7 +96,7 @@ def test_a_job_refuses_a_number_of_pod_sets_that_is_not_its_own(job: GenericJob)
 
 
 def test_contradicting_value_is_a_conflict(job: GenericJob) -> None:
-    if job.row.framework in OPERATOR_MERGES:
+    if SAMPLES[job.row.framework].operator_merges:
         pytest.skip("its operator merges the admission into the templates")
     spots = [template.spot for template in job.templates()]
     tree = job.tree
@@ -130,7 +117,7 @@ def test_starting_and_restoring_are_opposites(job: GenericJob) -> None:
 
 
 def test_variables_named_twice_count_once_with_the_last_value(job: GenericJob) -> None:
-    if job.row.framework in WITHOUT_VARIABLES:
+    if not SAMPLES[job.row.framework].has_variables:
         pytest.skip("its pod sets have no environment variables")
     twice = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
     tree = job.tree
@@ -153,7 +140,7 @@ def test_topology_request_is_read_from_pod_annotations(job: GenericJob) -> None:
 
 
 def test_a_queue_that_cannot_exist_is_refused(row: JobIntegration) -> None:
-    tree = patches.merge(EXAMPLES[row.framework](), {"metadata": {"labels": {labels.QUEUE_NAME: "No Name"}}})
+    tree = patches.merge(SAMPLES[row.framework].job(), {"metadata": {"labels": {labels.QUEUE_NAME: "No Name"}}})
     result = admission.validate_create(row, tree, admission.JobAdmissionFacts(), KINDS, OPTIONS)
     assert [error.path for error in result.errors] == [f"metadata.labels[{labels.QUEUE_NAME}]"]
 
