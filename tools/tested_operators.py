@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
-class TestedOperator(NamedTuple):
+class OperatorUnderTest(NamedTuple):
     """The operator that runs jobs of a kind in a test."""
-
-    __test__ = False  # not a test class
 
     # Name and version; empty where the test plays the operator.
     operator: str
@@ -22,8 +20,8 @@ class TestedOperator(NamedTuple):
 
 PLAYED: Final = ""
 
-TESTED: Final[Mapping[str, TestedOperator]] = {
-    "batch/job": TestedOperator("pykueue's own runner", "tests/runner/test_job.py"),
-    "pod": TestedOperator("pykueue's own runner", "tests/runner/test_pod.py"),
-    "jobset.x-k8s.io/jobset": TestedOperator(PLAYED, "tests/controllers/test_job_kinds.py"),
+TESTED: Final[Mapping[str, OperatorUnderTest]] = {
+    "batch/job": OperatorUnderTest("pykueue's own runner", "tests/runner/test_job.py"),
+    "pod": OperatorUnderTest("pykueue's own runner", "tests/runner/test_pod.py"),
+    "jobset.x-k8s.io/jobset": OperatorUnderTest(PLAYED, "tests/controllers/test_job_kinds.py"),
 }

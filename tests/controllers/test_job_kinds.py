@@ -20,7 +20,7 @@ from waiting import eventually
 ROWS = [
     row
     for row in KINDS
-    if row.implementation is not None and issubclass(row.implementation, GenericJob) and "." in row.kind.group
+    if row.implementation is not None and "." in row.kind.group and issubclass(row.implementation, GenericJob)
 ]
 JOB_SET = next(row for row in ROWS if row.kind.kind == "JobSet")
 QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
