@@ -23,5 +23,8 @@ PLAYED: Final = ""
 TESTED: Final[Mapping[str, OperatorUnderTest]] = {
     "batch/job": OperatorUnderTest("pykueue's own runner", "tests/runner/test_job.py"),
     "pod": OperatorUnderTest("pykueue's own runner", "tests/runner/test_pod.py"),
+    "ray.io/raycluster": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
+    "ray.io/rayjob": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
+    "ray.io/rayservice": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
     "jobset.x-k8s.io/jobset": OperatorUnderTest(PLAYED, "tests/controllers/test_job_kinds.py"),
 }

@@ -123,7 +123,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("WorkloadValidationForPodSetMetadata", _ON, _B, "0.20 Beta", _HERE, "Labels and annotations of pod templates are checked on the Workload."),
     # ----- jobs
     FeatureGate("AssignQueueLabelsForPods", _ON, _B, "0.17 Beta", _HERE, "Pods carry the names of their queues as labels."),
-    FeatureGate("DeferRayServiceFinalizationForRedisCleanup", _OFF, _B, "0.19 Beta", _NOT_YET, "A RayService keeps its finalizer until its Redis is cleaned up.", in_kueue=_ON),
+    FeatureGate("DeferRayServiceFinalizationForRedisCleanup", _ON, _B, "0.19 Beta", _HERE, "A RayService that is deleted keeps its Workload until its Redis is cleaned up and it is gone."),
     FeatureGate("DisableWaitForPodsReady", _OFF, _A, "0.19 Alpha", _HERE, "Disables `waitForPodsReady`."),
     FeatureGate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
     FeatureGate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods release their quota as soon as they start to terminate."),
@@ -135,7 +135,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
     FeatureGate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not read while its Workload is being deleted."),
     FeatureGate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),
-    FeatureGate("ValidateRayAndSparkJobUpdates", _OFF, _B, "0.18 Beta", _NOT_YET, "The queue name of a running Ray or Spark job cannot be removed.", in_kueue=_ON),
+    FeatureGate("ValidateRayAndSparkJobUpdates", _ON, _B, "0.18 Beta", _HERE, "The queue name of a running Ray or Spark job cannot be removed."),
     FeatureGate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
     FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),
     FeatureGate("WorkloadRequestUseMergePatch", _ON, _A, "0.14 Alpha (off)", _HERE, "Workload status is written by merge patch instead of server-side apply. Always on here: pykueue writes one conditional merge patch per change.", locked=True, in_kueue=_OFF),

@@ -156,13 +156,14 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 def test_a_kind_of_job_that_cannot_be_had_is_refused_before_anything_starts(verb: str, tmp_path: Path) -> None:
     file, data = tmp_path / "config.yaml", tmp_path / "data"
     file.write_text(
-        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [ray.io/rayjob]}\n"
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [example.com/flow]}\n"
     )
     place = ["--data-dir", str(data)] if verb == "up" else []
     result = run(verb, "--config", str(file), *place)
     assert result.returncode == 2
-    assert (
-        result.stderr == f"pykueue: {file}: integrations.frameworks: ray.io/rayjob is not implemented in this version\n"
+    assert result.stderr == (
+        f"pykueue: {file}: integrations.frameworks[0]: "
+        'Unsupported value: "example.com/flow": is not a supported framework\n'
     )
     assert not data.exists()
 

@@ -247,10 +247,10 @@ def test_the_dashboard_is_installed_by_one_option() -> None:
 def test_an_unimplemented_framework_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
-        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [ray.io/rayjob]}\n"
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [example.com/flow]}\n"
     )
     result = CliRunner().invoke(install.command, ["--dry-run", "--config", str(file)])
-    assert "ray.io/rayjob" in str(result.exception)
+    assert "example.com/flow" in str(result.exception)
 
 
 # --- Who may do what --------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def allowed(group: str, resource: str) -> set[str]:
         ("", "nodes", "get list watch"),
         ("", "secrets", ""),
         ("", "configmaps", ""),
-        ("ray.io", "rayjobs", "get"),
+        ("ray.io", "rayjobs", "delete get list patch watch"),
         ("apps", "replicasets", "get"),
         ("rbac.authorization.k8s.io", "clusterroles", ""),
     ],

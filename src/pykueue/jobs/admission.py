@@ -72,7 +72,7 @@ def default(
     is_child = selection.has_managed_ancestor(facts.ancestry, facts.namespace, kinds, options)
     if row.of_pods and (is_child or not _is_considered(row, tree, facts, options)):
         return tree
-    tree = _with_defaults(row, tree, facts, kinds, options)
+    tree = row.job(_with_defaults(row, tree, facts, kinds, options), facts.related).prepared(options)
     if is_child or not _is_held(row, tree, facts, options):
         return tree
     held, unread = row.job(tree, facts.related).defaulted(options), facts.ancestry.unread

@@ -193,13 +193,13 @@ class GenericJob(ObjectView, ABC):
 
     def name_extra(self) -> str:
         """What distinguishes the names of the Workloads of one elastic job."""
-        return ""
+        return str(self.generation)
 
     def workload_annotations(self) -> Mapping[str, str]:
         """Annotations that the Workload gets in addition to the common ones."""
         return {}
 
-    def kept_annotations(self) -> Mapping[str, str]:
+    def kept_annotations(self, options: IntegrationOptions) -> Mapping[str, str]:
         """Annotations that the reconciler keeps at these values on a managed job, before it looks at its Workloads."""
         return {}
 
@@ -283,6 +283,10 @@ class GenericJob(ObjectView, ABC):
         return pod_set
 
     # --- Changed trees ------------------------------------------------------------------------------------------------
+
+    def prepared(self, options: IntegrationOptions) -> Tree:
+        """A new object of the kind as it is stored, managed or not."""
+        return self.tree
 
     def defaulted(self, options: IntegrationOptions) -> Tree:
         """A new managed job as it is stored: suspended, with what the kind adds."""

@@ -12,11 +12,15 @@ from typing import Final, Protocol
 
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import kube, registry
-from pykueue.jobs import jobset
+from pykueue.jobs import jobset, ray
 from pykueue.jobs.app_wrapper import AppWrapper
 from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.interface import JobIntegration, UnknownFramework
 from pykueue.jobs.pod import PodJob
+from pykueue.jobs.ray import RayClusterOwner, RayKind
+from pykueue.jobs.ray_cluster import RayCluster
+from pykueue.jobs.ray_job import RayJob
+from pykueue.jobs.ray_service import RayService
 
 __all__ = [
     "BUILT_IN",
@@ -109,6 +113,22 @@ def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods:
     return JobIntegration(framework, _kind(api_version, kind, plural), of_pods=of_pods)
 
 
+def _ray(framework: str, kind: Kind, implementation: type[RayKind]) -> JobIntegration:
+    owns_cluster = issubclass(implementation, RayClusterOwner)
+    return JobIntegration(
+        framework,
+        kind,
+        implementation,
+        takes_prebuilt=True,
+        takes_elastic=True,
+        managed_by_path=("spec", "managedBy"),
+        own_controller=ray.OPERATOR,
+        related=implementation.find_related,
+        triggered_by=(ray.RAY_CLUSTER,) if owns_cluster else (),
+        reads=(ray.RAY_CLUSTER,) if owns_cluster else (),
+    )
+
+
 BUILT_IN: Final = (
     JobIntegration(
         "batch/job",
@@ -143,9 +163,6 @@ BUILT_IN: Final = (
     _named("kubeflow.org/jaxjob", "kubeflow.org/v1", "JAXJob", "jaxjobs"),
     _named("kubeflow.org/mpijob", "kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
     _named("trainer.kubeflow.org/trainjob", "trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs"),
-    _named("ray.io/raycluster", "ray.io/v1", "RayCluster", "rayclusters"),
-    _named("ray.io/rayjob", "ray.io/v1", "RayJob", "rayjobs"),
-    _named("ray.io/rayservice", "ray.io/v1", "RayService", "rayservices"),
     JobIntegration(
         "workload.codeflare.dev/appwrapper",
         _kind("workload.codeflare.dev/v1beta2", "AppWrapper", "appwrappers"),
@@ -153,6 +170,9 @@ BUILT_IN: Final = (
         takes_prebuilt=True,
         repeats_rules=False,
     ),
+    _ray("ray.io/raycluster", ray.RAY_CLUSTER, RayCluster),
+    _ray("ray.io/rayjob", ray.RAY_JOB, RayJob),
+    _ray("ray.io/rayservice", ray.RAY_SERVICE, RayService),
     _named(
         "sparkoperator.k8s.io/sparkapplication",
         "sparkoperator.k8s.io/v1beta2",

@@ -18,6 +18,7 @@ from pykueue.lifecycle.facts import LifecycleOptions
 GATES: Final[Mapping[str, str]] = {
     "assign_queue_labels": "AssignQueueLabelsForPods",
     "default_priority_class": "WorkloadPriorityClassDefaulting",
+    "defer_ray_service_finalization": "DeferRayServiceFinalizationForRedisCleanup",
     "elastic": "ElasticJobsViaWorkloadSlices",
     "fast_quota_release": "FastQuotaReleaseInPodIntegration",
     "finish_orphaned": "FinishOrphanedWorkloads",
@@ -30,6 +31,7 @@ GATES: Final[Mapping[str, str]] = {
     "strict_finalizers": "RemoveFinalizersWithStrictPatch",
     "topology": "TopologyAwareScheduling",
     "validate_group_owner": "PodIntegrationValidateGroupOwner",
+    "validate_ray_and_spark_updates": "ValidateRayAndSparkJobUpdates",
 }
 
 
@@ -49,6 +51,7 @@ class IntegrationOptions:
 
     assign_queue_labels: bool = True
     default_priority_class: bool = True
+    defer_ray_service_finalization: bool = True
     elastic: bool = True
     fast_quota_release: bool = False
     finish_orphaned: bool = True
@@ -61,6 +64,7 @@ class IntegrationOptions:
     strict_finalizers: bool = True
     topology: bool = True
     validate_group_owner: bool = True
+    validate_ray_and_spark_updates: bool = True
 
     @classmethod
     def of(

@@ -64,7 +64,7 @@ def reconcile(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now
     not_managed = _not_managed(job, facts, options)
     if not_managed is not CONTINUE:
         return not_managed
-    changed = _with_kept_annotations(job)
+    changed = _with_kept_annotations(job, options)
     if changed:
         return changed
     problem = job.pod_sets_problem(options)
@@ -175,9 +175,9 @@ def _without_workload(job: GenericJob, facts: JobFacts, options: IntegrationOpti
     )
 
 
-def _with_kept_annotations(job: GenericJob) -> Actions:
+def _with_kept_annotations(job: GenericJob, options: IntegrationOptions) -> Actions:
     """Write the annotations that the kind keeps on its jobs, where they differ."""
-    kept = job.kept_annotations()
+    kept = job.kept_annotations(options)
     if all(job.annotations.get(key) == value for key, value in kept.items()):
         return ()
     return (ReplaceObject(job.row.kind, job.tree, job.with_annotations(kept)),)

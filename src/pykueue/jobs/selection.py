@@ -172,6 +172,14 @@ def has_managed_ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, op
 def _is_managed_owner(owner: ObjectView, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:
     """Whether an owner is managed. One with a queue name is, even where the gate excludes its namespace."""
     row = kinds.of(owner)
+    if row is not None and _is_skipped(row, owner, options):
+        return False
     if queue_name(owner) or row is None:
         return bool(queue_name(owner)) or options.manage_without_queue
     return is_managed(row, owner, namespace, options)
+
+
+def _is_skipped(row: JobIntegration, owner: ObjectView, options: IntegrationOptions) -> bool:
+    """Whether an owner is not managed although its kind is, such as a RayJob that selects an existing cluster: it never
+    has a Workload, for which its children would wait. Pods are not asked: one that is no job itself may own others."""
+    return not row.of_pods and row.implementation is not None and row.job(owner.tree).is_skipped(options)

@@ -113,7 +113,7 @@ def build(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority, options: 
     """A new Workload."""
     elastic = is_elastic(job, options)
     row = job.row.kind
-    extra = job.name_extra() or (str(job.generation) if elastic else "")
+    extra = job.name_extra() if elastic else ""
     derived = names.workload_name(row.kind, row.group, job.name, job.uid, extra=extra, short=options.short_names)
     metadata: Tree = {
         "name": job.workload_name() or derived,

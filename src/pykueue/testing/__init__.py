@@ -17,7 +17,7 @@ import random
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, Unpack
 
@@ -42,6 +42,7 @@ from pykueue.client.job_service import QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.controllers.assembly import Manager
 from pykueue.errors import PykueueError
+from pykueue.jobs import kinds as job_kinds
 from pykueue.runner.machine import Machine
 from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop
@@ -224,14 +225,32 @@ class _Life:
             await embedded.close()
 
 
+_CRDS: Final = kinds.Kind(
+    "apiextensions.k8s.io",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    (kinds.Version("v1", storage=True),),
+    kinds.Scope.CLUSTER,
+    short_names=("crd",),
+)
+
+
+@cache
+def _known() -> kinds.Kinds:
+    """The kinds of the tables, those of every job integration, and CustomResourceDefinitions, which the latter need."""
+    listed = {(kind.group, kind.kind) for kind in registry.ALL}
+    jobs = (row.kind for row in job_kinds.load() if (row.kind.group, row.kind.kind) not in listed)
+    return kinds.Kinds((*registry.ALL, *jobs, _CRDS))
+
+
 def _named(kind: str) -> kinds.Kind:
-    if (row := registry.ALL.named(kind)) is None:
+    if (row := _known().named(kind)) is None:
         raise UsageError(f"{kind} is not a known kind")
     return row
 
 
 def _kind(tree: Mapping[str, Any]) -> kinds.Kind:
-    found = registry.ALL.find(str(tree.get("apiVersion", "")), str(tree.get("kind", "")))
+    found = _known().find(str(tree.get("apiVersion", "")), str(tree.get("kind", "")))
     if found is None:
         raise UsageError(f"{tree.get('apiVersion')} {tree.get('kind')} is not a known kind")
     return found[0]
