@@ -20,6 +20,9 @@ SHELL  := /bin/sh
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 VERSIONS ?= 3.11 3.12 3.13 3.14
 ARGS   ?=
+# Byte code is kept also where the environment forbids it: the tests start several hundred Python processes, and each would compile
+# the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-cluster test-matrix coverage soak check bench docs format lock
