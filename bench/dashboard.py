@@ -24,7 +24,7 @@ import msgspec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.informer import run_informers
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.http_server import Request, Response
 from pykueue import settings

@@ -26,7 +26,7 @@ from bench.decisions import NAMESPACE, NOW, Made, cluster_queue, drive, local_qu
 
 from kubemachinery import meta
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability

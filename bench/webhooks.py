@@ -26,7 +26,7 @@ import msgspec
 
 from kubemachinery import codec, meta
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
 from kubemachinery.process import tune_garbage_collector

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ParamSpec
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubeserver.assembly import Embedded
 from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication

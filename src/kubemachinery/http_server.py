@@ -1,5 +1,5 @@
 """The HTTP server adapter: serves a handler on a port; and a client that posts to callbacks. With
-`client.transport`, the only module that imports the HTTP library.
+`client.http_transport`, the only module that imports the HTTP library.
 
 A handler gets a `Request` and returns a `Response`, both plain values, so it also serves requests without a socket:
 create a `Request` and await the handler. A response has either a body or a `stream`, a coroutine that gets a function

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability

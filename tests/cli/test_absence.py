@@ -18,7 +18,7 @@ import pytest
 import started
 from kubemachinery.client import client_config, errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import HttpTransport
+from kubemachinery.client.http_transport import HttpTransport
 from kubemachinery.errors import UsageError
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from kubemachinery import unstructured
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage.sqlite import Durability

@@ -14,7 +14,8 @@ import pytest
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict
-from kubemachinery.client.transport import LocalTransport, Transport
+from kubemachinery.client.local_transport import LocalTransport
+from kubemachinery.client.transport import Transport
 from kubemachinery.unstructured import get
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, Serving, api_server

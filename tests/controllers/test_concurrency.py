@@ -11,7 +11,8 @@ import pytest
 from controllers.conftest import Environment
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import NotSynced
-from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse
 from kubemachinery.clock import SystemClock
 from pykueue import settings
 from pykueue.api import config

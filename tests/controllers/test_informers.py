@@ -9,7 +9,7 @@ import msgspec
 from controllers.conftest import pod_set
 from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.http_server import Request, Response
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers

@@ -17,9 +17,9 @@ from pykueue.core.cycle import Cycle, Head
 from pykueue.core.decision import Admit, Decision, Evict, PreemptionMode, SecondPassFailed, Wait
 from pykueue.core.flavor_assigner import scaled
 from pykueue.core.flavor_fit import GranularMode, is_preferred
-from pykueue.core.ordering import in_visiting_order
 from pykueue.core.policy import GATES, SchedulingPolicy
 from pykueue.core.queue import FlavorResource, FlavorSpec, PreemptionPolicies, QueueSpec, Quota, ResourceGroupInfo
+from pykueue.core.resource_order import in_visiting_order
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.topology import DomainPods, Fleet, NodeTerms, TopologyFlavor, TopologyPlacement, TopologyRequest
 from pykueue.core.workload import (

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, Serving, api_server
 from kubeserver.storage.sqlite import Durability

@@ -20,7 +20,7 @@ from dashboard.system import System
 from kubemachinery import http_server
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.http_server import Request, Response
 from kubeserver.protocol import authentication

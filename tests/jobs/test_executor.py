@@ -18,7 +18,7 @@ from kubemachinery import codec, patches, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict, Invalid
 from kubemachinery.client.event_recorder import EVENTS, EventRecorder
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from laws.random_clusters import NOW, ClusterCase, clusters
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.core import ordering
+from pykueue.core import ordering, resource_order
 from pykueue.core.decision import Requeue
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.workload import WorkloadInfo, WorkloadShape
@@ -113,7 +113,7 @@ def test_decisions_do_not_depend_on_the_order_of_events(case: ClusterCase, rng: 
 
 def test_resources_are_visited_in_the_order_of_their_hashes() -> None:
     names = ["cpu", "pods", "memory", "nvidia.com/gpu", "ephemeral-storage"]
-    assert sorted(names, key=ordering.visiting_order) == [
+    assert sorted(names, key=resource_order.visiting_order) == [
         "ephemeral-storage",
         "memory",
         "nvidia.com/gpu",

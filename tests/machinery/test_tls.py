@@ -14,7 +14,7 @@ import pytest
 
 from kubemachinery import certificates, tls
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import SystemClock
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server

@@ -11,7 +11,8 @@ import pytest
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport, Transport
+from kubemachinery.client.local_transport import LocalTransport
+from kubemachinery.client.transport import Transport
 from kubemachinery.clock import SystemClock
 from kubeserver.protocol import authentication as server_access
 from kubeserver.serve import ServerSettings, Serving, api_server
@@ -30,11 +31,15 @@ def http(serving: Serving) -> Transport:
     return client_config.connect(client_config.from_files([serving.kubeconfig]), SystemClock())
 
 
+def command(serving: Serving) -> Transport:
+    return client_config.connect_command(client_config.from_files([serving.kubeconfig]), SystemClock())
+
+
 def local(serving: Serving) -> Transport:
     return LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
 
 
-@pytest.fixture(params=[http, local], ids=["http", "in-process"])
+@pytest.fixture(params=[http, command, local], ids=["http", "thread", "in-process"])
 async def transport(serving: Serving, request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     transport = request.param(serving)
     yield transport

@@ -17,8 +17,11 @@ import pytest
 
 from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimiter
+from kubemachinery.client.http_transport import HttpTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.client.priority import LOW, NORMAL
-from kubemachinery.client.transport import ApiRequest, ApiResponse, HttpTransport, LocalTransport, Transport
+from kubemachinery.client.thread_transport import ThreadTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Transport
 from kubemachinery.http_server import Request, Response
 from kubeserver.protocol import server_credentials
 from pykueue.api import kube, kueue, registry
@@ -114,6 +117,9 @@ async def test_requests_are_counted_by_verb_and_kind(client: ApiClient) -> None:
     assert client.sent == {("POST", "configmaps"): 1, ("GET", "configmaps"): 1}
 
 
+NETWORK = pytest.mark.parametrize("network", [HttpTransport, ThreadTransport])
+
+
 class Flaky(LocalTransport):
     """A transport that returns these responses first."""
 
@@ -157,11 +163,14 @@ async def test_write_that_may_have_been_carried_out_is_not_retried(trouble: ApiR
     assert len(flaky.calls) == 1
 
 
-async def test_failed_connection_reports_the_write_as_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+@NETWORK
+async def test_failed_connection_reports_the_write_as_not_applied(
+    network: type[HttpTransport | ThreadTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The port is open, and the server does not complete the handshake."""
-    monkeypatch.setattr("kubemachinery.client.transport._CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(f"{network.__module__}.CONNECT_SECONDS", 0.05)
     async with silent_server() as (host, port):
-        transport = HttpTransport(f"https://{host}:{port}")
+        transport = network(f"https://{host}:{port}")
         with pytest.raises(errors.Unanswered) as caught:
             await transport.send(ApiRequest("POST", "/"))
         await transport.close()
@@ -270,7 +279,10 @@ def test_error_quotes_the_page_of_a_proxy() -> None:
     assert (error.code, str(error)) == (502, "<html>bad gateway</html>")
 
 
-def test_a_stream_that_is_left_early_leaves_no_connection_open(tmp_path: Path) -> None:
+@NETWORK
+def test_a_stream_that_is_left_early_leaves_no_connection_open(
+    network: type[HttpTransport | ThreadTransport], tmp_path: Path
+) -> None:
     """The server does not take part in the TLS closing, and the event loop ends right after the client was closed."""
     credentials = server_credentials.prepare(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
     tls = server_credentials.server_context(credentials.server, None, credentials.ca)
@@ -285,7 +297,7 @@ def test_a_stream_that_is_left_early_leaves_no_connection_open(tmp_path: Path) -
 
     async def read_one_line(port: int) -> bytes:
         trusting = ssl.create_default_context(cadata=credentials.ca.decode())
-        transport = HttpTransport(f"https://127.0.0.1:{port}", tls=trusting)
+        transport = network(f"https://127.0.0.1:{port}", tls=trusting)
         async with transport.stream(ApiRequest("GET", "/")) as lines:
             first = await anext(aiter(lines))
         await transport.close()

@@ -17,7 +17,7 @@ from kubemachinery.client.delegated_auth import (
     RequestHeaderConfig,
     authorized,
 )
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.http_server import Request, Response
 
 Tree = dict[str, Any]

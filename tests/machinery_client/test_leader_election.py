@@ -15,7 +15,8 @@ import virtual
 from kubemachinery import http_server
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.leader_election import LEASES, STALL_SECONDS, LeaderElectionConfig, LeaderElector
-from kubemachinery.client.transport import ApiRequest, ApiResponse, LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse
 from pykueue.testing.virtual_loop import VirtualClock
 from virtual import virtual_time
 from waiting import eventually

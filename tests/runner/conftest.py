@@ -15,7 +15,7 @@ import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.http_server import Request
 from kubeserver.assembly import Embedded, Parts

@@ -14,7 +14,7 @@ import pytest
 
 from kubemachinery import http_server, patches
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.kinds import Kind
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, Serving, api_server

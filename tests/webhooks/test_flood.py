@@ -19,7 +19,7 @@ import pytest
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.leader_election import LEASES
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.unstructured import Tree
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from kubemachinery import meta, yaml_documents
-from kubemachinery.client.transport import Headers, HttpTransport
+from kubemachinery.client.transport import Headers, Transport
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 
@@ -181,21 +181,30 @@ def _entry(named: Entries, section: str, name: str, source: str) -> tuple[Path, 
     return named[section][name]
 
 
-def connect(
-    target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128
-) -> HttpTransport:
-    """A transport to the server, with the credentials of the user."""
-    credentials = ClientCredentials(target, clock)
-    return HttpTransport(
-        target.server,
-        tls=_tls(target) if target.server.startswith("https://") else None,
-        credentials=credentials.headers,
-        user_agent=user_agent,
-        server_hostname=target.cluster.get("tls-server-name"),
-        connections=connections,
-        timeout_seconds=target.timeout_seconds,
-        compressed=not target.cluster.get("disable-compression"),
-    )
+def connect(target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128) -> Transport:
+    """A transport to the server for a long-running program, with the credentials of the user."""
+    from kubemachinery.client.http_transport import HttpTransport
+
+    return HttpTransport(target.server, **_connection(target, clock, user_agent), connections=connections)
+
+
+def connect_command(target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue") -> Transport:
+    """A transport to the server for a command, which sends few requests and must start fast."""
+    from kubemachinery.client.thread_transport import ThreadTransport
+
+    return ThreadTransport(target.server, **_connection(target, clock, user_agent))
+
+
+def _connection(target: ClientConfig, clock: Clock, user_agent: str) -> dict[str, Any]:
+    """The arguments of both transports."""
+    return {
+        "tls": _tls(target) if target.server.startswith("https://") else None,
+        "credentials": ClientCredentials(target, clock).headers,
+        "user_agent": user_agent,
+        "server_hostname": target.cluster.get("tls-server-name"),
+        "timeout_seconds": target.timeout_seconds,
+        "compressed": not target.cluster.get("disable-compression"),
+    }
 
 
 # --- Credentials ------------------------------------------------------------------------------------------------------
@@ -299,13 +308,12 @@ class ClientCredentials:
 
 def _tls(target: ClientConfig) -> ssl.SSLContext:
     cluster, user, folder = target.cluster, target.user, target.folder
-    context = ssl.create_default_context()
     authority = _bytes(cluster, "certificate-authority", folder)
-    if authority:
-        try:
-            context = ssl.create_default_context(cadata=authority.decode())
-        except (ssl.SSLError, UnicodeDecodeError):
-            raise UsageError("the certificate-authority of the kubeconfig is not a PEM certificate") from None
+    try:
+        # Without an authority, the certificates of the machine are loaded, which takes longer.
+        context = ssl.create_default_context(cadata=authority.decode() or None)
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise UsageError("the certificate-authority of the kubeconfig is not a PEM certificate") from None
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -46,6 +46,9 @@ from pykueue.api.kube import (
 GROUP: Final = "kueue.x-k8s.io"
 VERSION: Final = "v1beta2"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+# The aggregated API of pending Workloads; the preferred version first, and the versions are identical.
+VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
+VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 
 CheckName: TypeAlias = Annotated[str, Field(min_length=1, max_length=316)]
 ClusterName: TypeAlias = Annotated[str, Field(max_length=256)]

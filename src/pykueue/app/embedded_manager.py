@@ -13,7 +13,7 @@ from functools import partial
 from kubemachinery import codec, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication

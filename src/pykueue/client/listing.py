@@ -18,7 +18,6 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.lifecycle import states
-from pykueue.observe import visibility
 
 _TYPE_LENGTH: Final = 20
 
@@ -104,7 +103,7 @@ def duration(nanoseconds: int) -> str:
 
 async def pending_workloads(client: ApiClient, namespace: str, local_queue: str) -> list[Tree]:
     """The pending Workloads of a LocalQueue in order, from the visibility API; empty if it is not served."""
-    group, version = visibility.GROUP, visibility.VERSIONS[0]
+    group, version = kueue.VISIBILITY_GROUP, kueue.VISIBILITY_VERSIONS[0]
     path = f"/apis/{group}/{version}/namespaces/{namespace}/localqueues/{local_queue}/pendingworkloads"
     try:
         answer = await client.request(ApiRequest("GET", path))

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.core import ordering, topology
+from pykueue.core import resource_order, topology
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PodSetExplanation, PreemptionMode
 from pykueue.core.policy import SchedulingPolicy
@@ -215,7 +215,7 @@ def _beyond(placement: TopologyPlacement, held: TopologyPlacement | None) -> Top
 
 def _with_flavor(choice: PodSetFlavorAssignment) -> Requests:
     requested = dict(choice.requests)
-    resources = sorted(choice.flavors, key=ordering.visiting_order)
+    resources = sorted(choice.flavors, key=resource_order.visiting_order)
     return tuple((resource, requested.get(resource, 0)) for resource in resources)
 
 

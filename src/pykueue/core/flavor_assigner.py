@@ -21,7 +21,7 @@ from pykueue.core.assignment import (
 )
 from pykueue.core.decision import Cause, FlavorAttempt, FlavorFinding, PreemptionMode
 from pykueue.core.flavor_fit import SEVERITY, FlavorSearch, merge_attempts
-from pykueue.core.ordering import in_visiting_order
+from pykueue.core.resource_order import in_visiting_order
 from pykueue.core.snapshot import Queue
 from pykueue.core.workload import PodSetResources, Requests, Reservation, ScanPosition
 

@@ -13,18 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kubemachinery import quantity
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.quantity import ZERO, Quantity, QuantityError, QuantityText
-from pykueue.api.config import ResourceTransformation
 from pykueue.api.kube import LimitRange, PodSpec, ResourceRequirements, RuntimeClass
 from pykueue.api.kueue import PodSetAssignment, ReclaimablePod
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
-from pykueue.core.ordering import in_visiting_order
-from pykueue.core.workload import Requests
+from pykueue.core.resource_order import in_visiting_order
+
+if TYPE_CHECKING:  # `pykueue queue` computes requests, and must not load the scheduler for it
+    from pykueue.api.config import ResourceTransformation
+    from pykueue.core.workload import Requests
 
 Quantities: TypeAlias = Mapping[str, Quantity]
 """Exact quantities by resource."""

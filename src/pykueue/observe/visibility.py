@@ -26,8 +26,8 @@ from pykueue.core import ordering
 from pykueue.core.workload import WorkloadInfo
 from pykueue.state.pending_queue import PendingQueue
 
-GROUP: Final = "visibility.kueue.x-k8s.io"
-VERSIONS: Final = ("v1beta2", "v1beta1")  # preferred version first; the versions are identical
+GROUP: Final = kueue.VISIBILITY_GROUP
+VERSIONS: Final = kueue.VISIBILITY_VERSIONS
 KIND: Final = "PendingWorkloadsSummary"
 SERVICE: Final = "kueue-visibility-server"
 SERVICE_PORT: Final = 443

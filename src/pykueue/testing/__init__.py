@@ -25,7 +25,7 @@ import msgspec
 
 from kubemachinery import kinds, yaml_documents
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.errors import UsageError
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import ServerInfo

@@ -20,7 +20,8 @@ from pathlib import Path
 import msgspec
 
 from kubemachinery.client.errors import Unanswered
-from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines
 from kubemachinery.clock import Clock
 from kubeserver.admission.chain import ACCEPTED, AdmissionAttributes, AdmissionHook, ValidationResult, refused_by
 from kubeserver.assembly import Embedded, FindObjects, Parts

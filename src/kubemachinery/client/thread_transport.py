@@ -1,0 +1,237 @@
+"""Requests over HTTP with the standard library alone, each in a thread.
+
+A command sends a handful of requests and ends. Importing the HTTP library of `http_transport` costs such a command more
+processor time than everything else it does, so commands use this transport. It keeps idle connections, and needs one
+thread for each request or stream in progress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import ssl
+import urllib.parse
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeVar
+
+from kubemachinery.client import errors
+from kubemachinery.client.errors import Unanswered
+from kubemachinery.client.transport import (
+    CONNECT_SECONDS,
+    LINE_BYTES,
+    ApiRequest,
+    ApiResponse,
+    AuthHeaders,
+    Headers,
+    Lines,
+    check_fence,
+    reason_of,
+)
+
+_THREADS: Final = 64
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_SAFE: Final = "/:@!$&'()*+,;=~%"
+
+T = TypeVar("T")
+
+
+class _NotConnected(Exception):
+    """The connection was never made; the cause is the error of the operating system."""
+
+
+class _Connection:
+    """One connection, used by one thread at a time. `abort` may be called by any thread."""
+
+    def __init__(self, address: urllib.parse.SplitResult, tls: ssl.SSLContext | None, server_hostname: str | None):
+        self._host, self._port = address.hostname or "", address.port
+        self._tls, self._server_hostname = tls, server_hostname
+        self._aborted = False
+        self.http = http.client.HTTPConnection(self._host, self._port or (443 if tls else 80))
+
+    def connect(self) -> None:
+        """Make the connection, unless it is kept from an earlier request."""
+        if self.http.sock is not None:
+            return
+        try:
+            plain = socket.create_connection((self.http.host, self.http.port), CONNECT_SECONDS)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.http.sock = plain
+            if self._tls is not None:
+                self.http.sock = self._tls.wrap_socket(plain, server_hostname=self._server_hostname or self._host)
+        except OSError as error:
+            raise _NotConnected from error
+        if self._aborted:
+            raise _NotConnected from ConnectionAbortedError("the request was cancelled")
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in this thread. The thread that uses the connection closes it, after an error or an abort."""
+        try:
+            result = work()
+        except BaseException:
+            self.http.close()
+            raise
+        if self._aborted:
+            self.http.close()
+        return result
+
+    def abort(self) -> None:
+        """Break the connection, so that the thread that reads from it or writes to it ends at once."""
+        self._aborted = True
+        if (found := self.http.sock) is not None:
+            with suppress(OSError):
+                found.shutdown(socket.SHUT_RDWR)
+
+    def exchange(self, request: ApiRequest, target: str, headers: Headers, seconds: float | None) -> _Response:
+        self.connect()
+        self.http.sock.settimeout(seconds)
+        check_fence(request)
+        self.http.putrequest(request.method, target, skip_accept_encoding=True)
+        for name, value in headers:
+            self.http.putheader(name, value)
+        if request.body or request.method in ("POST", "PUT", "PATCH"):
+            self.http.putheader("Content-Length", str(len(request.body)))
+        self.http.endheaders(request.body or None)
+        return _Response(self.http.getresponse())
+
+
+class _Response:
+    def __init__(self, found: http.client.HTTPResponse) -> None:
+        self.found = found
+        # The names are looked up as Kubernetes writes them, such as `Retry-After`.
+        self.headers: Mapping[str, str] = {name.title(): value for name, value in found.headers.items()}
+
+    def body(self) -> bytes:
+        content = self.found.read()
+        is_packed = self.headers.get("Content-Encoding", "") == "gzip"
+        return zlib.decompress(content, _GZIP_WINDOW) if is_packed else content
+
+
+class ThreadTransport:
+    """Requests over HTTP, each in a thread."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        credentials: AuthHeaders | None = None,
+        user_agent: str = "pykueue",
+        server_hostname: str | None = None,
+        timeout_seconds: float | None = None,
+        compressed: bool = True,
+    ) -> None:
+        self._server = server.rstrip("/")
+        self._address = urllib.parse.urlsplit(self._server)
+        self._tls = tls if tls is not None or self._address.scheme == "http" else ssl.create_default_context()
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._server_hostname = server_hostname
+        self._timeout_seconds = timeout_seconds  # for every request, in place of its own; 0 is none
+        self._compressed = compressed
+        self._idle: list[_Connection] = []
+        self._in_use: set[_Connection] = set()
+        self._threads: Final = ThreadPoolExecutor(_THREADS, "request")
+
+    async def send(self, request: ApiRequest) -> ApiResponse:
+        timeout = request.timeout_seconds if self._timeout_seconds is None else self._timeout_seconds or None
+        headers = await self._headers(request, packed=self._compressed)
+        was_kept = bool(self._idle)
+        try:
+            async with asyncio.timeout(timeout):
+                try:
+                    return await self._sent(request, headers, timeout)
+                except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                    # The server closes idle connections. Only a read may be repeated: a write may have been applied.
+                    if not was_kept or request.method != "GET":
+                        raise
+                    return await self._sent(request, headers, timeout, fresh=True)
+        except _NotConnected as error:
+            raise self._unreachable(error) from None
+        except (OSError, http.client.HTTPException, zlib.error) as error:
+            is_late = isinstance(error, TimeoutError) and timeout
+            why = f"not within {timeout:g} s" if is_late else str(error) or repr(error)
+            raise Unanswered(f"{self._server} does not answer {request.method} {request.path}: {why}") from None
+
+    async def _sent(
+        self, request: ApiRequest, headers: Headers, seconds: float | None, *, fresh: bool = False
+    ) -> ApiResponse:
+        connection = self._idle.pop() if self._idle and not fresh else self._new()
+
+        def exchange() -> ApiResponse:
+            response = connection.exchange(request, self._target(request), headers, seconds)
+            return ApiResponse(response.found.status, response.body(), response.headers)
+
+        answer = await self._in_thread(connection, exchange)
+        if connection.http.sock is not None:  # closed by http.client when the server asked for it
+            self._idle.append(connection)
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
+        headers = await self._headers(request, packed=False)
+        connection = self._new()
+        try:
+            response = await self._in_thread(
+                connection, lambda: connection.exchange(request, self._target(request), headers, None)
+            )
+            if response.found.status >= 300:
+                body = await self._in_thread(connection, response.body)
+                raise errors.from_response(response.found.status, body, response.headers.get("Retry-After", ""))
+            yield self._lines(connection, response.found)
+        except _NotConnected as error:
+            raise self._unreachable(error) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            is_cut = isinstance(error, http.client.IncompleteRead | ConnectionError)
+            why = "the server closed the connection" if is_cut else error
+            raise Unanswered(f"{request.path}: the stream broke: {why}", applied=False) from None
+        finally:
+            connection.abort()
+            if connection not in self._in_use:
+                connection.http.close()
+
+    async def _lines(self, connection: _Connection, response: http.client.HTTPResponse) -> AsyncIterator[bytes]:
+        while line := await self._in_thread(connection, lambda: response.readline(LINE_BYTES)):
+            if not line.endswith(b"\n") and len(line) >= LINE_BYTES:
+                raise ValueError(f"a line has more than {LINE_BYTES} bytes")
+            yield line
+
+    async def _in_thread(self, connection: _Connection, work: Callable[[], T]) -> T:
+        """Run `work` in a thread; a cancellation breaks the connection, so that the thread ends."""
+        self._in_use.add(connection)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, connection.run, work)
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+        finally:
+            self._in_use.discard(connection)
+
+    async def _headers(self, request: ApiRequest, *, packed: bool) -> Headers:
+        content = [("Content-Type", request.content_type)] if request.content_type else []
+        encoding = [("Accept-Encoding", "gzip")] if packed else []
+        auth = await self._credentials() if self._credentials is not None else ()
+        return [("Accept", request.accept), ("User-Agent", self._user_agent), *content, *encoding, *auth]
+
+    def _target(self, request: ApiRequest) -> str:
+        path = urllib.parse.quote(self._address.path + request.path, safe=_SAFE)
+        return f"{path}?{urllib.parse.urlencode(request.query)}" if request.query else path
+
+    def _new(self) -> _Connection:
+        return _Connection(self._address, self._tls, self._server_hostname)
+
+    def _unreachable(self, error: _NotConnected) -> Unanswered:
+        cause = error.__cause__
+        why = reason_of(cause) if isinstance(cause, Exception) else "unknown"
+        return Unanswered(f"{self._server} cannot be reached: {why}", applied=False)
+
+    async def close(self) -> None:
+        for connection in self._in_use:
+            connection.abort()
+        for connection in self._idle:
+            connection.http.close()
+        self._idle.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
