@@ -26,7 +26,7 @@ from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.informer import run_informers
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import SystemClock
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 from pykueue import settings
 from pykueue.analysis import explanation
 from pykueue.controllers.informers import Informers

@@ -1,9 +1,7 @@
 """The HTTP server adapter: serves a handler on a port; and a client that posts to callbacks. With
 `client.http_transport`, the only module that imports the HTTP library.
 
-A handler gets a `Request` and returns a `Response`, both plain values, so it also serves requests without a socket:
-create a `Request` and await the handler. A response has either a body or a `stream`, a coroutine that gets a function
-to write with and runs until the stream ends.
+Requests and responses are the values of `http_messages`.
 """
 
 from __future__ import annotations
@@ -16,97 +14,31 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 from urllib.parse import parse_qsl
 
 import aiohttp
 from aiohttp import web
+
+from kubemachinery.http_messages import (
+    BodyTooLarge,
+    BodyTooSlow,
+    Handler,
+    Request,
+    Response,
+    Stream,
+    StreamDropped,
+    Write,
+)
 
 log = logging.getLogger(__name__)
 
 BODY_SECONDS: Final = 30.0
 # Longer bodies are sent in pieces: encrypting many megabytes at once would delay all other requests.
 PIECE_BYTES: Final = 256 * 1024
-
-Write: TypeAlias = Callable[[bytes], Awaitable[None]]
-Stream: TypeAlias = Callable[[Write], Awaitable[None]]
-
-
-class BodyTooLarge(Exception):
-    """The client sent more than it may."""
-
-
-class BodyTooSlow(Exception):
-    """The client did not send what it announced in time."""
-
-
-class StreamDropped(Exception):
-    """Raised by a stream to break the connection at once, so that the client notices that something is missing."""
-
-
-async def _no_body(limit: int) -> bytes:
-    return b""
-
-
-def _nothing() -> None:
-    return
-
-
-def body_of(content: bytes) -> Callable[[int], Awaitable[bytes]]:
-    """The reader of a body that is in memory."""
-
-    async def read(limit: int) -> bytes:
-        if len(content) > limit:
-            raise BodyTooLarge
-        return content
-
-    return read
-
-
-@dataclass(slots=True)
-class Request:
-    """A request. `path` is as received, percent-encoded; header names are in lower case."""
-
-    method: str
-    path: str
-    query: list[tuple[str, str]] = field(default_factory=list)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[int], Awaitable[bytes]] = _no_body
-    # The subject of the certificate that the client proved to own: {"CN": [...], "O": [...]}.
-    certificate: Mapping[str, list[str]] | None = None
-    remote: str = ""
-    secure: bool = False
-    # Every header line as received, for headers that may occur more than once.
-    lines: Iterable[tuple[str, str]] = ()
-    # Called by the handler when the client is authenticated: such a connection is kept longer than others.
-    identified: Callable[[], None] = _nothing
-
-    def first(self, name: str, default: str = "") -> str:
-        """The first value of a query parameter."""
-        if not self.query:
-            return default
-        return next((value for key, value in self.query if key == name), default)
-
-    def every(self, header: str) -> list[str]:
-        """The values of a header, one per header line."""
-        return [value for name, value in self.lines if name.lower() == header.lower()]
-
-
-@dataclass(slots=True)
-class Response:
-    """A response."""
-
-    status: int = 200
-    body: bytes = b""
-    content_type: str = "application/json"
-    headers: dict[str, str] = field(default_factory=dict)
-    stream: Stream | None = None
-
-
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class HttpServer:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kubemachinery import http_server, process
+from kubemachinery import http_messages, http_server, process
 from kubemachinery.errors import UsageError
 from kubeserver import serve
 from kubeserver.assembly import Parts
@@ -77,8 +77,8 @@ def run(program: str, arguments: Sequence[str], parts: Parts, version: str) -> N
 async def _etcd(host: str, port: int) -> AsyncIterator[None]:
     """Answer health checks. A suite waits for a healthy etcd before it starts the API server, which needs none."""
 
-    async def answer(request: http_server.Request) -> http_server.Response:
-        return http_server.Response(body=b'{"health":"true","reason":""}')
+    async def answer(request: http_messages.Request) -> http_messages.Response:
+        return http_messages.Response(body=b'{"health":"true","reason":""}')
 
     http = await http_server.serve(answer, host, port)
     try:

@@ -20,7 +20,7 @@ import msgspec
 
 from cluster.real import Answer, Client
 from kubemachinery.clock import SystemClock
-from kubemachinery.http_server import Request, body_of
+from kubemachinery.http_messages import Request, body_of
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.builtin import admission, scheduling
 from kubeserver.builtin.kinds import RESOURCES

@@ -10,7 +10,7 @@ from controllers.conftest import pod_set
 from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.local_transport import LocalTransport
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 

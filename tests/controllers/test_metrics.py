@@ -15,7 +15,7 @@ import pytest
 from controllers.conftest import Environment, pod_set, told
 from kubemachinery.client import client_config as servers
 from kubemachinery.errors import UsageError
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 from kubeserver.protocol import authentication
 from pykueue import settings
 from pykueue.app.cluster_manager import manage

@@ -17,12 +17,12 @@ import aiohttp
 import pytest
 
 from dashboard.system import System
-from kubemachinery import http_server
+from kubemachinery import http_messages, http_server
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 from kubeserver.protocol import authentication
 from pykueue.analysis import explanation
 from pykueue.api import kueue, registry
@@ -240,7 +240,7 @@ class Reviews:
     to
     nothing. Other requests go to `others`."""
 
-    def __init__(self, others: http_server.Handler) -> None:
+    def __init__(self, others: http_messages.Handler) -> None:
         self.others = others
         self.asked = 0
 

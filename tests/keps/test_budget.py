@@ -18,7 +18,7 @@ import yaml
 
 from keps.engines import Engine
 from keps.system import System, Tree, system
-from kubemachinery import http_server
+from kubemachinery import http_messages, http_server
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.unstructured import get
 from pykueue.api import registry
@@ -48,10 +48,10 @@ class Monitoring:
         self.consumed: dict[str, str] = {}
         self.url = ""
 
-    async def answer(self, request: http_server.Request) -> http_server.Response:
+    async def answer(self, request: http_messages.Request) -> http_messages.Response:
         query = dict(request.query)["query"]
         found = [{"metric": {}, "value": [0, value]} for name, value in self.consumed.items() if f'"{name}"' in query]
-        return http_server.Response(body=msgspec.json.encode({"status": "success", "data": {"result": found}}))
+        return http_messages.Response(body=msgspec.json.encode({"status": "success", "data": {"result": found}}))
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kubemachinery import http_server
+from kubemachinery import http_messages, http_server
 from kubeserver.protocol import server_credentials
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -28,9 +28,9 @@ async def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_one_quiet_lin
 ) -> None:
     begun = asyncio.Event()
 
-    async def answer(request: http_server.Request) -> http_server.Response:
+    async def answer(request: http_messages.Request) -> http_messages.Response:
         begun.set()
-        return http_server.Response(body=await request.read(1000))
+        return http_messages.Response(body=await request.read(1000))
 
     server = await http_server.serve(answer, "127.0.0.1", 0)
     try:
@@ -51,10 +51,10 @@ async def test_a_client_that_hangs_up_in_the_middle_of_its_body_is_one_quiet_lin
 TOKEN = "s3cr3t-t0ken"
 
 
-async def _hello(request: http_server.Request) -> http_server.Response:
+async def _hello(request: http_messages.Request) -> http_messages.Response:
     if request.headers.get("authorization") == f"Bearer {TOKEN}":
         request.identified()
-    return http_server.Response(body=b"hello")
+    return http_messages.Response(body=b"hello")
 
 
 async def _ask(
@@ -179,12 +179,12 @@ async def test_a_new_connection_is_not_given_up_for_a_later_one_while_older_stra
 async def test_a_full_server_of_busy_known_clients_refuses_more_connections() -> None:
     begun, go_on = 0, asyncio.Event()
 
-    async def slow(request: http_server.Request) -> http_server.Response:
+    async def slow(request: http_messages.Request) -> http_messages.Response:
         nonlocal begun
         request.identified()
         begun += 1
         await go_on.wait()
-        return http_server.Response(body=b"hello")
+        return http_messages.Response(body=b"hello")
 
     server = await http_server.serve(slow, "127.0.0.1", 0, limits=http_server.ConnectionLimits(connections_max=16))
     try:
@@ -205,15 +205,15 @@ async def test_a_full_server_of_busy_known_clients_refuses_more_connections() ->
 async def test_a_stream_ends_when_its_client_hangs_up() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def forever(write: http_server.Write) -> None:
+    async def forever(write: http_messages.Write) -> None:
         begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    async def answer(request: http_server.Request) -> http_server.Response:
-        return http_server.Response(stream=forever)
+    async def answer(request: http_messages.Request) -> http_messages.Response:
+        return http_messages.Response(stream=forever)
 
     server = await http_server.serve(answer, "127.0.0.1", 0)
     try:
@@ -241,8 +241,8 @@ MALFORMED = [
 
 
 async def test_a_malformed_request_is_neither_logged_nor_sent_back(caplog: pytest.LogCaptureFixture) -> None:
-    async def answer(request: http_server.Request) -> http_server.Response:
-        return http_server.Response(body=await request.read(1000))
+    async def answer(request: http_messages.Request) -> http_messages.Response:
+        return http_messages.Response(body=await request.read(1000))
 
     caplog.set_level(logging.DEBUG)
     caplog.set_level(logging.WARNING, "asyncio")
@@ -264,13 +264,13 @@ async def test_a_malformed_request_is_neither_logged_nor_sent_back(caplog: pytes
 
 
 async def test_answers_name_no_program_and_forbid_guessing_their_type() -> None:
-    async def answer(request: http_server.Request) -> http_server.Response:
-        async def stream(write: http_server.Write) -> None:
+    async def answer(request: http_messages.Request) -> http_messages.Response:
+        async def stream(write: http_messages.Write) -> None:
             await write(b"x")
 
         if request.path == "/stream":
-            return http_server.Response(stream=stream)
-        return http_server.Response(body=b"x" * (http_server.PIECE_BYTES + 1 if request.path == "/large" else 1))
+            return http_messages.Response(stream=stream)
+        return http_messages.Response(body=b"x" * (http_server.PIECE_BYTES + 1 if request.path == "/large" else 1))
 
     server = await http_server.serve(answer, "127.0.0.1", 0)
     try:

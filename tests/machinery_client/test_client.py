@@ -22,7 +22,7 @@ from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.thread_transport import ThreadTransport
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Transport
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 from kubeserver.protocol import server_credentials
 from pykueue.api import kube, kueue, registry
 from silent_server import silent_server

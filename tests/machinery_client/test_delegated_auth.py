@@ -18,7 +18,7 @@ from kubemachinery.client.delegated_auth import (
     authorized,
 )
 from kubemachinery.client.local_transport import LocalTransport
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 
 Tree = dict[str, Any]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 import virtual
-from kubemachinery import http_server
+from kubemachinery import http_messages
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.leader_election import LEASES, STALL_SECONDS, LeaderElectionConfig, LeaderElector
 from kubemachinery.client.local_transport import LocalTransport
@@ -173,7 +173,7 @@ class HandClock:
 class _AcrossThreads(LocalTransport):
     """Requests of any thread to a server on the event loop of another."""
 
-    def __init__(self, handler: http_server.Handler, home: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, handler: http_messages.Handler, home: asyncio.AbstractEventLoop) -> None:
         super().__init__(handler)
         self._home = home
 

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from kubemachinery import http_server
+from kubemachinery import http_messages
 from pykueue.observe import health, logs
 from pykueue.observe.logs import LogFormat
 
@@ -75,8 +75,8 @@ def test_records_below_the_level_are_not_written() -> None:
 # --- Probes -----------------------------------------------------------------------------------------------------------
 
 
-async def asked(handler: http_server.Handler, path: str) -> tuple[int, str]:
-    answer = await handler(http_server.Request("GET", path))
+async def asked(handler: http_messages.Handler, path: str) -> tuple[int, str]:
+    answer = await handler(http_messages.Request("GET", path))
     return answer.status, answer.body.decode()
 
 
@@ -98,7 +98,7 @@ async def test_the_paths_of_probes_are_configurable() -> None:
 
 async def test_metrics_are_read_on_each_request() -> None:
     handler = health.exposition(lambda: b"kueue_build_info 1\n")
-    answer = await handler(http_server.Request("GET", "/metrics"))
+    answer = await handler(http_messages.Request("GET", "/metrics"))
     assert (answer.status, answer.body) == (200, b"kueue_build_info 1\n")
     assert answer.content_type.startswith("text/plain; version=0.0.4")
     assert (await asked(handler, "/"))[0] == 404

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubemachinery import http_server, meta
+from kubemachinery import http_messages, meta
 from pykueue.api import defaults, kube, kueue
 from pykueue.observe import profiling, state_dump
 from pykueue.state.world import World
@@ -23,7 +23,7 @@ from waiting import until
 
 
 async def get(path: str, *query: tuple[str, str], method: str = "GET") -> tuple[int, str]:
-    answer = await profiling.handler(lambda: [{"msg": "state"}])(http_server.Request(method, path, list(query)))
+    answer = await profiling.handler(lambda: [{"msg": "state"}])(http_messages.Request(method, path, list(query)))
     return answer.status, answer.body.decode()
 
 

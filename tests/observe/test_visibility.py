@@ -17,7 +17,7 @@ import pytest
 from controllers.conftest import Environment, told
 from kubemachinery import meta
 from kubemachinery.clock import SystemClock
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 from kubemachinery.serving import aggregated_api
 from kubeserver.protocol import authentication
 from pykueue import settings

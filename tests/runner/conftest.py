@@ -17,7 +17,7 @@ from kubemachinery import unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication

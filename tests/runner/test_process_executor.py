@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery import http_server
+from kubemachinery import http_messages, http_server
 from kubemachinery.clock import SystemClock
 from pykueue.runner import process_executor as processes_module
 from pykueue.runner import supervisor
@@ -142,7 +142,7 @@ class TestOne:
             got.append(data)
 
         query = [("follow", "true")]
-        answer = await PodLogs(processes, lambda: 0)(tree, http_server.Request("GET", "/", query))
+        answer = await PodLogs(processes, lambda: 0)(tree, http_messages.Request("GET", "/", query))
         assert answer.stream is not None
         following = asyncio.ensure_future(answer.stream(write))
         await eventually(lambda: got)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery.http_server import Request, body_of
+from kubemachinery.http_messages import Request, body_of
 from kubemachinery.meta import HOUR, MINUTE, SECOND
 from kubeserver.assembly import Embedded
 from kubeserver.garbage_collection import event_expiry

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubemachinery.http_server import Request, Response, body_of
+from kubemachinery.http_messages import Request, Response, body_of
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server

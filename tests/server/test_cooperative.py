@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kubemachinery import http_server
+from kubemachinery import http_messages
 from kubemachinery.clock import SystemClock
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 from kubeserver.protocol import authentication, cooperative
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage import watch
@@ -49,12 +49,12 @@ async def test_a_long_list_leaves_turns_to_others(
     settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
     async with api_server(settings, parts()) as running:
 
-        async def ask(request: Request) -> http_server.Response:
+        async def ask(request: Request) -> http_messages.Response:
             return await running.embedded.server.handle_as(authentication.ADMIN, request)
 
         for index in range(WIDGET_COUNT):
             body = json.dumps(widget(f"w{index:05}")).encode()
-            assert (await ask(Request("POST", WIDGETS, read=http_server.body_of(body)))).status == 201
+            assert (await ask(Request("POST", WIDGETS, read=http_messages.body_of(body)))).status == 201
         others = 0
 
         async def take_turns() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubemachinery import status
-from kubemachinery.http_server import Handler, Request, Response, body_of
+from kubemachinery.http_messages import Handler, Request, Response, body_of
 from kubemachinery.serving import aggregated_api, discovery
 from kubemachinery.serving.paths import ResourcePath
 from kubemachinery.serving.views import QueryParameter, SubresourceView, VirtualResource

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubemachinery import http_server, patches
+from kubemachinery import http_messages, patches
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.kinds import Kind
@@ -100,10 +100,10 @@ def admission_review(tree: Tree, old: Tree | None = None, operation: str = "") -
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-async def post(handler: http_server.Handler, path: str, body: object) -> tuple[int, Any]:
+async def post(handler: http_messages.Handler, path: str, body: object) -> tuple[int, Any]:
     """The answer of a handler without a socket: JSON where it is, text where it is not."""
     sent = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    answer = await handler(http_server.Request("POST", path, read=http_server.body_of(sent)))
+    answer = await handler(http_messages.Request("POST", path, read=http_messages.body_of(sent)))
     return answer.status, msgspec.json.decode(answer.body) if "json" in answer.content_type else answer.body.decode()
 
 

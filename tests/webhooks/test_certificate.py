@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kubemachinery import certificates, http_server, tls
+from kubemachinery import certificates, http_messages, http_server, tls
 from kubemachinery.certificates import CertificateAuthority
 from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
@@ -123,8 +123,8 @@ async def shown(port: int) -> bytes:
 
 
 async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
-    async def answer(request: http_server.Request) -> http_server.Response:
-        return http_server.Response()
+    async def answer(request: http_messages.Request) -> http_messages.Response:
+        return http_messages.Response()
 
     keeper, context = InMemoryStore(), tls.TlsProfile().server_context()
     first = await keeper.current(HOSTS, NOW)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubemachinery import http_server
+from kubemachinery import http_messages
 from kubemachinery.kinds import Kind
 from pykueue.webhooks import limits, review_handler, workers
 from pykueue.webhooks.review import NO_FACTS, AdmissionRequest, Phase, review
@@ -32,7 +32,7 @@ VALIDATE = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue"
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
-def handler(*objects: Tree) -> http_server.Handler:
+def handler(*objects: Tree) -> http_messages.Handler:
     return review_handler.handler(choices(), Shelf(DEFAULT_NAMESPACE, *objects))
 
 
@@ -190,7 +190,7 @@ async def test_announced_size_is_refused_before_a_byte_is_read() -> None:
         raise AssertionError("the body was read")
 
     size = {"content-length": str(limits.REVIEW_BYTES_MAX + 1)}
-    answer = await handler()(http_server.Request("POST", MUTATE, headers=size, read=read))
+    answer = await handler()(http_messages.Request("POST", MUTATE, headers=size, read=read))
     assert answer.status == 413
 
 
@@ -199,7 +199,7 @@ class Stalled:
 
     def __init__(self, size: int) -> None:
         self.begun, self.over = asyncio.Event(), asyncio.Event()
-        self.request = http_server.Request("POST", MUTATE, headers={"content-length": str(size)}, read=self._read)
+        self.request = http_messages.Request("POST", MUTATE, headers={"content-length": str(size)}, read=self._read)
 
     async def _read(self, limit: int) -> bytes:
         self.begun.set()
@@ -219,7 +219,7 @@ async def test_large_reviews_in_flight_are_bounded_and_leave_capacity_for_ordina
     assert unannounced == 429
     ordinary = msgspec.json.encode(admission_review(cluster_queue()))
     size = {"content-length": str(len(ordinary))}
-    answer = await serve(http_server.Request("POST", MUTATE, headers=size, read=http_server.body_of(ordinary)))
+    answer = await serve(http_messages.Request("POST", MUTATE, headers=size, read=http_messages.body_of(ordinary)))
     assert answer.status == 200
     for each in stalled:
         each.over.set()
@@ -236,7 +236,7 @@ async def test_slow_ordinary_bodies_take_no_place_from_others() -> None:
         await each.begun.wait()
     ordinary = msgspec.json.encode(admission_review(cluster_queue()))
     size = {"content-length": str(len(ordinary))}
-    answer = await serve(http_server.Request("POST", MUTATE, headers=size, read=http_server.body_of(ordinary)))
+    answer = await serve(http_messages.Request("POST", MUTATE, headers=size, read=http_messages.body_of(ordinary)))
     assert answer.status == 200
     for each in stalled:
         each.over.set()
@@ -261,7 +261,7 @@ async def test_decisions_run_beside_the_event_loop() -> None:
 
 
 async def test_reviews_are_posted() -> None:
-    answer = await handler()(http_server.Request("GET", MUTATE))
+    answer = await handler()(http_messages.Request("GET", MUTATE))
     assert answer.status == 405
 
 

@@ -22,7 +22,7 @@ import msgspec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.clock import Clock
-from kubemachinery.http_server import Handler, Request, Response
+from kubemachinery.http_messages import Handler, Request, Response
 from kubemachinery.kinds import Kind, Scope, Version
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kubemachinery import http_server
+from kubemachinery import http_messages
 from kubemachinery.client import errors
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, check_fence
 
@@ -15,7 +15,7 @@ from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, check
 class LocalTransport:
     """Requests to a handler in the same process: no sockets, no copies, no threads."""
 
-    def __init__(self, handler: http_server.Handler, user_agent: str = "pykueue") -> None:
+    def __init__(self, handler: http_messages.Handler, user_agent: str = "pykueue") -> None:
         self._handler = handler
         self._user_agent = user_agent
 
@@ -39,21 +39,21 @@ class LocalTransport:
             # Not awaited directly: a cancellation of this task must be raised here, not lost with that of the pump.
             await asyncio.wait({pump})
 
-    def _request(self, request: ApiRequest) -> http_server.Request:
+    def _request(self, request: ApiRequest) -> http_messages.Request:
         headers = {"accept": request.accept, "user-agent": self._user_agent}
         if request.content_type:
             headers["content-type"] = request.content_type
-        return http_server.Request(
-            request.method, request.path, list(request.query), headers, http_server.body_of(request.body)
+        return http_messages.Request(
+            request.method, request.path, list(request.query), headers, http_messages.body_of(request.body)
         )
 
     async def close(self) -> None:
         """Nothing to close: no connection stays open between requests."""
 
 
-async def _pump(stream: http_server.Stream, arrived: asyncio.Queue[bytes | None]) -> None:
+async def _pump(stream: http_messages.Stream, arrived: asyncio.Queue[bytes | None]) -> None:
     try:
-        with contextlib.suppress(http_server.StreamDropped):
+        with contextlib.suppress(http_messages.StreamDropped):
             await stream(arrived.put)
     finally:
         arrived.put_nowait(None)

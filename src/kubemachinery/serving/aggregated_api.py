@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kubemachinery import status
-from kubemachinery.http_server import Handler, Request, Response
+from kubemachinery.http_messages import Handler, Request, Response
 from kubemachinery.serving import discovery, openapi, paths, views
 from kubemachinery.serving.discovery import DiscoveredResource, DiscoveredSubresource
 from kubemachinery.serving.openapi import GroupVersionKind

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from kubemachinery import status
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 
 _FALSE: Final = frozenset({"false", "0"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kubemachinery import kubectl_yaml, status
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 from kubemachinery.serving import negotiation, query
 from kubemachinery.serving.paths import ResourcePath
 

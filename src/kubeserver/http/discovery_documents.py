@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kubemachinery import status
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 from kubemachinery.serving import discovery, negotiation
 from kubeserver.http import responses
 from kubeserver.protocol import bodies

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kubemachinery.http_server import Request, Response
+from kubemachinery.http_messages import Request, Response
 from kubemachinery.serving import paths, query
 from kubeserver.http import responses
 from kubeserver.registry.strategy import Tree

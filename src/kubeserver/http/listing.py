@@ -12,7 +12,7 @@ import msgspec
 
 from kubemachinery import selectors, status
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 from kubemachinery.serving import query
 from kubeserver.protocol import cooperative
 from kubeserver.registry.representations import Presenter

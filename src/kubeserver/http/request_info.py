@@ -10,7 +10,7 @@ import msgspec
 
 from kubemachinery import status
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 from kubemachinery.serving import negotiation, query
 from kubemachinery.serving.negotiation import Representation
 from kubemachinery.serving.paths import ResourcePath

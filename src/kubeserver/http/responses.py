@@ -8,7 +8,7 @@ import logging
 from typing import Any, Final
 
 from kubemachinery import status
-from kubemachinery.http_server import BodyTooLarge, BodyTooSlow, Request, Response
+from kubemachinery.http_messages import BodyTooLarge, BodyTooSlow, Request, Response
 from kubemachinery.serving.negotiation import Representation
 from kubeserver.protocol import bodies
 

@@ -1,6 +1,6 @@
 """Routing: from a request to its response, through authentication, load shedding and the endpoint.
 
-`ApiServer.handle` is a `http_server.Handler`. A caller in the same process uses `handle_as`, which skips
+`ApiServer.handle` is a `http_messages.Handler`. A caller in the same process uses `handle_as`, which skips
 authentication and load shedding (requests of the process's own controllers must not be shed).
 """
 
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 
 from kubemachinery import meta, status
 from kubemachinery.clock import Clock
-from kubemachinery.http_server import Handler, Request, Response, Write
+from kubemachinery.http_messages import Handler, Request, Response, Write
 from kubemachinery.serving import paths
 from kubeserver.http import request_info, responses
 from kubeserver.http.discovery_documents import DiscoveryEndpoints

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from kubemachinery import status
 from kubemachinery.clock import Clock
-from kubemachinery.http_server import Request, Response, Write
+from kubemachinery.http_messages import Request, Response, Write
 from kubemachinery.serving import views
 from kubemachinery.serving.negotiation import Representation
 from kubeserver.http import access_reviews, listing, responses

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubemachinery import status
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 
 ADMINISTRATORS: Final = "system:masters"
 VIEWERS: Final = "embedded:view"

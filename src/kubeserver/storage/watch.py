@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from kubemachinery import status
-from kubemachinery.http_server import StreamDropped, Write
+from kubemachinery.http_messages import StreamDropped, Write
 from kubeserver.protocol import cooperative
 from kubeserver.storage.entries import ObjectEntry, StoreChange
 from kubeserver.storage.objects import Objects

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeAlias
 
-from kubemachinery import http_server
+from kubemachinery import http_messages, http_server
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer, authorized
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
@@ -153,7 +153,7 @@ def dashboard_pages(
 
 @asynccontextmanager
 async def _served(
-    name: str, handler: http_server.Handler, address: Address, tls: ssl.SSLContext | None = None
+    name: str, handler: http_messages.Handler, address: Address, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[http_server.HttpServer | None]:
     http = None
     try:

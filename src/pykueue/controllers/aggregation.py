@@ -22,7 +22,7 @@ from kubemachinery.client.delegated_auth import (
     RequestHeaderConfig,
 )
 from kubemachinery.client.retry import create_or_update, retry_transient
-from kubemachinery.http_server import Request
+from kubemachinery.http_messages import Request
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.serving.paths import ResourcePath
 from kubemachinery.unstructured import Tree

@@ -26,7 +26,7 @@ from kubemachinery import codec
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.errors import KubeError
 from kubemachinery.errors import UsageError
-from kubemachinery.http_server import Request, Response, Write
+from kubemachinery.http_messages import Request, Response, Write
 from pykueue.api import kube, kueue, registry
 from pykueue.dashboard import assets, workload_history
 from pykueue.dashboard.overview import QUEUE_SORTS
@@ -83,7 +83,7 @@ class DashboardEndpoints:
         self._over.set()
 
     async def answer(self, request: Request) -> Response:
-        """Handle a request (`http_server.Handler`)."""
+        """Handle a request (`http_messages.Handler`)."""
         try:
             response = await self._route(request)
         except _Refused as refused:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kubemachinery import http_server
+from kubemachinery import http_messages
 from pykueue.observe.metrics import CONTENT_TYPE
 
 # Returns why the program is not ready, as a sentence; empty if it is.
@@ -24,11 +24,11 @@ _TEXT = "text/plain; charset=utf-8"
 
 def probes(
     checks: Mapping[str, ReadinessCheck], *, alive: str = "healthz", ready: str = "readyz"
-) -> http_server.Handler:
+) -> http_messages.Handler:
     """Return the handler of the health server. The Configuration can change the paths."""
     alive_path, ready_path = f"/{alive.strip('/')}", f"/{ready.strip('/')}"
 
-    async def answer(request: http_server.Request) -> http_server.Response:
+    async def answer(request: http_messages.Request) -> http_messages.Response:
         if request.path == alive_path:
             return _plain(200, "ok")
         if request.path != ready_path:
@@ -41,25 +41,25 @@ def probes(
     return answer
 
 
-def exposition(read: Callable[[], bytes]) -> http_server.Handler:
+def exposition(read: Callable[[], bytes]) -> http_messages.Handler:
     """Return the handler of the metrics server; `read` is `Metrics.exposition`."""
 
-    async def answer(request: http_server.Request) -> http_server.Response:
+    async def answer(request: http_messages.Request) -> http_messages.Response:
         if request.path != "/metrics":
             return _plain(404, "not found; this server has /metrics")
-        return http_server.Response(200, read(), CONTENT_TYPE)
+        return http_messages.Response(200, read(), CONTENT_TYPE)
 
     return answer
 
 
-def document(tree: Mapping[str, Any]) -> http_server.Handler:
+def document(tree: Mapping[str, Any]) -> http_messages.Handler:
     """Return the handler of a page that shows one document, such as the effective Configuration."""
 
-    async def answer(request: http_server.Request) -> http_server.Response:
-        return http_server.Response(200, json.dumps(tree).encode(), "application/json")
+    async def answer(request: http_messages.Request) -> http_messages.Response:
+        return http_messages.Response(200, json.dumps(tree).encode(), "application/json")
 
     return answer
 
 
-def _plain(code: int, text: str) -> http_server.Response:
-    return http_server.Response(code, text.encode() + b"\n", _TEXT)
+def _plain(code: int, text: str) -> http_messages.Response:
+    return http_messages.Response(code, text.encode() + b"\n", _TEXT)

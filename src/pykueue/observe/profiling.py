@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
-from kubemachinery import http_server
+from kubemachinery import http_messages
 
 PREFIX: Final = "/debug/pprof/"
 SECONDS: Final = 30.0
@@ -37,11 +37,11 @@ _INDEX: Final = {
 }
 
 
-def handler(state: Callable[[], list[dict[str, Any]]]) -> http_server.Handler:
+def handler(state: Callable[[], list[dict[str, Any]]]) -> http_messages.Handler:
     """Return the handler of the profiling server; `state` returns the state of the scheduler."""
     profiling = asyncio.Lock()
 
-    async def answer(request: http_server.Request) -> http_server.Response:
+    async def answer(request: http_messages.Request) -> http_messages.Response:
         if request.method != "GET":
             return _plain(405, "method not allowed; use GET")
         name = request.path.removeprefix(PREFIX) if request.path.startswith(PREFIX) else None
@@ -63,7 +63,7 @@ def handler(state: Callable[[], list[dict[str, Any]]]) -> http_server.Handler:
             case "cmdline":
                 return _plain(200, "\0".join(sys.argv))
             case "state":
-                return http_server.Response(200, json.dumps(state()).encode())
+                return http_messages.Response(200, json.dumps(state()).encode())
         return _plain(404, f"{request.path} not found; see {PREFIX}")
 
     return answer
@@ -115,5 +115,5 @@ def heap() -> Iterator[str]:
     yield from (f"{count:>10} {name}" for name, count in counts.most_common(_TYPES_SHOWN))
 
 
-def _plain(code: int, text: str) -> http_server.Response:
-    return http_server.Response(code, text.encode() + b"\n", _TEXT)
+def _plain(code: int, text: str) -> http_messages.Response:
+    return http_messages.Response(code, text.encode() + b"\n", _TEXT)

@@ -17,7 +17,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from kubemachinery import meta, unstructured
-from kubemachinery.http_server import Request, Response, Write
+from kubemachinery.http_messages import Request, Response, Write
 from kubemachinery.unstructured import Tree
 from pykueue.runner import container_attempts
 from pykueue.runner.process_executor import ProcessExecutor

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
-from kubemachinery import http_server
+from kubemachinery import http_messages
 from pykueue.webhooks import facts, limits, review_codec
 from pykueue.webhooks.review import (
     AdmissionFacts,
@@ -28,7 +28,7 @@ BODY_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1
 
 
-def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_server.Handler:
+def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_messages.Handler:
     """Answers reviews for every kind of the table, and conversions.
 
     The event loop reads requests and facts; bodies are decoded, decided and encoded in the threads of `workers`.
@@ -36,7 +36,7 @@ def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_se
     phases: Final[dict[str, Phase]] = {endpoint.path: endpoint.phase for endpoint in endpoints(choices)}
     lanes: Final = WorkerPools()
 
-    async def answer(request: http_server.Request) -> http_server.Response:
+    async def answer(request: http_messages.Request) -> http_messages.Response:
         phase = phases.get(request.path)
         if phase is None and request.path != CONVERT:
             return _plain_text(404, f"no webhook is served at {request.path}")
@@ -52,18 +52,18 @@ def handler(choices: WebhookOptions, sources: facts.AdmissionSources) -> http_se
                 # A client that sends slowly must not occupy a place meanwhile.
                 body = await _body(request, most)
                 with lane.place():
-                    return http_server.Response(body=await reviewed(body, phase, lane))
+                    return http_messages.Response(body=await reviewed(body, phase, lane))
             with lane.place():
-                return http_server.Response(body=await reviewed(await _body(request, most), phase, lane))
+                return http_messages.Response(body=await reviewed(await _body(request, most), phase, lane))
         except AtCapacity:
             busy = _plain_text(429, "too many reviews are in flight")
             busy.headers["Retry-After"] = str(RETRY_SECONDS)
             return busy
         except review_codec.MalformedReview as error:
             return _plain_text(400, str(error))
-        except http_server.BodyTooLarge:
+        except http_messages.BodyTooLarge:
             return _plain_text(413, f"the review has more than {most} bytes, which is the maximum")
-        except (http_server.BodyTooSlow, TimeoutError):
+        except (http_messages.BodyTooSlow, TimeoutError):
             return _plain_text(408, "the review did not arrive in time")
 
     async def reviewed(body: bytes, phase: Phase | None, lane: WorkerPool) -> bytes:
@@ -91,12 +91,12 @@ def _decision(uid: str, asked: AdmissionRequest, known: AdmissionFacts, choices:
     return review_codec.admission_answer(uid, asked.object, review(asked, known, choices))
 
 
-async def _body(request: http_server.Request, most: int) -> bytes:
+async def _body(request: http_messages.Request, most: int) -> bytes:
     async with asyncio.timeout(BODY_SECONDS):
         return await request.read(most)
 
 
-def _size(request: http_server.Request) -> int | None:
+def _size(request: http_messages.Request) -> int | None:
     """The Content-Length of the request; None if it is absent or the body is compressed."""
     announced = request.headers.get("content-length", "")
     if request.headers.get("content-encoding", "identity") != "identity" or not announced.isdecimal():
@@ -104,5 +104,5 @@ def _size(request: http_server.Request) -> int | None:
     return int(announced)
 
 
-def _plain_text(code: int, message: str) -> http_server.Response:
-    return http_server.Response(code, message.encode() + b"\n", "text/plain; charset=utf-8")
+def _plain_text(code: int, message: str) -> http_messages.Response:
+    return http_messages.Response(code, message.encode() + b"\n", "text/plain; charset=utf-8")

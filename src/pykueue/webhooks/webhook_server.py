@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from kubemachinery import certificates, http_server, tls
+from kubemachinery import certificates, http_messages, http_server, tls
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.retry import retry_transient
 from kubemachinery.clock import Clock
@@ -218,7 +218,7 @@ async def webhooks(
 
 
 async def _listening(
-    handler: http_server.Handler, place: ServingOptions, context: ssl.SSLContext
+    handler: http_messages.Handler, place: ServingOptions, context: ssl.SSLContext
 ) -> http_server.HttpServer:
     try:
         return await http_server.serve(handler, place.host, place.port, tls=context)
