@@ -27,4 +27,7 @@ TESTED: Final[Mapping[str, OperatorUnderTest]] = {
     "ray.io/rayjob": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
     "ray.io/rayservice": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
     "jobset.x-k8s.io/jobset": OperatorUnderTest(PLAYED, "tests/controllers/test_job_kinds.py"),
+    "workload.codeflare.dev/appwrapper": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
+    "sparkoperator.k8s.io/sparkapplication": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
+    "trainer.kubeflow.org/trainjob": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
 }

@@ -134,7 +134,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; if off, without one."),
     FeatureGate("ShortWorkloadNames", _OFF, _A, "0.17 Alpha", _HERE, "Derived Workload names stay within 63 characters."),
     FeatureGate("SkipAncestorCheckForDeletedWorkloads", _ON, _B, "0.20 Beta", _HERE, "The ancestors of a job are not read while its Workload is being deleted."),
-    FeatureGate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _NOT_YET, "SparkApplications are queued."),
+    FeatureGate("SparkApplicationIntegration", _OFF, _A, "0.17 Alpha", _HERE, "SparkApplications are queued."),
     FeatureGate("ValidateRayAndSparkJobUpdates", _ON, _B, "0.18 Beta", _HERE, "The queue name of a running Ray or Spark job cannot be removed."),
     FeatureGate("WorkloadIdentifierAnnotations", _ON, _B, "0.18 Beta", _HERE, "Group and prebuilt Workload names are read from annotations first."),
     FeatureGate("WorkloadPriorityClassDefaulting", _ON, _B, "0.18 Alpha, 0.20 Beta", _HERE, "A WorkloadPriorityClass called `default` applies to jobs that name none."),

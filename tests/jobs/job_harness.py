@@ -175,13 +175,12 @@ class JobHarness:
 
     def settle(self, passes: int = 12) -> JobHarness:
         for _ in range(passes):
-            actions = self.decide()
-            is_last = not any(isinstance(action, WRITES) for action in actions)
+            writes = self.writes
             try:
-                self.apply(actions)
+                self.apply(self.decide())
             except Killed:
                 continue  # the next manager decides from what is stored
-            if is_last:
+            if self.writes == writes:
                 return self
         raise AssertionError(f"still busy after {passes} passes: {self.decide()}")
 
@@ -216,6 +215,7 @@ class JobHarness:
                     self.requeue_after = after_nanoseconds
                 case RetryWithBackoff(why):
                     self.retries.append(why)
+                    return  # what follows is not reached
 
     def _store(self, tree: Tree) -> None:
         workload = codec.from_tree(tree, kueue.Workload)

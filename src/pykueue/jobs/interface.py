@@ -209,6 +209,11 @@ class GenericJob(ObjectView, ABC):
         missing = [each.title for each in self.row.related(self.tree) if each.required and each not in self.related]
         return f"{self.row.kind.kind} {self.name} refers to {missing[0]}, which does not exist" if missing else ""
 
+    def has_fixed_pod_sets(self) -> bool:
+        """Whether its pods are still those of its Workload although the objects that they depend on may have changed.
+        The pod sets of such a job are not compared with those of a Workload that has a reservation."""
+        return False
+
     def is_validated(self, old: GenericJob | None, options: IntegrationOptions) -> bool:
         """Whether any rule applies to the job in place of `old`, which is None for a new job."""
         return True

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import kube, registry
-from pykueue.jobs import jobset, ray
+from pykueue.jobs import jobset, ray, train_job
 from pykueue.jobs.app_wrapper import AppWrapper
 from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.interface import JobIntegration, UnknownFramework
@@ -21,6 +21,8 @@ from pykueue.jobs.ray import RayClusterOwner, RayKind
 from pykueue.jobs.ray_cluster import RayCluster
 from pykueue.jobs.ray_job import RayJob
 from pykueue.jobs.ray_service import RayService
+from pykueue.jobs.spark_application import SparkApplication
+from pykueue.jobs.train_job import TrainJob
 
 __all__ = [
     "BUILT_IN",
@@ -162,22 +164,34 @@ BUILT_IN: Final = (
     _named("kubeflow.org/tfjob", "kubeflow.org/v1", "TFJob", "tfjobs"),
     _named("kubeflow.org/jaxjob", "kubeflow.org/v1", "JAXJob", "jaxjobs"),
     _named("kubeflow.org/mpijob", "kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
-    _named("trainer.kubeflow.org/trainjob", "trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs"),
+    JobIntegration(
+        "trainer.kubeflow.org/trainjob",
+        _kind("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs"),
+        TrainJob,
+        takes_prebuilt=True,
+        related=train_job.runtime_of,
+        triggered_by=(train_job.JOB_SET,),
+        reads=(train_job.TRAINING_RUNTIME, train_job.CLUSTER_TRAINING_RUNTIME),
+        managed_by_path=("spec", "managedBy"),
+        own_controller="trainer.kubeflow.org/trainjob-controller",
+    ),
     JobIntegration(
         "workload.codeflare.dev/appwrapper",
         _kind("workload.codeflare.dev/v1beta2", "AppWrapper", "appwrappers"),
         AppWrapper,
         takes_prebuilt=True,
         repeats_rules=False,
+        managed_by_path=("spec", "managedBy"),
+        own_controller="workload.codeflare.dev/appwrapper-controller",
     ),
     _ray("ray.io/raycluster", ray.RAY_CLUSTER, RayCluster),
     _ray("ray.io/rayjob", ray.RAY_JOB, RayJob),
     _ray("ray.io/rayservice", ray.RAY_SERVICE, RayService),
-    _named(
+    JobIntegration(
         "sparkoperator.k8s.io/sparkapplication",
-        "sparkoperator.k8s.io/v1beta2",
-        "SparkApplication",
-        "sparkapplications",
+        _kind("sparkoperator.k8s.io/v1beta2", "SparkApplication", "sparkapplications"),
+        SparkApplication,
+        required_gate="SparkApplicationIntegration",
     ),
     _named("deployment", "apps/v1", "Deployment", "deployments", of_pods=True),
     _named("statefulset", "apps/v1", "StatefulSet", "statefulsets", of_pods=True),

@@ -194,6 +194,8 @@ def is_equivalent(job: GenericJob, workload: kueue.Workload, options: Integratio
     """
     if maximum_execution_time(job) != workload.spec.maximum_execution_time_seconds:
         return False
+    if job.has_fixed_pod_sets() and states.is_reserved(workload):
+        return True
     try:
         built = [codec.from_tree(pod_set, kueue.PodSet) for pod_set in job.pod_sets(options)]
     except codec.DecodeError:

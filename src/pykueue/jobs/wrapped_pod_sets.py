@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from kubemachinery import quantity, unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
+from pykueue.jobs.jobset import JOB_INDEX
 from pykueue.jobs.podsets import Spot
 
 _PREFIX: Final = "workload.codeflare.dev.appwrapper/"
@@ -20,7 +21,6 @@ POD_INDEX_LABEL: Final = f"{_PREFIX}tas-pod-index-label"
 SUB_GROUP_INDEX_LABEL: Final = f"{_PREFIX}tas-sub-group-index-label"
 SUB_GROUP_COUNT: Final = f"{_PREFIX}tas-sub-group-count"
 
-_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 _REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,6})\]")
 _COUNT: Final = re.compile(r"[0-9]{1,10}")
@@ -133,7 +133,7 @@ def _job_set(wrapped: Mapping[str, Any]) -> Iterator[WrappedPodSet]:
             replicas * _parallel_pods(unstructured.get(job, "template", "spec")),
             {
                 POD_INDEX_LABEL: labels.JOB_COMPLETION_INDEX,
-                SUB_GROUP_INDEX_LABEL: _JOB_INDEX,
+                SUB_GROUP_INDEX_LABEL: JOB_INDEX,
                 SUB_GROUP_COUNT: str(replicas),
             },
         )

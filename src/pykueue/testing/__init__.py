@@ -238,9 +238,12 @@ _CRDS: Final = kinds.Kind(
 @cache
 def _known() -> kinds.Kinds:
     """The kinds of the tables, those of every job integration, and CustomResourceDefinitions, which the latter need."""
-    listed = {(kind.group, kind.kind) for kind in registry.ALL}
-    jobs = (row.kind for row in job_kinds.load() if (row.kind.group, row.kind.kind) not in listed)
-    return kinds.Kinds((*registry.ALL, *jobs, _CRDS))
+    rows = tuple(job_kinds.load())
+    of_jobs = (*(row.kind for row in rows), *(kind for row in rows for kind in row.second_kinds))
+    known: dict[tuple[str, str], kinds.Kind] = {}
+    for kind in (*registry.ALL, *of_jobs, _CRDS):
+        known.setdefault((kind.group, kind.kind), kind)
+    return kinds.Kinds(known.values())
 
 
 def _named(kind: str) -> kinds.Kind:

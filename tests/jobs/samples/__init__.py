@@ -33,6 +33,8 @@ class JobSample:
     operator_merges: bool = False
     # Whether the environment variables of the templates are part of the pod sets.
     has_variables: bool = True
+    # Whether the pod templates are in the job; else they are made from other fields, or from another object.
+    has_templates: bool = True
 
     def with_status(self, status: Tree) -> Tree:
         merged: Tree = patches.merge(self.job(), {"status": status})
