@@ -30,4 +30,8 @@ TESTED: Final[Mapping[str, OperatorUnderTest]] = {
     "workload.codeflare.dev/appwrapper": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
     "sparkoperator.k8s.io/sparkapplication": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
     "trainer.kubeflow.org/trainjob": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
+    **{
+        f"kubeflow.org/{kind}": OperatorUnderTest(PLAYED, "tests/jobs/test_kubeflow_server.py")
+        for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")
+    },
 }

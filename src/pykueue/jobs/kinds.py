@@ -16,6 +16,7 @@ from pykueue.jobs import jobset, ray, train_job
 from pykueue.jobs.app_wrapper import AppWrapper
 from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.interface import JobIntegration, UnknownFramework
+from pykueue.jobs.mpi_job import MPIJob
 from pykueue.jobs.pod import PodJob
 from pykueue.jobs.ray import RayClusterOwner, RayKind
 from pykueue.jobs.ray_cluster import RayCluster
@@ -23,6 +24,7 @@ from pykueue.jobs.ray_job import RayJob
 from pykueue.jobs.ray_service import RayService
 from pykueue.jobs.spark_application import SparkApplication
 from pykueue.jobs.train_job import TrainJob
+from pykueue.jobs.training_operator import REPLICAS, TrainingOperatorJob
 
 __all__ = [
     "BUILT_IN",
@@ -158,12 +160,27 @@ BUILT_IN: Final = (
         managed_by_path=("spec", "managedBy"),
         own_controller=jobset.OWN_CONTROLLER,
     ),
-    _named("kubeflow.org/pytorchjob", "kubeflow.org/v1", "PyTorchJob", "pytorchjobs"),
-    _named("kubeflow.org/paddlejob", "kubeflow.org/v1", "PaddleJob", "paddlejobs"),
-    _named("kubeflow.org/xgboostjob", "kubeflow.org/v1", "XGBoostJob", "xgboostjobs"),
-    _named("kubeflow.org/tfjob", "kubeflow.org/v1", "TFJob", "tfjobs"),
-    _named("kubeflow.org/jaxjob", "kubeflow.org/v1", "JAXJob", "jaxjobs"),
-    _named("kubeflow.org/mpijob", "kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
+    *(
+        JobIntegration(
+            f"kubeflow.org/{kind.lower()}",
+            _kind("kubeflow.org/v1", kind, f"{kind.lower()}s"),
+            TrainingOperatorJob,
+            takes_prebuilt=True,
+            repeats_rules=False,
+            managed_by_path=("spec", "runPolicy", "managedBy"),
+            own_controller="kubeflow.org/training-operator",
+        )
+        for kind in REPLICAS
+    ),
+    JobIntegration(
+        "kubeflow.org/mpijob",
+        _kind("kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
+        MPIJob,
+        takes_prebuilt=True,
+        managed_by_path=("spec", "runPolicy", "managedBy"),
+        own_controller="kubeflow.org/mpi-operator",
+        sorts_errors=True,
+    ),
     JobIntegration(
         "trainer.kubeflow.org/trainjob",
         _kind("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs"),

@@ -1,0 +1,208 @@
+"""Kubeflow jobs on the embedded server, from creation to the end. The test plays the operators: it writes the status
+that they would write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.kubeflow_jobs import FRAMEWORKS, KUBEFLOW, condition, replica, replica_specs
+from kubemachinery.client.errors import ApiError
+from kubemachinery.unstructured import Tree
+from pykueue.api import labels
+from pykueue.testing import Kueue
+
+ROOT = Path(__file__).parents[2]
+CRDS = "\n---\n".join((ROOT / "examples" / name).read_text() for name in ("kubeflow/crds.yaml", "mpijob/crd.yaml"))
+EXAMPLES = [*(ROOT / "examples/kubeflow").glob("*job.yaml"), ROOT / "examples/mpijob/mpijob.yaml"]
+VERSIONS = dict.fromkeys(KUBEFLOW, "kubeflow.org/v1") | {"MPIJob": "kubeflow.org/v2beta1"}
+
+QUEUES = """
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: blue}, spec: {nodeLabels: {pool: blue}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: team}
+spec:
+  namespaceSelector: {}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: blue, resources: [{name: cpu, nominalQuota: 6}]}]
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: team}, spec: {clusterQueue: team}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: WorkloadPriorityClass, metadata: {name: urgent}, value: 1000}
+"""
+
+kubeflow = pytest.mark.kueue({"integrations": {"frameworks": ["batch/job", *FRAMEWORKS]}}, runner="none")
+
+
+def manifest(kind: str, name: str = "train", **metadata: Any) -> Tree:
+    specs = replica_specs(kind)
+    return {
+        "apiVersion": VERSIONS[kind],
+        "kind": kind,
+        "metadata": {"name": name, "labels": {labels.QUEUE_NAME: "team"} | metadata.pop("labels", {}), **metadata},
+        "spec": {specs.field: {type_: replica(1) for type_ in specs.types}},
+    }
+
+
+def prepared(kueue: Kueue) -> None:
+    kueue.apply(CRDS)
+    kueue.advance(10)  # until the manager has found the kinds
+    kueue.apply(QUEUES)
+
+
+def workload(kueue: Kueue, name: str = "train") -> Tree:
+    (found,) = (each for each in kueue.all("workload") if each["metadata"]["ownerReferences"][0]["name"] == name)
+    return found
+
+
+def state(tree: Tree, type_: str) -> str:
+    found = [each for each in tree["status"]["conditions"] if each["type"] == type_]
+    return f"{found[0]['status']}/{found[0]['reason']}" if found else ""
+
+
+def selectors(tree: Tree, kind: str) -> list[Tree]:
+    replicas = tree["spec"][replica_specs(kind).field].values()
+    return [each["template"]["spec"].get("nodeSelector", {}) for each in replicas]
+
+
+@kubeflow
+@pytest.mark.parametrize("kind", KUBEFLOW)
+def test_a_job_waits_runs_is_preempted_and_restored_runs_again_and_finishes(kueue: Kueue, kind: str) -> None:
+    """[KF4], [KF5], [KF6], [KF7], [KF8], [MP4]"""
+    prepared(kueue)
+    resource = f"{kind.lower()}s.kubeflow.org"
+    held = replica_specs(kind)
+    kueue.patch("clusterqueue", "team", {"spec": {"stopPolicy": "Hold"}})
+    kueue.apply(manifest(kind))
+    first = kueue.get(resource, "train")
+    assert first["spec"]["runPolicy"]["suspend"] is True
+    assert [pod_set["name"] for pod_set in workload(kueue)["spec"]["podSets"]] == [name.lower() for name in held.types]
+
+    kueue.patch("clusterqueue", "team", {"spec": {"stopPolicy": "None"}})
+    running = kueue.get(resource, "train")
+    assert running["spec"]["runPolicy"]["suspend"] is False
+    assert selectors(running, kind) == [{"pool": "blue"}] * len(held.types)
+    active = {"replicaStatuses": {"Worker": {"active": 1}}, "conditions": [condition("Running")]}
+    kueue.patch(resource, "train", {"status": active}, subresource="status")
+    assert state(workload(kueue), "PodsReady") == "True/Started"
+
+    urgent = manifest(kind, "urgent", labels={labels.PRIORITY_CLASS: "urgent"})
+    for each in urgent["spec"][held.field].values():
+        each["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = 6 // len(held.types)
+    kueue.apply(urgent)
+    stopped = kueue.get(resource, "train")
+    assert stopped["spec"] == first["spec"]
+    assert state(workload(kueue), "Evicted") == "True/Preempted"
+    assert state(workload(kueue), "QuotaReserved") == "True/QuotaReserved", "its pods still run"
+    ended = {"replicaStatuses": {"Worker": {"active": 0}}, "conditions": [condition("Suspended")]}
+    kueue.patch(resource, "train", {"status": ended}, subresource="status")
+    assert state(workload(kueue), "QuotaReserved").startswith("False/")
+    assert kueue.get(resource, "urgent")["spec"]["runPolicy"]["suspend"] is False
+
+    kueue.delete(resource, "urgent")
+    kueue.advance(5)
+    assert kueue.get(resource, "train")["spec"]["runPolicy"]["suspend"] is False
+    over = {"conditions": [condition("Succeeded", message="trained")]}
+    kueue.patch(resource, "train", {"status": over}, subresource="status")
+    assert state(workload(kueue), "Finished") == "True/Succeeded"
+    reported = [event["reason"] for event in kueue.all("event") if event.get("regarding", {}).get("name") == "train"]
+    assert sorted(reported) == ["CreatedWorkload", "FinishedWorkload", "Started", "Started", "Stopped"]
+
+
+@kubeflow
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_an_example_is_queued_and_admitted(kueue: Kueue, file: Path) -> None:
+    kueue.apply(CRDS)
+    kueue.advance(10)
+    kueue.apply((ROOT / "examples/jobs/queue.yaml").read_text(), file.read_text())
+    *_, tree = (each for each in yaml.safe_load_all(file.read_text()) if each)
+    started = kueue.get(f"{tree['kind'].lower()}s.kubeflow.org", tree["metadata"]["name"])
+    assert started["spec"]["runPolicy"]["suspend"] is False
+    assert state(workload(kueue, tree["metadata"]["name"]), "Admitted") == "True/Admitted"
+    if tree["kind"] == "JAXJob":
+        assert workload(kueue, tree["metadata"]["name"])["spec"]["priority"] == 100
+
+
+@kubeflow
+@pytest.mark.parametrize("kind", KUBEFLOW)
+def test_a_job_is_deleted_with_its_workload(kueue: Kueue, kind: str) -> None:
+    prepared(kueue)
+    kueue.apply(manifest(kind))
+    assert state(workload(kueue), "Admitted") == "True/Admitted"
+    kueue.delete(f"{kind.lower()}s.kubeflow.org", "train")
+    kueue.advance(5)
+    assert kueue.all("workload") == []
+
+
+@kubeflow
+def test_the_webhook_refuses_a_job_with_the_path_of_the_field(kueue: Kueue) -> None:
+    """[KF10]"""
+    prepared(kueue)
+    tree = manifest("PyTorchJob")
+    annotations = {labels.PODSET_REQUIRED_TOPOLOGY: "a", labels.PODSET_PREFERRED_TOPOLOGY: "a"}
+    tree["spec"]["pytorchReplicaSpecs"]["Worker"] = replica(1, annotations)
+    with pytest.raises(ApiError, match=r"spec\.pytorchReplicaSpecs\[Worker\]\.template\.metadata\.annotations"):
+        kueue.apply(tree)
+
+
+@kubeflow
+def test_a_queue_name_that_no_queue_can_have_is_accepted_on_update_and_gets_no_workload(kueue: Kueue) -> None:
+    """[KF10]: the job waits until its queue name is corrected."""
+    prepared(kueue)
+    kueue.patch("clusterqueue", "team", {"spec": {"stopPolicy": "Hold"}})
+    kueue.apply(manifest("TFJob"))
+    kueue.patch("tfjob", "train", {"metadata": {"labels": {labels.QUEUE_NAME: "UPPER"}}})
+    assert workload(kueue)["spec"]["queueName"] == "team"
+    kueue.patch("tfjob", "train", {"metadata": {"labels": {labels.QUEUE_NAME: "team"}}})
+    kueue.patch("clusterqueue", "team", {"spec": {"stopPolicy": "None"}})
+    kueue.advance(120)
+    assert kueue.get("tfjob", "train")["spec"]["runPolicy"]["suspend"] is False
+
+
+# --- The launcher of an MPIJob ----------------------------------------------------------------------------------------
+
+
+def launcher(kueue: Kueue, **spec: Any) -> None:
+    """The Job that the MPI Operator creates for the launcher."""
+    owner = kueue.get("mpijob", "train")["metadata"]
+    container = {"name": "launcher", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
+    reference = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "train", "uid": owner["uid"]}
+    kueue.apply({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train-launcher", "ownerReferences": [{**reference, "controller": True}]},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}, **spec},
+    })  # fmt: skip
+
+
+@kubeflow
+def test_the_launcher_job_is_suspended_until_its_mpi_job_is_admitted(kueue: Kueue) -> None:
+    """[MP6]"""
+    prepared(kueue)
+    kueue.patch("clusterqueue", "team", {"spec": {"stopPolicy": "Hold"}})
+    kueue.apply(manifest("MPIJob"))
+    launcher(kueue, suspend=False)
+    assert kueue.get("job", "train-launcher")["spec"]["suspend"] is True
+    assert len(kueue.all("workload")) == 1
+    kueue.patch("clusterqueue", "team", {"spec": {"stopPolicy": "None"}})
+    kueue.patch("job", "train-launcher", {"spec": {"suspend": False}})  # the operator resumes it
+    assert kueue.get("job", "train-launcher")["spec"]["suspend"] is False
+    assert [each["spec"]["queueName"] for each in kueue.all("workload")] == ["team"]
+
+
+@kubeflow
+def test_the_launcher_job_of_an_mpi_job_without_a_queue_is_left_alone(kueue: Kueue) -> None:
+    """[MP6]"""
+    prepared(kueue)
+    tree = manifest("MPIJob")
+    kueue.apply({**tree, "metadata": {"name": "train"}})
+    launcher(kueue)
+    assert kueue.get("job", "train-launcher")["spec"]["suspend"] is False
+    assert kueue.all("workload") == []
