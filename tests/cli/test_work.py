@@ -26,7 +26,7 @@ from pykueue.api import kueue
 from pykueue.cli import completion_candidates, up
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.client import job_request, job_service
-from pykueue.client.unqueued import JOBS
+from pykueue.client.queued_job import JOBS
 from shell import CommandResult, Shell
 from started import Up
 from started import up as up_in
@@ -202,9 +202,9 @@ class TestQueue:
         )
         assert shell("whatif", "--delete", "cq/nope").err == "pykueue: --delete cq/nope: not found\n"
         head, first, second = shown.out.splitlines()
-        assert head.split() == ["NAME", "QUEUE", "STATE", "POSITION", "PODS", "REQUESTS", "AGE", "MESSAGE"]
-        assert first.split()[:3] == ["runs", "default", "Running"]
-        assert second.split()[:5] == ["exceeds-capacity", "default", "Waiting", "1", "1"]
+        assert head.split() == ["NAME", "KIND", "QUEUE", "STATE", "POSITION", "PODS", "REQUESTS", "AGE", "MESSAGE"]
+        assert first.split()[:4] == ["runs", "Job", "default", "Running"]
+        assert second.split()[:6] == ["exceeds-capacity", "Job", "default", "Waiting", "1", "1"]
         assert "current podset request (9999)" in second
         assert "\x1b" not in shown.out, "no colours in a pipe"
         assert shell("logs", "exceeds-capacity").err.startswith("job exceeds-capacity has no log: waiting, ")
@@ -228,7 +228,7 @@ class TestQueue:
         why = 'WorkloadPriorityClass "urgent" not found'
         until(lambda: why in shell("queue").out)
         [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]
-        assert row[:3] == ["lost", "default", "Unqueued"]
+        assert row[:4] == ["lost", "Job", "default", "Unqueued"]
         assert "job.batch/lost\n" in shell("queue", "-o", "name").out
         said = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
         assert shell("explain", "lost") == shell("explain", "job/lost") == (0, said, "")

@@ -84,12 +84,13 @@ def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
     group, size = {"kueue.x-k8s.io/pod-group-name": "half"}, {"kueue.x-k8s.io/pod-group-total-count": "3"}
     kueue.apply(pod("lost", {"kueue.x-k8s.io/priority-class": "urgent"}))
     kueue.apply(pod("one", group, size), pod("two", group, size), pod("fine", {}))
-    half, lost = sorted((entry for entry in kueue.queue() if not entry.workload), key=lambda entry: entry.name)
+    entries = kueue.queue()
+    half, lost = sorted((entry for entry in entries if not entry.workload), key=lambda entry: entry.name)
     assert (half.name, half.title, half.pods, half.requests) == ("half", "pod/one", 2, "cpu 4")
     assert str(half.status) == "unqueued, 'half' group has fewer runnable pods than expected"
     assert (lost.name, lost.title, lost.pods, lost.queue) == ("lost", "pod/lost", 1, "default")
     assert str(lost.status) == 'unqueued, WorkloadPriorityClass "urgent" not found'
-    assert [entry.names for entry in kueue.queue() if entry.workload] == [("fine",)]
+    assert [entry.names for entry in entries if entry.workload] == [("fine",)]
 
     named = explain.Named.of("pod/two")
     assert explain.matching([lost, half], named) is half

@@ -9,8 +9,9 @@ import pytest
 
 from kubemachinery import codec, meta
 from pykueue.api import kube, kueue
-from pykueue.client import job_status
+from pykueue.client import job_status, queued_job
 from pykueue.client.job_status import JobState, QueuedJobStatus
+from pykueue.jobs.interface import GenericJob
 
 
 def workload(*said: tuple[str, str, str], active: bool = True, **status: Any) -> kueue.Workload:
@@ -79,9 +80,9 @@ def test_only_success_is_shown_as_success(reason: str, word: JobState) -> None:
     assert shown.state.is_finished
 
 
-def job(suspend: bool = False, labels: dict[str, str] | None = None, **status: Any) -> kube.Job:
+def job(suspend: bool = False, labels: dict[str, str] | None = None, **status: Any) -> GenericJob:
     tree = {"metadata": {"labels": labels or {}}, "spec": {"suspend": suspend}, "status": status}
-    return codec.from_tree(tree, kube.Job)
+    return queued_job.job_row().job(tree)
 
 
 def test_a_job_that_was_let_go_stands_by_its_own_pods() -> None:

@@ -21,6 +21,7 @@ from pykueue.api import conversion, effects, kube, kueue, labels, nodes, registr
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
+from pykueue.jobs import workloads as job_workloads
 from pykueue.lifecycle import states
 from pykueue.state import workload_info
 
@@ -520,7 +521,7 @@ def _no_controller(given: LintInput) -> RuleFindings:
 
 def _requester(workload: kueue.Workload) -> str:
     """Kind and name of the job of a Workload; without one, of the Workload."""
-    owner = workload.metadata.controller
+    owner = job_workloads.job_of(workload)
     kind, name = (owner.kind, owner.name) if owner is not None else ("Workload", workload.metadata.name)
     return f"{kind} {workload.metadata.namespace}/{name}"
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("cancel")
-@click.argument(
-    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion_candidates.objects("job")
-)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion_candidates.jobs())
 @connects
 def command(connection: Connection, names: tuple[str, ...]) -> None:
     """Cancel jobs: a waiting job leaves its queue, a running job is stopped, and its log is deleted."""
@@ -24,8 +22,8 @@ def command(connection: Connection, names: tuple[str, ...]) -> None:
 
     async def work(client: ApiClient, namespace: str) -> None:
         service = job_service.JobService(client, namespace)
-        for name in await service.resolve_names(names):
-            await service.cancel(name)
-            click.echo(f"job {name} cancelled")
+        for job in await service.jobs(names):
+            await service.cancel(job.reference)
+            click.echo(f"{job.title} cancelled")
 
     connection.talk(work)

@@ -55,6 +55,33 @@ def objects(kind: str) -> Complete:
     return _offered(names)
 
 
+def jobs() -> Complete:
+    """Jobs of every kind, as commands take them: NAME for a Job, TYPE/NAME for one of another kind that has a
+    Workload."""
+
+    def names(context: click.Context) -> Iterable[str]:
+        import msgspec
+
+        from kubemachinery import codec
+        from kubemachinery.client.client import METADATA_OF_ALL
+        from pykueue.api import kueue
+        from pykueue.client.queued_job import JOBS, WORKLOADS
+        from pykueue.jobs import workloads
+
+        async def work(client: ApiClient, target: ClientConfig) -> list[str]:
+            where = context.params.get("namespace") or target.namespace
+            found = await client.list(JOBS, where, accept=METADATA_OF_ALL)
+            own = [msgspec.json.decode(item)["metadata"]["name"] for item in found.items]
+            queued = [codec.decode(item, kueue.Workload) for item in (await client.list(WORKLOADS, where)).items]
+            owners = [owner for each in queued if (owner := workloads.job_of(each)) is not None]
+            others = [f"{owner.kind.lower()}/{owner.name}" for owner in owners if owner.kind != JOBS.kind]
+            return [*own, *dict.fromkeys(others)]
+
+        return ConnectionFlags.of(context.params, patience=_PATIENCE).run(work)
+
+    return _offered(names)
+
+
 def _offered(names: Callable[[click.Context], Iterable[str]]) -> Complete:
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
         taken = context.params.get(parameter.name or "") if parameter.nargs == -1 else ()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@click.argument("name", shell_complete=completion_candidates.objects("job"))
+@click.argument("name", shell_complete=completion_candidates.jobs())
 @flags.files("Objects from a file, a folder, or - instead of a server's; may be repeated.")
 @click.option("--now", "now_text", default=None, help="With -f: the time of the decision, RFC 3339 (default: now).")
 @click.option("--no-suggestions", is_flag=True, help="Print the causes only, without suggestions.")

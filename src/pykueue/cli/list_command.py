@@ -234,8 +234,21 @@ def _workload_columns(list_context: ListContext) -> list[TableColumn[kueue.Workl
 def pods(query: ListQuery, job: str) -> None:
     """List the pods of a job, or of the pod group of a pod."""
     from pykueue.api import kube
-    from pykueue.client import listing
+    from pykueue.client import listing, queued_job
+    from pykueue.client.job_service import JobService
 
     columns: list[TableColumn[kube.Pod]] = [TableColumn("STATUS", lambda pod: pod.status.phase or "Pending")]
-    owner, found = listing.of_type(job), query.of(kube.Pod)
-    query.show(found, columns, where=listing.belongs_to(owner, found.things))
+    owner = listing.of_type(job)
+
+    async def work(client: ApiClient, namespace: str) -> tuple[ListedObjects[kube.Pod], set[str]]:
+        """The pods, and the UIDs of those of a job, whose pods may belong to it through other objects."""
+        found = await query.listed(client, namespace, kube.Pod)
+        service = JobService(client, namespace)
+        is_job = owner is not None and not query.everywhere and queued_job.row_named(owner[0]) is not None
+        queued = await service.find_job("/".join(owner)) if owner is not None and is_job else None
+        own = await service.pods(queued) if queued is not None else []
+        return found, {pod.metadata.uid for pod in own}
+
+    found, own = query.connection.talk(work)
+    is_owned = listing.belongs_to(owner, found.things)
+    query.show(found, columns, where=lambda pod: pod.metadata.uid in own or is_owned(pod))

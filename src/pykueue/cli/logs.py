@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command("logs")
-@click.argument("name", required=False, default="", shell_complete=completion_candidates.objects("job"))
+@click.argument("name", required=False, default="", shell_complete=completion_candidates.jobs())
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @click.option("-p", "--previous", is_flag=True, help="Show the log of the previous container instance.")
 @click.option("--tail", type=click.IntRange(0), default=None, help="Only this many last lines of each pod.")
 @click.option("-c", "--container", default="", help="The container (default: the first one).")
 @connects
 def command(connection: Connection, name: str, follow: bool, previous: bool, tail: int | None, container: str) -> None:
-    """Show the log of job NAME, or of the job that was submitted last.
+    """Show the log of job NAME or TYPE/NAME, or of the job that was submitted last.
 
     Where a job has several pods, each line begins with the name of its pod. With -f, an unreachable server is retried
     for up to 5 minutes, and no line is printed twice.
@@ -36,14 +36,12 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
 
     async def work(client: ApiClient, namespace: str) -> None:
         service = job_service.JobService(client, namespace, aside)
-        [chosen] = await service.resolve_names([name]) if name else [await service.newest()]
-        job = await service.job(chosen)
+        job = await service.job(name) if name else await service.newest()
         options = pod_logs.PodLogOptions(follow=follow, previous=previous, tail=tail, container=container)
-        several = (job.spec.parallelism or 1) > 1 or (job.spec.completions or 1) > 1
         if follow:
             await warn_if_pods_do_not_run(service)
         with progress() as report:
-            await service.logs(chosen, options, printed(several), report)
+            await service.logs(job.reference, options, printed(job.has_several_pods), report)
 
     connection.talk(work)
 

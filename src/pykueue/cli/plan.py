@@ -154,7 +154,7 @@ def case_of(files: Iterable[str], now: int) -> Case:
 
 def read(files: Iterable[str]) -> Case:
     """The case in files, folders and standard input. Raises UsageError without an object."""
-    case = planner.read(document for name in files for document in _documents(name))
+    case = planner.read(document for name in files for document in documents(name))
     if not (case.objects or case.jobs or case.classes or case.passed_over):
         raise UsageError(f"{', '.join(files)}: contains no object")
     return case
@@ -196,7 +196,8 @@ def at(text: object) -> int:
         raise UsageError(f"--now: {error}") from None
 
 
-def _documents(name: str) -> Iterator[Document]:
+def documents(name: str) -> Iterator[Document]:
+    """The documents of a file, of the files of a folder, or of standard input."""
     if name == "-":
         yield from yaml_documents.standard_input()
         return

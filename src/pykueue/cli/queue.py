@@ -44,6 +44,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
     columns: list[TableColumn[QueueEntry]] = [
         *([TableColumn[job_service.QueueEntry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
         TableColumn("NAME", lambda entry: entry.name),
+        TableColumn("KIND", lambda entry: entry.job_kind),
         TableColumn("QUEUE", lambda entry: entry.queue),
         TableColumn("STATE", lambda entry: entry.status.state),
         TableColumn("POSITION", lambda entry: "" if entry.position is None else str(entry.position)),

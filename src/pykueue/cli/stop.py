@@ -76,11 +76,12 @@ def change(
 
 async def _workload_name(client: ApiClient, namespace: str, given: str) -> str:
     """The Workload with this name, or the Workload of the job with this name."""
-    from pykueue.client import job_service
+    from pykueue.client.job_service import JobService
+    from pykueue.client.queued_job import WORKLOADS
 
-    if await client.find(job_service.WORKLOADS, given, namespace) is not None:
+    if await client.find(WORKLOADS, given, namespace) is not None:
         return given
-    service = job_service.JobService(client, namespace)
+    service = JobService(client, namespace)
     if (job := await service.find_job(given)) is not None and (workload := await service.workload(job)) is not None:
         return workload.metadata.name
     return given  # the server refuses it

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from kubemachinery.errors import UsageError
-from pykueue.cli import completion_candidates, printing
+from pykueue.api import labels
+from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import OutputFormat
 from pykueue.cli.progress import aside, progress
@@ -18,8 +20,8 @@ from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
-    from pykueue.api import kube
     from pykueue.client.job_service import JobService
+    from pykueue.client.queued_job import QueuedJob
 
 
 def _amount(context: click.Context, option: click.Parameter, text: str) -> str:
@@ -79,16 +81,38 @@ _SLURM: Final[Mapping[str, str]] = {
 }
 
 
+_MANIFESTS: Final = (".yaml", ".yml", ".json")
+
+
 class SubmitCommand(click.Command):
     """Options end at `--` or at the first word that is none: the rest is the command. An unknown option before that is
-    refused, for it would become the command, together with every option after it."""
+    refused, for it would become the command, together with every option after it.
+
+    `-f` has two meanings: with the name of a manifest after it, the one that it has for kubectl, else that of `logs`.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, self._with_files(args))
         except click.NoSuchOption as error:
             name = error.option_name
             raise UsageError(f"submit has no option {name}{self._advice(name)}") from None
+
+    def _with_files(self, args: list[str]) -> list[str]:
+        """The arguments with `--filename` for each `-f` that a manifest follows. The command is left as it is."""
+        takes_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not option.is_flag
+            for name in option.opts
+        }
+        words, position = list(args), 0
+        while position < len(words) and words[position].startswith("-") and words[position] not in ("-", "--"):
+            following = words[position + 1] if position + 1 < len(words) else ""
+            if words[position] == "-f" and (following == "-" or following.endswith((*_MANIFESTS, "/"))):
+                words[position] = "--filename"
+            position += 2 if words[position] in takes_value else 1
+        return words
 
     def _advice(self, name: str) -> str:
         if name in _SLURM:
@@ -99,6 +123,10 @@ class SubmitCommand(click.Command):
 
 
 @click.command("submit", cls=SubmitCommand, context_settings={"allow_interspersed_args": False})
+@flags.files(
+    "Submit the jobs of a manifest (.yaml, .yml, .json, a folder/ or -) instead of a command; may be repeated.",
+    "--filename",
+)
 @click.option("--name", default="", help="The job's name; made from the command by default.")
 @click.option(
     "-q",
@@ -148,7 +176,9 @@ class SubmitCommand(click.Command):
     "--workdir", "directory", default="", help="The directory to start in; the current one with `pykueue up`."
 )
 @click.option("--wait", is_flag=True, help="Return when the job has finished: 0 if it succeeded, 1 if not.")
-@click.option("-f", "--follow", is_flag=True, help="The same, and show the log meanwhile.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="The same, and show the log meanwhile. `-f FILE` is short for --filename."
+)
 @click.option(
     "--timeout",
     "timeout_seconds",
@@ -159,9 +189,13 @@ class SubmitCommand(click.Command):
 @click.option("--dry-run", is_flag=True, help="Print the Job, and submit nothing.")
 @printing.prints("name", "json", "yaml")
 @connects
-@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     connection: Connection,
+    files: tuple[str, ...],
     queue: str,
     priority_class: str,
     image: str,
@@ -173,17 +207,31 @@ def command(
     words: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Submit a command as a job. It waits in its queue until quota is available, and then runs.
+    """Submit a command as a job, or the jobs of a manifest. They wait in their queue until quota is available.
 
     \b
     pykueue submit -- python train.py --epochs 3
     pykueue submit --cpu 4 --memory 8Gi --gpus 1 -q research -f -- ./train.sh
+    pykueue submit -q research -f pytorchjob.yaml
+
+    A manifest may have jobs of every kind that the server queues; one that it would run outside quota is refused.
+    --queue and --priority-class replace those of the manifest.
 
     The command runs as it is written: dollar signs reach it unchanged, and appear doubled in the Job, as Kubernetes
     writes them.
     """
     from kubemachinery.clock import SystemClock
     from pykueue.client import job_request, job_service
+
+    if files:
+        _refuse_with_files(context, words)
+        connection.talk(lambda client, namespace: _submit_files(
+            job_service.JobService(client, namespace, aside), files, queue, priority_class, form,
+            dry_run=dry_run, wait=wait, follow=follow, timeout_seconds=timeout_seconds,
+        ))  # fmt: skip
+        return
+    if not words:
+        raise UsageError("submit needs a command after `--`, or a manifest with -f FILE")
 
     async def work(client: ApiClient, namespace: str) -> None:
         service = job_service.JobService(client, namespace, aside)
@@ -212,29 +260,79 @@ def command(
     connection.talk(work)
 
 
-def _print_job(job: kube.Job, queue: str, form: OutputFormat) -> None:
-    from kubemachinery import codec
+# The options that describe a Job. A manifest has them itself.
+_OF_COMMANDS: Final = frozenset({
+    "name", "cpu", "memory", "gpus", "parallelism", "retries", "time_limit_seconds", "environment", "image",
+    "directory",
+})  # fmt: skip
 
+
+def _refuse_with_files(context: click.Context, words: tuple[str, ...]) -> None:
+    """Raise UsageError for a command, or an option of one, together with a manifest."""
+    if words:
+        raise UsageError(f"submit takes a manifest or a command, not both; the command is {' '.join(words)!r}")
+    for option in context.command.params:
+        is_written = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if option.name in _OF_COMMANDS and is_written:
+            raise UsageError(f"{option.opts[0]} does not go with a manifest: write it there")
+
+
+async def _submit_files(
+    service: JobService,
+    files: tuple[str, ...],
+    queue: str,
+    priority_class: str,
+    form: OutputFormat,
+    *,
+    dry_run: bool,
+    wait: bool,
+    follow: bool,
+    timeout_seconds: int | None,
+) -> None:
+    """Submit the jobs of manifests, after all of them were read, and were tried without being stored."""
+    from kubemachinery.clock import SystemClock
+    from pykueue.cli.plan import documents
+    from pykueue.client import manifests
+
+    given = manifests.jobs((each for name in files for each in documents(name)), service.namespace)
+    priority_class = await service.priority_class(priority_class)
+    trees = [
+        (each.row, each.submitted(await service.queue(queue or each.queue), priority_class, SystemClock().now()))
+        for each in given
+    ]
+    for row, tree in trees:
+        await service.check_is_queued(tree, row)
+    if dry_run:
+        for _, tree in trees:
+            (form if form.is_document else OutputFormat("yaml")).document(tree)
+        return
+    jobs = [await service.submit(tree, row) for row, tree in trees]
+    for job in jobs:
+        _print_job(job, job.labels[labels.QUEUE_NAME], form)
+    for job in jobs:
+        if follow or wait:
+            await _watch(service, job, timeout_seconds, follow=follow)
+
+
+def _print_job(job: QueuedJob, queue: str, form: OutputFormat) -> None:
     if form.is_document:
-        form.document(codec.to_tree(job))
+        form.document(job.tree)
     else:
-        name = job.metadata.name
-        click.echo(f"job.batch/{name}" if form.word == "name" else f"job {name} submitted to queue {queue}")
+        click.echo(job.resource if form.word == "name" else f"{job.title} submitted to queue {queue}")
 
 
-async def _watch(service: JobService, job: kube.Job, timeout_seconds: int | None, *, follow: bool) -> None:
+async def _watch(service: JobService, job: QueuedJob, timeout_seconds: int | None, *, follow: bool) -> None:
     """Wait until the job has finished; a failure is the answer no."""
     from pykueue.cli.logs import printed
     from pykueue.cli.wait import warn_if_pods_do_not_run
     from pykueue.client import job_service, job_status, pod_logs
 
-    name = job.metadata.name
     await warn_if_pods_do_not_run(service)
     with progress() as report:
-        async with job_service.within(name, timeout_seconds):
+        async with job_service.within(job.title, timeout_seconds):
             if follow:
-                write = printed(several=(job.spec.parallelism or 1) > 1)
-                await service.logs(name, pod_logs.PodLogOptions(follow=True), write, report)
-            over = await service.finished(name, report)
+                write = printed(several=job.has_several_pods)
+                await service.logs(job.reference, pod_logs.PodLogOptions(follow=True), write, report)
+            over = await service.finished(job.reference, report)
     if over.state is not job_status.JobState.SUCCEEDED:
-        raise NegativeResult(f"job {name} {over.outcome}")
+        raise NegativeResult(f"{job.title} {over.outcome}")

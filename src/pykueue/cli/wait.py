@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("wait")
-@click.argument(
-    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion_candidates.objects("job")
-)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=completion_candidates.jobs())
 @click.option("--timeout", default="", help="The time limit, such as 90s or 2h.")
 @connects
 def command(connection: Connection, names: tuple[str, ...], timeout: str) -> None:
@@ -35,12 +33,12 @@ def command(connection: Connection, names: tuple[str, ...], timeout: str) -> Non
         service = job_service.JobService(client, namespace, aside)
         await warn_if_pods_do_not_run(service)
         failed = []
-        for name in await service.resolve_names(names):
+        for job in await service.jobs(names):
             with progress() as report:
-                over = await service.finished(name, report, most)
-            click.echo(f"job {name} {over.outcome}")
+                over = await service.finished(job.reference, report, most)
+            click.echo(f"{job.title} {over.outcome}")
             if over.state is not job_status.JobState.SUCCEEDED:
-                failed.append(name)
+                failed.append(job.name)
         return failed
 
     if connection.talk(work):

@@ -35,7 +35,7 @@ from pykueue.api import kueue
 from pykueue.client import job_request, job_service, pod_logs
 from pykueue.client.job_service import JobService, QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
-from pykueue.client.unqueued import JOBS
+from pykueue.client.queued_job import WORKLOADS
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class AsyncClient:
         )
         if here:
             wanted = job_request.with_local_environment(wanted, os.environ, wanted.directory or os.getcwd())
-        return (await self._service.submit(job_request.job(wanted, self._clock.now()))).metadata.name
+        return (await self._service.submit(job_request.job(wanted, self._clock.now()))).name
 
     async def status(self, job: str) -> QueuedJobStatus:
         """The state of a job, and the reason for it."""
@@ -170,7 +170,7 @@ class AsyncClient:
 
     async def _workload_of(self, job: str) -> str:
         """The name of the Workload of a job. It is created shortly after the job."""
-        if await self.api_client.find(JOBS, job, self.namespace) is None:
+        if await self._service.find_job(job) is None:
             return job  # a Workload by its own name
         for _ in range(_LOOKS):
             workload = await self._service.workload(await self._service.job(job))
@@ -190,9 +190,7 @@ class AsyncClient:
     async def watch(self) -> AsyncGenerator[WorkloadEvent]:
         """Yield changes of Workloads, beginning with the existing ones. An unreachable server is retried."""
         news: asyncio.Queue[WorkloadEvent | None] = asyncio.Queue()
-        copy = Informer(
-            self.api_client, job_service.WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace
-        )
+        copy = Informer(self.api_client, WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace)
         copy.add_handler(lambda change: news.put_nowait(_workload_event(change)))
         kept_up = asyncio.create_task(copy.run(self._service.outlast))
         kept_up.add_done_callback(lambda _: news.put_nowait(None))

@@ -21,11 +21,13 @@ from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kube, kueue, labels, registry
-from pykueue.client import job_request, job_status, listing, pod_logs, unqueued
+from pykueue.client import job_request, job_status, listing, pod_logs, queued_job, unqueued
 from pykueue.client.job_status import JobState, QueuedJobStatus
-from pykueue.client.pod_logs import PODS
-from pykueue.client.unqueued import JOBS, Unqueued
+from pykueue.client.queued_job import JOBS, PODS, WORKLOADS, JobFinder, PodFinder, QueuedJob
+from pykueue.client.unqueued import Unqueued
 from pykueue.errors import NegativeResult
+from pykueue.jobs import workloads
+from pykueue.jobs.kinds import JobIntegration
 from pykueue.runner import job_completion
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,6 @@ log = logging.getLogger(__name__)
 LEASES: Final = registry.ALL.of(kube.Lease)
 QUEUES: Final = registry.ALL.of(kueue.LocalQueue)
 PRIORITY_CLASSES: Final = registry.ALL.of(kueue.WorkloadPriorityClass)
-WORKLOADS: Final = registry.ALL.of(kueue.Workload)
 
 # The default LocalQueue.
 QUEUE: Final = "default"
@@ -51,6 +52,8 @@ class JobService:
         """`away` is called with a message when the server becomes unreachable during a wait."""
         self._client = client
         self._outlast = RetryThroughOutage(away)
+        self._finder = JobFinder(client, namespace)
+        self._pods = PodFinder(client, namespace)
         self.namespace = namespace
 
     # --- Submitting ---------------------------------------------------------------------------------------------------
@@ -91,68 +94,97 @@ class JobService:
             raise UsageError(f"WorkloadPriorityClass {named} not found; {available}")
         return named
 
-    async def submit(self, job: dict[str, Any]) -> kube.Job:
+    async def submit(self, job: Mapping[str, Any], row: JobIntegration | None = None) -> QueuedJob:
+        """Create a job: a Job, or one of another kind."""
+        row = row or queued_job.job_row()
         try:
-            return codec.from_tree(await self._client.create(JOBS, job), kube.Job)
+            return QueuedJob(row, await self._client.create(row.kind, job))
         except errors.AlreadyExists:
-            name = job["metadata"]["name"]
-            raise UsageError(f"job {name} already exists; `pykueue cancel {name}` deletes it") from None
+            old = QueuedJob(row, dict(job))
+            raise UsageError(f"{old.title} already exists; `pykueue cancel {old.reference}` deletes it") from None
+        except errors.NoSuchKind:
+            raise UsageError(_no_such_kind(row)) from None
+
+    async def check_is_queued(self, job: Mapping[str, Any], row: JobIntegration) -> None:
+        """Raise UsageError if the server would not hold a new job until it is admitted: no manager is configured for
+        its kind, and it would run outside quota. Nothing is stored."""
+        try:
+            stored = await self._client.create(row.kind, job, dry_run=True)
+        except errors.NoSuchKind:
+            raise UsageError(_no_such_kind(row)) from None
+        except errors.AlreadyExists:
+            return  # `submit` reports it
+        if not queued_job.is_held(row, stored):
+            raise UsageError(
+                f"{QueuedJob(row, stored).title} would run outside quota: the manager does not queue {row.kind.kind};"
+                f" add {row.framework} to integrations.frameworks of its Configuration"
+            )
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
-    async def job(self, name: str) -> kube.Job:
-        found = await self.find_job(name)
+    async def job(self, given: str) -> QueuedJob:
+        """The job of NAME or TYPE/NAME, or of a Workload with this name. Raises UsageError if there is none."""
+        found = await self.find_job(given)
         if found is None:
-            raise UsageError(f"job {name} not found in namespace {self.namespace}")
+            type_, _, name = given.rpartition("/")
+            raise UsageError(f"{type_ or 'job'} {name} not found in namespace {self.namespace}")
         return found
 
-    async def find_job(self, name: str) -> kube.Job | None:
-        tree = await self._client.find(JOBS, name, self.namespace)
-        return codec.from_tree(tree, kube.Job) if tree is not None else None
+    async def find_job(self, given: str) -> QueuedJob | None:
+        return await self._finder.find(given)
 
-    async def resolve_names(self, given: Sequence[str]) -> list[str]:
-        """The names of jobs given as NAME, TYPE/NAME, or the name of a Workload. Raises UsageError for one that does
-        not exist, before the others are used."""
-        return [await self._resolve_name(each.rpartition("/")[2]) for each in given]
+    async def jobs(self, given: Sequence[str]) -> list[QueuedJob]:
+        """The jobs of these names. Raises UsageError for one that does not exist, before the others are used."""
+        return [await self.job(each) for each in given]
 
-    async def _resolve_name(self, name: str) -> str:
-        try:
-            return (await self.job(name)).metadata.name
-        except UsageError:
-            tree = await self._client.find(WORKLOADS, name, self.namespace)
-            owner = codec.from_tree(tree, kueue.Workload).metadata.controller if tree is not None else None
-            if owner is None or owner.kind != JOBS.kind:
-                raise
-            return owner.name
+    async def newest(self) -> QueuedJob:
+        """The job that was submitted last: a Job, or a job of another kind that has a Workload."""
+        jobs: list[kube.Job] = await self._all(JOBS, kube.Job)
+        found = [(_moment(job.metadata), job.metadata.name) for job in jobs]
+        for workload in await self._all(WORKLOADS, kueue.Workload):
+            owner = workloads.job_of(workload)
+            if owner is not None and owner.kind != JOBS.kind:
+                found.append((_moment(workload.metadata), f"{owner.kind.lower()}/{owner.name}"))
+        for _, reference in sorted(found, reverse=True):
+            if (job := await self.find_job(reference)) is not None:
+                return job
+        raise UsageError(f"namespace {self.namespace} has no jobs")
 
-    async def newest(self) -> str:
-        """The job that was submitted last."""
-        found: list[kube.Job] = await self._all(JOBS, kube.Job)
-        if not found:
-            raise UsageError(f"namespace {self.namespace} has no jobs")
-        return max(found, key=_moment).metadata.name
+    async def workload(self, job: QueuedJob) -> kueue.Workload | None:
+        """The newest Workload of a job; None without one."""
+        found = await self.workloads(job)
+        return found[-1] if found else None
 
-    async def workload(self, job: kube.Job) -> kueue.Workload | None:
-        """The Workload of a job; None without one."""
-        mark = f"{labels.JOB_UID}={job.metadata.uid}"
-        found = await self._client.list(WORKLOADS, self.namespace, labels=mark)
-        return job_status.by_owner(codec.decode(item, kueue.Workload) for item in found.items).get(job.metadata.uid)
+    async def workloads(self, job: QueuedJob) -> list[kueue.Workload]:
+        """The Workloads of a job, oldest first. A job that is made of pods may have several at the same time."""
+        mark = f"{labels.JOB_UID}={job.uid}"
+        found = await self._client.list(WORKLOADS, self.namespace, labels="" if job.is_made_of_pods else mark)
+        decoded = [codec.decode(item, kueue.Workload) for item in found.items]
+        owners = {job.uid}
+        if job.is_made_of_pods:
+            owners |= {pod.metadata.uid for pod in await self._pods.of(job, ())}
+        own = [one for one in decoded if owners & {owner.uid for owner in one.metadata.owner_references}]
+        return sorted(own, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name))
 
-    async def status(self, name: str) -> QueuedJobStatus:
-        job = await self.job(name)
-        workload = await self.workload(job) if job.spec.suspend else None
-        trouble = await unqueued.trouble(self._client, job) if job.spec.suspend and workload is None else ""
-        found = job_status.of_job(job, workload, trouble)
+    async def status(self, given: str) -> QueuedJobStatus:
+        job = await self.job(given)
+        rules = job.integration
+        if rules is None:
+            return job_status.of_workloads(await self.workloads(job))
+        held = rules.is_suspended()
+        workload = await self.workload(job) if held else None
+        trouble = await unqueued.trouble(self._client, job) if held and workload is None else ""
+        found = job_status.of_job(rules, workload, trouble)
         if found.state is JobState.STARTING:
             return QueuedJobStatus(found.state, job_status.starting(await self.pods(job)))
-        if job_status.has_spent_retries(job) and (failure := job_status.failure(await self.pods(job))):
+        if job_status.has_spent_retries(rules) and (failure := job_status.failure(await self.pods(job))):
             return QueuedJobStatus(found.state, job_completion.without_retries(failure))
         return found
 
-    async def pods(self, job: kube.Job) -> list[kube.Pod]:
+    async def pods(self, job: QueuedJob) -> list[kube.Pod]:
         """The pods of a job, oldest first."""
-        found = await self._all(PODS, kube.Pod, labels=f"batch.kubernetes.io/controller-uid={job.metadata.uid}")
-        return sorted(found, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+        own = () if job.row.kind == JOBS or job.is_made_of_pods else await self.workloads(job)
+        return await self._pods.of(job, own)
 
     async def _all(self, kind: Any, type_: Any, labels: str = "") -> list[Any]:
         found = await self._client.list(kind, self.namespace, labels=labels)
@@ -160,23 +192,23 @@ class JobService:
 
     # --- Waiting ------------------------------------------------------------------------------------------------------
 
-    async def finished(self, name: str, report: Report, timeout_seconds: float | None = None) -> QueuedJobStatus:
+    async def finished(self, given: str, report: Report, timeout_seconds: float | None = None) -> QueuedJobStatus:
         """Wait until the job has finished, and return its status; `report` is called with the status meanwhile."""
-        await self._outlast(lambda: self.job(name))
-        async with within(name, timeout_seconds):
+        job = await self._outlast(lambda: self.job(given))
+        async with within(job.title, timeout_seconds):
             while True:
-                now = await self._outlast(lambda: self._still(name))
+                now = await self._outlast(lambda: self._still(job))
                 if now.state.is_finished:
                     return now
-                report(f"job {name}: {now}")
+                report(f"{job.title}: {now}")
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _still(self, name: str) -> QueuedJobStatus:
+    async def _still(self, job: QueuedJob) -> QueuedJobStatus:
         """The status of a job that existed when the wait began."""
         try:
-            return await self.status(name)
+            return await self.status(job.reference)
         except UsageError:
-            raise NegativeResult(f"job {name} was deleted during the wait") from None
+            raise NegativeResult(f"{job.title} was deleted during the wait") from None
 
     async def outlast(self, error: KubeError) -> None:
         """Return when the server answers again. Raises errors that are not transient."""
@@ -184,34 +216,41 @@ class JobService:
             raise error
         await self.runs_processes()
 
-    async def cancel(self, name: str) -> None:
-        job = await self.job(name)
-        await self._client.delete(JOBS, name, self.namespace, uid=job.metadata.uid)
+    async def cancel(self, given: str) -> None:
+        """Delete a job; of a pod group, all of its pods, and the Workload, which would wait for their replacements."""
+        job = await self.job(given)
+        if not job.group:
+            await self._client.delete(job.row.kind, job.name, self.namespace, uid=job.uid)
+            return
+        own = await self.workloads(job)
+        for pod in await self.pods(job):
+            await self._client.delete(PODS, pod.metadata.name, self.namespace, uid=pod.metadata.uid)
+        for workload in own:
+            await self._client.delete(WORKLOADS, workload.metadata.name, self.namespace, uid=workload.metadata.uid)
 
     # --- Logs ---------------------------------------------------------------------------------------------------------
 
     async def logs(
-        self, name: str, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
+        self, given: str, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
     ) -> None:
         """Pass the log lines of a job to `write`: pod by pod, or with `follow` all pods until the job has finished."""
-        job = await self._outlast(lambda: self.job(name))
+        job = await self._outlast(lambda: self.job(given))
         if options.follow:
             now = await self._follow(job, options, write, report)
         else:
-            now = await self.status(name)
+            now = await self.status(given)
             begun = [pod for pod in await self.pods(job) if pod_logs.has_begun(pod, options.container)]
             for pod in begun:
                 await pod_logs.PodLogReader(self._client, pod, options, write).read()
             now = None if begun else now
         if now is not None:
-            raise NegativeResult(f"job {name} has no log: {now}")
+            raise NegativeResult(f"{job.title} has no log: {now}")
 
     async def _follow(
-        self, job: kube.Job, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
+        self, job: QueuedJob, options: pod_logs.PodLogOptions, write: Callable[[pod_logs.LogLine], None], report: Report
     ) -> QueuedJobStatus | None:
         """Read the log until the job has finished. Returns its status if there was no log, else None."""
-        name = job.metadata.name
-        now = await self._outlast(lambda: self._still(name))
+        now = await self._outlast(lambda: self._still(job))
         over = asyncio.Event()
         read: dict[str, asyncio.Task[None]] = {}
         try:
@@ -227,10 +266,10 @@ class JobService:
                         over.set()
                         break
                     if not read:
-                        report(f"job {name}: {now}")
+                        report(f"{job.title}: {now}")
                     await asyncio.sleep(_LOOK_SECONDS)
                     # Read before the pods: all pods of a finished job exist.
-                    now = await self._outlast(lambda: self._still(name))
+                    now = await self._outlast(lambda: self._still(job))
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
         return None if read else now
@@ -243,13 +282,13 @@ class JobService:
 
 
 @asynccontextmanager
-async def within(name: str, timeout_seconds: float | None) -> AsyncIterator[None]:
-    """Raise NegativeResult if the block takes longer than `timeout_seconds`."""
+async def within(title: str, timeout_seconds: float | None) -> AsyncIterator[None]:
+    """Raise NegativeResult if the block, which waits for this job, takes longer than `timeout_seconds`."""
     try:
         async with asyncio.timeout(timeout_seconds):
             yield
     except TimeoutError:
-        raise NegativeResult(f"job {name} has not finished after {timeout_seconds:g} s") from None
+        raise NegativeResult(f"{title} has not finished after {timeout_seconds:g} s") from None
 
 
 def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:
@@ -257,13 +296,14 @@ def _is_held(lease: kube.Lease, now: Nanoseconds) -> bool:
     return renewed is not None and meta.parse_time(renewed) + lasts * meta.SECOND > now
 
 
-def _moment(job: kube.Job) -> tuple[str, str, str]:
+def _moment(metadata: meta.ObjectMeta) -> tuple[str, str, str]:
     """The time of submission as a sort key; within one second, jobs with SUBMITTED_AT come last."""
-    created, submitted = (
-        job.metadata.creation_timestamp or "",
-        job.metadata.annotations.get(job_request.SUBMITTED_AT, ""),
-    )
-    return created, submitted, job.metadata.name
+    submitted = metadata.annotations.get(job_request.SUBMITTED_AT, "")
+    return metadata.creation_timestamp or "", submitted, metadata.name
+
+
+def _no_such_kind(row: JobIntegration) -> str:
+    return f"the server does not have the kind {row.kind.kind} ({row.kind.api_version}): install its operator first"
 
 
 # --- The queue --------------------------------------------------------------------------------------------------------
@@ -276,6 +316,7 @@ class QueueEntry:
     workload: str  # empty without one
     namespace: str
     name: str
+    job_kind: str  # the kind of the job; empty for a Workload without one
     queue: str
     cluster_queue: str
     status: QueuedJobStatus
@@ -299,7 +340,7 @@ class QueueEntry:
         """TYPE/NAME, as kubectl prints it."""
         if self.workload:
             return f"workload.kueue.x-k8s.io/{self.workload}"
-        return f"pod/{self.names[0]}" if self.kind == PODS.kind else f"job.batch/{self.name}"
+        return queued_job.resource_name_of(self.tree, self.names[0])
 
     @property
     def kind(self) -> str:
@@ -340,11 +381,15 @@ async def _with_pods(
     pods: dict[str, list[kube.Pod]] = {}
     for item in found.items:
         pod = codec.decode(item, kube.Pod)
-        for uid in (pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references)):
-            pods.setdefault(uid, []).append(pod)
+        marks = {pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references)}
+        if started_by := pod.metadata.annotations.get(labels.WORKLOAD):
+            marks.add(f"{pod.metadata.namespace}/{started_by}")
+        for mark in marks:
+            pods.setdefault(mark, []).append(pod)
 
     def described(entry: QueueEntry, workload: kueue.Workload) -> QueueEntry:
-        own = [pod for owner in workload.metadata.owner_references for pod in pods.get(owner.uid, ())]
+        marks = [f"{entry.namespace}/{entry.workload}", *(owner.uid for owner in workload.metadata.owner_references)]
+        own = list({pod.metadata.uid: pod for mark in marks for pod in pods.get(mark, ())}.values())
         if entry.status.state is not JobState.STARTING or not own:
             return entry
         return replace(entry, status=QueuedJobStatus(JobState.STARTING, job_status.starting(own)))
@@ -361,12 +406,14 @@ def _order(entry: QueueEntry) -> tuple[Any, ...]:
 
 def _entry(workload: kueue.Workload, positions: Mapping[tuple[str, str], int], tree: Mapping[str, Any]) -> QueueEntry:
     key = (workload.metadata.namespace, workload.metadata.name)
-    owner = workload.metadata.controller
+    owner = workloads.job_of(workload)
+    kinds = {each.kind for each in workload.metadata.owner_references}
     admission = workload.status.admission
     return QueueEntry(
         workload=workload.metadata.name,
         namespace=workload.metadata.namespace,
         name=owner.name if owner is not None else workload.metadata.name,
+        job_kind=owner.kind if owner is not None else next(iter(kinds)) if len(kinds) == 1 else "",
         queue=workload.spec.queue_name or "",
         cluster_queue=admission.cluster_queue if admission is not None else "",
         status=job_status.of_workload(workload),
@@ -388,6 +435,7 @@ def _entry_of(one: Unqueued) -> QueueEntry:
         workload="",
         namespace=first.namespace,
         name=one.name,
+        job_kind=str(one.tree["kind"]),
         queue=first.labels[labels.QUEUE_NAME],
         cluster_queue="",
         status=job_status.without_workload(one.trouble),

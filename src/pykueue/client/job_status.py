@@ -1,4 +1,4 @@
-"""The state of a job and its reason, from the Job and its Workload."""
+"""The state of a job and its reason, from the job and its Workload."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kubemachinery import conditions, quantity
-from pykueue.api import kube, kueue, labels
+from kubemachinery import conditions, quantity, unstructured
+from pykueue.api import kube, kueue
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.core import requests
+from pykueue.jobs.batch_job import BatchJob
+from pykueue.jobs.interface import GenericJob
 from pykueue.lifecycle import states
 from pykueue.lifecycle.states import State
 from pykueue.runner import job_completion
@@ -48,26 +50,56 @@ class QueuedJobStatus:
         return self.message if self.message.startswith(word) else f"{word}: {self.message}" if self.message else word
 
 
-def of_job(job: kube.Job, workload: kueue.Workload | None, trouble: str = "") -> QueuedJobStatus:
-    """The status of a Job, from its Workload; without one, `trouble` is the last warning Event of the Job."""
-    for condition in job.status.conditions:
-        if condition.status == "True" and condition.type in ("Complete", "Failed"):
-            word = JobState.SUCCEEDED if condition.type == "Complete" else JobState.FAILED
-            return QueuedJobStatus(word, condition.message if word is JobState.FAILED else "")
-    if not job.spec.suspend:
-        return QueuedJobStatus(JobState.RUNNING if job.status.ready else JobState.STARTING)
+def of_job(job: GenericJob, workload: kueue.Workload | None, trouble: str = "") -> QueuedJobStatus:
+    """The status of a job, from its Workload; without one, `trouble` is the last warning Event of the job."""
+    outcome = job.outcome()
+    if outcome is not None:
+        return (
+            QueuedJobStatus(JobState.SUCCEEDED)
+            if outcome.success
+            else QueuedJobStatus(JobState.FAILED, outcome.message)
+        )
+    if not job.is_suspended():
+        return QueuedJobStatus(JobState.RUNNING if _has_running_pods(job) else JobState.STARTING)
     if workload is not None:
         return of_workload(workload)
-    if not job.metadata.labels.get(labels.QUEUE_NAME):
+    if not job.queue_name:
         return QueuedJobStatus(JobState.WAITING, "the job is suspended and has no queue label")
     return without_workload(trouble)
 
 
-def has_spent_retries(job: kube.Job) -> bool:
-    """Whether the Job failed because its last retry did. The condition then names the limit, and not the failure."""
+def _has_running_pods(job: GenericJob) -> bool:
+    """Whether the pods run. Those of a Job need not run at the same time: one that is ready is enough."""
+    if isinstance(job, BatchJob):
+        return bool(unstructured.integer(job.status.get("ready")))
+    return job.are_pods_ready()
+
+
+def of_workloads(workloads: Sequence[kueue.Workload]) -> QueuedJobStatus:
+    """The status of a job that is made of pods: that of the Workload that has come the least far."""
+    found = [of_workload(workload) for workload in workloads]
+    return min(found, key=lambda status: _PROGRESS.index(status.state)) if found else without_workload("")
+
+
+# How far a Workload has come. A failure precedes a success, because it is the result of the whole.
+_PROGRESS: Final = (
+    JobState.UNQUEUED,
+    JobState.WAITING,
+    JobState.STOPPING,
+    JobState.STARTING,
+    JobState.RUNNING,
+    JobState.FAILED,
+    JobState.CANCELLED,
+    JobState.SUCCEEDED,
+)
+
+
+def has_spent_retries(job: GenericJob) -> bool:
+    """Whether a Job failed because its last retry did. The condition then names the limit, and not the failure."""
     return any(
-        condition.type == "Failed" and condition.status == "True" and condition.reason == job_completion.BACKOFF_LIMIT
-        for condition in job.status.conditions
+        (condition.get("type"), condition.get("status"), condition.get("reason"))
+        == ("Failed", "True", job_completion.BACKOFF_LIMIT)
+        for _, condition in unstructured.entries(job.status, "conditions")
     )
 
 

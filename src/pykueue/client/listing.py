@@ -17,6 +17,7 @@ from kubemachinery.errors import UsageError
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.api.conditions import WorkloadCondition
+from pykueue.client import queued_job
 from pykueue.lifecycle import states
 
 _TYPE_LENGTH: Final = 20
@@ -188,9 +189,9 @@ def of_type(text: str) -> Owner | None:
     wanted = kind.partition(".")[0].lower()
     if not slash or not wanted or not name:
         raise UsageError(f"--for {text}: must be TYPE/NAME or TYPE.GROUP/NAME, such as job/train")
-    for row in registry.ALL:
-        if wanted in (row.singular, row.plural, *row.short_names):
-            return row.singular, name
+    for kind in (*registry.ALL, *(row.kind for row in queued_job.known())):
+        if wanted in (kind.singular, kind.plural, *kind.short_names):
+            return kind.singular, name
     return wanted.removesuffix("s"), name
 
 

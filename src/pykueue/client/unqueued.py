@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,12 +13,13 @@ from kubemachinery import codec, meta
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.kinds import Kind
+from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, registry
-from pykueue.client import job_status
+from pykueue.client import job_status, queued_job
+from pykueue.client.queued_job import PODS, QueuedJob
+from pykueue.jobs.podsets import PodSetTemplate
 
 EVENTS: Final = registry.ALL.of(kube.Event)
-JOBS: Final = registry.ALL.of(kube.Job)
-PODS: Final = registry.ALL.of(kube.Pod)
 POD_CLASSES: Final = registry.ALL.of(kube.PriorityClass)
 
 
@@ -29,6 +31,7 @@ class Unqueued:
     members: tuple[meta.ObjectMeta, ...]
     pods: tuple[tuple[kube.PodSpec, int], ...]  # and how many of each
     tree: Mapping[str, Any]  # of the first
+    priority_class: str  # the PriorityClass of the pods; empty without one
     trouble: str = ""
 
 
@@ -46,24 +49,41 @@ async def look(client: ApiClient, namespace: str, workloads: Iterable[kueue.Work
     return [replace(one, trouble=await _trouble(client, one, troubles)) for one in found]
 
 
-async def trouble(client: ApiClient, job: kube.Job) -> str:
+async def trouble(client: ApiClient, job: QueuedJob) -> str:
     """Why a job has no Workload."""
-    return await _trouble(client, _of_job(job, {}), await _troubles(client, job.metadata))
+    one = _of_job(job)
+    return await _trouble(client, one, await _troubles(client, one.members[0]))
 
 
 async def _jobs(client: ApiClient, namespace: str) -> list[Unqueued]:
-    """Suspended Jobs with a queue label. A Job with a controller is queued with its owner."""
-    jobs = [(codec.decode(item, kube.Job), item) for item in await _named(client, JOBS, namespace)]
-    return [
-        _of_job(job, msgspec.json.decode(item))
-        for job, item in jobs
-        if job.spec.suspend and job.metadata.controller is None
+    """Suspended jobs of every kind with a queue label. A job with a controller is queued with its owner."""
+    rows = [row for row in await queued_job.served(client) if not queued_job.is_made_of_pods(row)]
+    listed = await asyncio.gather(*(_named(client, row.kind, namespace) for row in rows))
+    jobs = [
+        QueuedJob(row, msgspec.json.decode(item)) for row, items in zip(rows, listed, strict=True) for item in items
     ]
+    return [_of_job(job) for job in jobs if job.controller is None and queued_job.is_held(job.row, job.tree)]
 
 
-def _of_job(job: kube.Job, tree: Mapping[str, Any]) -> Unqueued:
-    count = min(job.spec.parallelism or 1, job.spec.completions or job.spec.parallelism or 1)
-    return Unqueued(job.metadata.name, (job.metadata,), ((job.spec.template.spec, count),), _headed(tree, JOBS))
+def _of_job(job: QueuedJob) -> Unqueued:
+    rules, metadata = job.integration, codec.from_tree(dict(job.metadata), meta.ObjectMeta)
+    templates = rules.templates() if rules is not None else ()
+    pods = tuple(_pods_of(job.tree, each) for each in templates)
+    named = rules.priority_class() if rules is not None else None
+    return Unqueued(job.name, (metadata,), pods, job.tree, _class_of(pods) if named is None else named)
+
+
+def _class_of(pods: Iterable[tuple[kube.PodSpec, int]]) -> str:
+    """The PriorityClass of pods: that of the first with one."""
+    return next((spec.priority_class_name for spec, _ in pods if spec.priority_class_name), "")
+
+
+def _pods_of(tree: Tree, template: PodSetTemplate) -> tuple[kube.PodSpec, int]:
+    """The pods of a template; without containers if the template cannot be read, which the server reports."""
+    try:
+        return codec.from_tree(template.at(tree).get("spec") or {}, kube.PodSpec), template.count
+    except codec.DecodeError:
+        return kube.PodSpec(), template.count
 
 
 async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
@@ -72,7 +92,8 @@ async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
     for item in await _named(client, PODS, namespace, fields="spec.nodeName="):
         pod = codec.decode(item, kube.Pod)
         is_held = any(gate.name == labels.ADMISSION_GATE for gate in pod.spec.scheduling_gates)
-        if is_held and pod.metadata.controller is None:
+        has_parent = labels.POD_SUSPENDING_PARENT in pod.metadata.annotations
+        if is_held and (pod.metadata.controller is None or has_parent):
             unit = pod.metadata.labels.get(labels.POD_GROUP_NAME) or pod.metadata.name
             units.setdefault((pod.metadata.namespace, unit), []).append((pod, item))
     return [
@@ -81,6 +102,7 @@ async def _pods(client: ApiClient, namespace: str) -> list[Unqueued]:
             tuple(pod.metadata for pod, _ in members),
             tuple((pod.spec, 1) for pod, _ in members),
             _headed(msgspec.json.decode(members[0][1]), PODS),
+            _class_of((pod.spec, 1) for pod, _ in members),
         )
         for (_, name), members in units.items()
     ]
@@ -116,7 +138,7 @@ async def _troubles(client: ApiClient, about: meta.ObjectMeta) -> Mapping[str, s
 async def _trouble(client: ApiClient, one: Unqueued, troubles: Mapping[str, str]) -> str:
     """The last warning Event, or a missing PriorityClass of its pods, which has no Event."""
     reported = next((troubles[member.uid] for member in one.members if member.uid in troubles), "")
-    named = one.pods[0][0].priority_class_name
+    named = one.priority_class
     if reported or not named or labels.PRIORITY_CLASS in one.members[0].labels:
         return reported
     try:

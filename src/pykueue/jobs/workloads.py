@@ -226,6 +226,18 @@ def controller(workload: kueue.Workload) -> meta.OwnerReference | None:
     return next((owner for owner in workload.metadata.owner_references if owner.controller), None)
 
 
+def job_of(workload: kueue.Workload) -> meta.OwnerReference | None:
+    """The job that a Workload is for: the one that its annotations name, for a kind whose pods own the Workload as
+    well, or its controller. None for a group of pods, of which none is the job."""
+    annotations = workload.metadata.annotations
+    version, _, kind = annotations.get(labels.JOB_OWNER_GVK, "").partition(", Kind=")
+    if not kind:
+        return controller(workload)
+    named = (kind, annotations.get(labels.JOB_OWNER_NAME, ""))
+    found = next((owner for owner in workload.metadata.owner_references if (owner.kind, owner.name) == named), None)
+    return found or meta.OwnerReference(api_version=version, kind=kind, name=named[1], uid="")
+
+
 def is_owned(job: GenericJob, workload: kueue.Workload, options: IntegrationOptions) -> bool:
     """Whether the job controls the Workload: by name, and by UID with the gate FinishOrphanedWorkloads."""
     owner = controller(workload)
