@@ -4,6 +4,7 @@
 #   make run           the API server on this machine (ARGS="..." is passed to `pykueue up`); installs the runtime only
 #   make test          the tests, without a cluster (ARGS="tests/api -k quantity" for some of them)
 #   make test-cluster  the tests against a real kube-apiserver and etcd, built once from Go modules
+#                      (OPERATORS=all or names: with the operators of all job kinds, too)
 #   make test-matrix   the tests under each Python of VERSIONS that this machine has (ARGS as for make test)
 #   make coverage      the tests once more, with the share of executed lines by package
 #   make soak          the simulation over many seeds (ARGS="--seeds 0-9999")
@@ -20,6 +21,7 @@ SHELL  := /bin/sh
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 VERSIONS ?= 3.11 3.12 3.13 3.14
 ARGS   ?=
+OPERATORS ?=
 # Byte code is kept also where the environment forbids it: the tests start several hundred Python processes, and each would compile
 # the package again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -71,7 +73,8 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 -m "not cluster" $(ARGS)
 
 test-cluster: $(STAMP)
-	@assets=$$(cd tests && ../$(BIN)/python -m cluster.assets) || exit $$?; \
+	@export PYKUEUE_OPERATORS="$(OPERATORS)"; \
+	assets=$$(cd tests && ../$(BIN)/python -m cluster.assets) || exit $$?; \
 	KUBEBUILDER_ASSETS="$$assets" $(BIN)/python -m pytest -m cluster $(ARGS)
 
 # An interpreter counts when it runs, is of that version and can make an environment: on PATH, of uv, or of pyenv.

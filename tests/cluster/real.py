@@ -29,6 +29,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -145,6 +146,13 @@ class Client:
             self._connection = None
 
 
+def of_kubeconfig(path: Path) -> Client:
+    """A client with the server, the authority and the token of a kubeconfig."""
+    document = yaml.safe_load(path.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    return Client(cluster["server"], user["token"], base64.b64decode(cluster["certificate-authority-data"]))
+
+
 def _decoded(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
@@ -161,7 +169,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
         etcd_port, peer_port, port = (running.enter_context(held_port()) for _ in range(3))
         etcd_url = f"http://127.0.0.1:{etcd_port}"
         running.enter_context(
-            _process(
+            process(
                 folder / "etcd.log",
                 binaries / "etcd",
                 f"--data-dir={folder / 'etcd'}",
@@ -183,7 +191,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
         )
         log = folder / "kube-apiserver.log"
         server = running.enter_context(
-            _process(
+            process(
                 log,
                 binaries / "kube-apiserver",
                 f"--etcd-servers={etcd_url}",
@@ -246,25 +254,28 @@ def _wait_until_ready(client: Client, server: subprocess.Popen[bytes], log: Path
 
 
 @contextlib.contextmanager
-def _process(log: Path, binary: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    log: Path, binary: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with its output in a log, that is ended by its id when the block ends."""
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        running = subprocess.Popen(
             [binary, *arguments],
             stdout=output,
             stderr=output,
             cwd=log.parent,
-            env=_environment(),
+            env=_environment() | dict(environment or {}),
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         try:
-            yield process
+            yield running
         finally:
-            process.send_signal(signal.SIGTERM)
+            running.send_signal(signal.SIGTERM)
             try:
-                process.wait(10)
+                running.wait(10)
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                running.kill()
+                running.wait()
 
 
 def _end_with_parent() -> None:

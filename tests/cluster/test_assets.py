@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from cluster import assets, real
+from cluster.assets import building
+from cluster.assets.partners import PARTNERS, Partner
 from waiting import PATIENCE_SECONDS
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -76,6 +78,84 @@ def test_modules_have_the_versions_of_the_tool() -> None:
     assert f"go.etcd.io/etcd/server/v3 {assets.ETCD}" in (here / "etcd" / "go.mod").read_text()
     client_go = assets.KUBERNETES.replace("v1.", "v0.")
     assert f"k8s.io/client-go {client_go}" in (here.parent / "programs" / "go.mod").read_text()
+
+
+# A go command that finds a module with one file, and builds what it is asked for, unless FAILING names the command.
+GO = """#!/bin/sh
+echo "$@" >> {folder}/commands
+case "$1 $2" in
+"$FAILING "*) echo "no such version" >&2; exit 1;;
+"mod download") echo '{{"GoMod": "{folder}/go.mod", "Dir": "{folder}/module"}}';;
+"mod edit") echo '{{"Replace": [{{"Old": {{"Path": "k8s.io/api"}}, "New": {{"Path": "./staging/src/k8s.io/api"}}}}]}}';;
+"get "*) cp go.mod {folder}/written.mod;;
+build*) while [ "$1" != -o ]; do shift; done; echo "#!/bin/sh" > "$2"; chmod +x "$2";;
+esac
+"""
+
+
+@pytest.fixture
+def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "module" / "config" / "crd").mkdir(parents=True)
+    (tmp_path / "module" / "config" / "crd" / "things.yaml").write_text("kind: CustomResourceDefinition\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "go").write_text(GO.format(folder=tmp_path))
+    (tmp_path / "bin" / "go").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYKUEUE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(assets.OPERATORS, "")
+    row = Partner(
+        "thing", "Thing", "example.com/thing", "v1.2.3", "example.com/thing/cmd", "own", ("config/crd/*.yaml",), True
+    )
+    slow = Partner("slow", "Slow", "example.com/slow", "v2.0.0", "example.com/slow", "own")
+    for module in (assets, building):
+        monkeypatch.setattr(module, "PARTNERS", (row, slow))
+    return tmp_path
+
+
+def test_partner_is_built_once_in_a_module_of_its_own_with_its_files(fake_go: Path) -> None:
+    built = assets.partner("thing")
+    assert os.access(built.binary, os.X_OK)
+    assert [path.name for path in built.paths("config/crd/*.yaml")] == ["things.yaml"]
+    asked = (fake_go / "commands").read_text()
+    # Partners with the same libraries are asked for together: so they are compiled with the same versions.
+    assert "get example.com/thing/cmd@v1.2.3 example.com/slow@v2.0.0" in asked
+    assert "build -p 1" in asked
+    assert "replace k8s.io/api => k8s.io/api v0.2.3" in (fake_go / "written.mod").read_text()
+    assert assets.partner("thing") == built
+    assert (fake_go / "commands").read_text() == asked, "a second call does no work"
+    with pytest.raises(assets.AssetsError, match=r"thing v1.2.3 has no file \*.txt"):
+        built.paths("*.txt")
+
+
+@pytest.mark.parametrize("command", ["mod", "get", "build"])
+def test_failed_build_names_the_command_its_output_and_the_log(
+    fake_go: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("FAILING", command)
+    with pytest.raises(assets.AssetsError) as failed:
+        assets.partner("thing")
+    log = fake_go / "cache" / "operators" / "thing.log"
+    assert str(failed.value) == f"go {command} failed for thing; the whole log is {log}:\nno such version"
+    assert "no such version" in log.read_text()
+    monkeypatch.delenv("FAILING")
+    assets.partner("thing")
+
+
+def test_partner_that_is_not_selected_names_the_switch(fake_go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(assets.AssetsError, match=r"Slow v2.0.0 is not selected: OPERATORS=all or OPERATORS=slow"):
+        assets.partner("slow")
+    for value in ("all", "slow", "thing, slow"):
+        monkeypatch.setenv(assets.OPERATORS, value)
+        assert assets.partner("slow").binary.name == "slow"
+    monkeypatch.setenv(assets.OPERATORS, "slwo")
+    with pytest.raises(assets.AssetsError, match="PYKUEUE_OPERATORS names slwo: known are all, slow, thing"):
+        assets.selected()
+
+
+def test_partner_names_are_unique_and_of_one_kubernetes_version() -> None:
+    names = [partner.name for partner in PARTNERS]
+    assert len(set(names)) == len(names)
+    assert {partner.version for partner in PARTNERS if partner.module == "k8s.io/kubernetes"} == {assets.KUBERNETES}
 
 
 @pytest.mark.cluster

@@ -5,23 +5,32 @@
 `KUBEBUILDER_ASSETS` names a folder that has both already; then nothing is built. Otherwise they go to
 `$PYKUEUE_CACHE/kubebuilder-assets`, or `.cache/kubebuilder-assets` in the checkout. The small programs of
 `cluster/programs` are built the same way, beside them; and so is Helm, if `PYKUEUE_HELM` is set.
+
+The partners of `partners.PARTNERS` (Kubernetes' own controllers, kwok, the operators of the job kinds) go to `operators`
+beside them. `PYKUEUE_OPERATORS` selects those that are not built by default: `all`, or names with commas.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-KUBERNETES: Final = "v1.36.3"
+from cluster.assets import building, partners
+from cluster.assets.partners import PARTNERS, Partner
+
+KUBERNETES: Final = partners.KUBERNETES
 ETCD: Final = "v3.7.3"
 HELM: Final = "v3.21.4"
+OPERATORS: Final = "PYKUEUE_OPERATORS"
 # Clients in Go that tests run against our server.
 PROGRAMS: Final = ("informers", "operator", "webhooked")
 
@@ -124,28 +133,115 @@ def helm() -> Path:
     return where / _HELM.name
 
 
+@dataclass(frozen=True)
+class BuiltPartner:
+    """A partner on this machine: its binary, and the folder with the files of its module."""
+
+    partner: Partner
+    binary: Path
+    files: Path
+
+    def paths(self, pattern: str) -> list[Path]:
+        """The files whose path in the module matches; at least one."""
+        found = sorted(self.files.glob(pattern))
+        if not found:
+            raise AssetsError(f"{self.partner.name} {self.partner.version} has no file {pattern} in {self.files}")
+        return found
+
+
+def selected() -> tuple[Partner, ...]:
+    """The partners that tests run with: those of every run, and those that `PYKUEUE_OPERATORS` names."""
+    asked = {name.strip() for name in os.environ.get(OPERATORS, "").split(",")} - {""}
+    known = {partner.name for partner in PARTNERS}
+    if unknown := sorted(asked - known - {"all"}):
+        raise AssetsError(f"{OPERATORS} names {', '.join(unknown)}: known are all, {', '.join(sorted(known))}")
+    return tuple(each for each in PARTNERS if each.always or "all" in asked or each.name in asked)
+
+
+def partner(name: str) -> BuiltPartner:
+    """Build one of `PARTNERS` where it is missing, and return where it is. One that is not selected raises."""
+    found = _partner(name)
+    if found not in selected():
+        switch = f"OPERATORS=all or OPERATORS={name} runs its tests"
+        raise AssetsError(f"{found.title} {found.version} is not selected: {switch}")
+    where = _operators()
+    if not _has_stamp(where, name, building.stamp(found)):
+        go = _go(name)
+        unfinished = where / f".{name}.{os.getpid()}"
+        with _announced(f"{name} {found.version}"), _as_assets_error():
+            building.build(go, found, unfinished, where / f"{name}.log")
+        unfinished.rename(where / name)
+        (where / f"{name}.version").write_text(building.stamp(found))
+    return BuiltPartner(found, where / name, files(name))
+
+
+def files(name: str) -> Path:
+    """The folder with the files of a partner's module, such as its CRDs, whether it is selected or not; no build."""
+    found, where = _partner(name), _operators()
+    target, stamp = where / f"{name}.files", where / f"{name}.files.version"
+    wanted = "\n".join((found.version, *found.files))
+    if not (target.exists() and stamp.exists() and stamp.read_text() == wanted):
+        with _as_assets_error():
+            building.copy_files(_go(f"the files of {name}"), found, target, where / f"{name}.files.log")
+        stamp.write_text(wanted)
+    return target
+
+
+def _partner(name: str) -> Partner:
+    (found,) = (each for each in PARTNERS if each.name == name)
+    return found
+
+
+def _operators() -> Path:
+    where = _cache() / "operators"
+    where.mkdir(parents=True, exist_ok=True)
+    return where
+
+
+@contextlib.contextmanager
+def _as_assets_error() -> Iterator[None]:
+    try:
+        yield
+    except building.BuildError as wrong:
+        raise AssetsError(str(wrong)) from wrong
+
+
 def _ensure(where: Path, *binaries: _Binary) -> None:
     missing = [binary for binary in binaries if not _is_built(where, binary)]
     if not missing:
         return
-    go = shutil.which("go")
-    if go is None:
-        names = " and ".join(binary.name for binary in missing)
-        raise AssetsError(f"building {names} needs Go, and there is no go command here: install Go 1.26 or later")
+    go = _go(" and ".join(binary.name for binary in missing))
     where.mkdir(parents=True, exist_ok=True)
     for binary in missing:
         _build(go, binary, where)
 
 
+def _go(names: str) -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise AssetsError(f"building {names} needs Go, and there is no go command here: install Go 1.26 or later")
+    return go
+
+
 def _is_built(where: Path, binary: _Binary) -> bool:
+    return _has_stamp(where, binary.name, binary.version)
+
+
+def _has_stamp(where: Path, name: str, version: str) -> bool:
     # The cache keeps a stamp beside what it built, so that a new version here means a new build.
-    stamp = where / f"{binary.name}.version"
-    return os.access(where / binary.name, os.X_OK) and stamp.exists() and stamp.read_text() == binary.version
+    stamp = where / f"{name}.version"
+    return os.access(where / name, os.X_OK) and stamp.exists() and stamp.read_text() == version
+
+
+@contextlib.contextmanager
+def _announced(what: str) -> Iterator[None]:
+    print(f"building {what} (minutes, once) ...", file=sys.stderr, flush=True)
+    begun = time.monotonic()
+    yield
+    print(f"built {what} in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
 
 
 def _build(go: str, binary: _Binary, where: Path) -> None:
-    print(f"building {binary.name} {binary.version} (minutes, once) ...", file=sys.stderr, flush=True)
-    begun = time.monotonic()
     unfinished = where / f".{binary.name}.{os.getpid()}"
     command = [
         go,
@@ -157,10 +253,10 @@ def _build(go: str, binary: _Binary, where: Path) -> None:
         str(unfinished),
         binary.package,
     ]
-    done = subprocess.run(command, cwd=binary.source, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        unfinished.unlink(missing_ok=True)
-        raise AssetsError(f"go could not build {binary.name}:\n{done.stderr.strip()[-2000:]}")
+    with _announced(f"{binary.name} {binary.version}"):
+        done = subprocess.run(command, cwd=binary.source, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            unfinished.unlink(missing_ok=True)
+            raise AssetsError(f"go could not build {binary.name}:\n{done.stderr.strip()[-2000:]}")
     unfinished.rename(where / binary.name)
     (where / f"{binary.name}.version").write_text(binary.version)
-    print(f"built {binary.name} in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)

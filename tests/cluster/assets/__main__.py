@@ -1,4 +1,4 @@
-"""Build the real API server, its store and the programs of the tests where they are missing; print the folder."""
+"""Build the real API server, its store, the programs and the partners of the tests where missing; print the folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if __name__ == "__main__":
         # With existing binaries there may be no Go: then the tests of these programs are skipped with that reason.
         for name in assets.PROGRAMS if shutil.which("go") else ():
             assets.program(name)
+        for partner in assets.selected() if shutil.which("go") else ():
+            assets.partner(partner.name)
         print(folder)
     except assets.AssetsError as wrong:
         print(wrong, file=sys.stderr)
