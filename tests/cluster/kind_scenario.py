@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from cluster.operators import OperatorHost
-from cluster.queued_kinds import QueuedKind
+from cluster.queued_kinds import LONG, QueuedKind
 from waiting import until
 
 Tree = dict[str, Any]
@@ -91,9 +91,11 @@ def prepare(cluster: Cluster) -> None:
 class Scenario:
     """One job of one kind, and what is expected of it step by step."""
 
-    def __init__(self, cluster: Cluster, kind: QueuedKind) -> None:
+    def __init__(self, cluster: Cluster, kind: QueuedKind, *, simulated: bool = False) -> None:
+        """With `simulated` the embedded server runs the pods, and ends them when their commands would."""
         self.cluster = cluster
         self.kind = kind
+        self.simulated = simulated
         self.name = kind.framework.rpartition("/")[2]
         self.path = f"{place(kind.resource, self.name)}/{kind.tree['metadata']['name']}"
 
@@ -105,6 +107,11 @@ class Scenario:
         cluster.make("api/v1/nodes", node)
         # The API server taints a new node until a controller, that does not run here, finds it ready.
         cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        if self.simulated:
+            ready = {"type": "Ready", "status": "True", "reason": "", "message": ""}
+            room = {"cpu": "1000", "memory": "1Ti", "pods": "1000"}
+            status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+            cluster.patch(f"/api/v1/nodes/{name}/status", {"status": status})
         flavor = named(_GROUP, "ResourceFlavor", name, spec={"nodeLabels": {POOL: name}})
         cluster.make(f"{KUEUE}/resourceflavors", flavor)
         quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": str(self.kind.pods)}]}
@@ -143,7 +150,8 @@ class Scenario:
 
     def give_way(self) -> None:
         """Create a Job with a higher priority that needs all CPUs; the job is preempted, and stands as it was created."""
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(self.kind.pods)}}}
+        container: Tree = {"name": "main", "image": "none", "resources": {"requests": {"cpu": str(self.kind.pods)}}}
+        container["command"] = ["sleep", LONG]
         template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
         job = named("batch/v1", "Job", URGENT, spec={"template": template})
         job["metadata"]["labels"] = {QUEUE_LABEL: "queue", PRIORITY_LABEL: URGENT}
@@ -160,18 +168,22 @@ class Scenario:
             assert (evicted["status"], evicted["reason"]) == ("True", "Preempted")
 
     def resume(self) -> None:
-        """End the urgent Job, and wait until the job runs again."""
-        self.end_pods(self._urgent)
-        (workload,) = self.cluster.items(f"{KUEUE}/workloads", self._urgent)
-        path = f"{place(f'{KUEUE}/workloads', self._urgent)}/{workload['metadata']['name']}"
-        self._until(lambda: _has(self.cluster.get(path), "Finished"), "the urgent Job is finished")
+        """End the urgent Job, or delete it where it is simulated, and wait until the job runs again."""
+        if self.simulated:
+            self.cluster.delete(f"{place('apis/batch/v1/jobs', self._urgent)}/{URGENT}")
+        else:
+            self.end_pods(self._urgent)
+            (workload,) = self.cluster.items(f"{KUEUE}/workloads", self._urgent)
+            path = f"{place(f'{KUEUE}/workloads', self._urgent)}/{workload['metadata']['name']}"
+            self._until(lambda: _has(self.cluster.get(path), "Finished"), "the urgent Job is finished")
         self.runs()
 
     def finish(self) -> None:
-        """End the pods that decide, and wait until the operator and the Workload report success."""
+        """End the pods that decide, unless they end by themselves, and wait until the operator and the Workload report success."""
         if self.kind.ends is not None:
             self.cluster.host.dashboards.succeeded.add(self.name)
-            self.end_pods(self.name, self.kind.ends)
+            if not self.simulated:
+                self.end_pods(self.name, self.kind.ends)
             self._until(lambda: all(_has(each, "Finished") for each in self.workloads()), "the Workload is finished")
             for workload in self.workloads():
                 assert _condition(workload, "Finished")["reason"] == "Succeeded"

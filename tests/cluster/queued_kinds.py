@@ -6,14 +6,18 @@ selected (`assets.selected`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import yaml
 
 Tree = dict[str, Any]
 
-_POD: Final = "{containers: [{name: %s, image: none, resources: {requests: {cpu: 1}}}]}"
+# A simulated pod of the embedded server runs this long; kwok's pods end when a test decides.
+LONG: Final = "100000"
+_POD: Final = (
+    f"{{containers: [{{name: %s, image: none, command: [sleep, '{LONG}'], resources: {{requests: {{cpu: 1}}}}}}]}}"
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class QueuedKind:
     def tree(self) -> Tree:
         tree: Tree = yaml.safe_load(self.manifest)
         return tree
+
+    @property
+    def short(self) -> QueuedKind:
+        """The same kind with simulated pods that end after a second."""
+        return replace(self, manifest=self.manifest.replace(LONG, "1"))
 
 
 def _replicas(kind: str, field: str, container: str, *roles: str) -> str:

@@ -7,7 +7,6 @@ finished, deleted. Operators that take long to build are behind a switch: `make 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +42,7 @@ def configuration(frameworks: list[str]) -> dict[str, Any]:
 @contextlib.contextmanager
 def managed(host: OperatorHost, frameworks: list[str]) -> Iterator[None]:
     """`pykueue manager` beside the operators."""
-    config = host.write("manager.json", json.loads(json.dumps(configuration(frameworks))))
+    config = host.write("manager.yaml", configuration(frameworks))
     arguments = ("-m", "pykueue", "manager", "--kubeconfig", str(host.kubeconfig), "--config", config)
     environment = {"PYTHONPATH": str(ROOT / "src")}
     with real.process(host.log("manager"), Path(sys.executable), *arguments, environment=environment) as process:
