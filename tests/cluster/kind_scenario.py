@@ -42,6 +42,7 @@ class Cluster:
         path = place(collection, namespace)
 
         def made() -> Tree | None:
+            self.host.check()
             answer = self.host.client.request("POST", path, tree)
             assert answer.code in (201, 409) or answer.code >= 429, f"{path}: {answer.code} {answer.body}"
             if answer.code == 409:
@@ -83,9 +84,20 @@ def place(collection: str, namespace: str) -> str:
 
 
 def prepare(cluster: Cluster) -> None:
-    """What all scenarios of a cluster share: one node for every flavor, and the priority class that preempts."""
+    """Wait until the manager's webhooks are asked, and make the priority class that preempts."""
+    until(lambda: suspends(cluster), "the webhooks of the manager are asked")
     urgent = named(_GROUP, "WorkloadPriorityClass", URGENT, value=1000)
     cluster.make(f"{KUEUE}/workloadpriorityclasses", urgent)
+
+
+def suspends(cluster: Cluster) -> bool:
+    """Whether a new Job that names a queue is suspended."""
+    cluster.host.check()
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+    job = named("batch/v1", "Job", "probe", spec={"template": template})
+    job["metadata"]["labels"] = {QUEUE_LABEL: "queue"}
+    answer = cluster.host.client.request("POST", "/apis/batch/v1/namespaces/default/jobs?dryRun=All", job)
+    return answer.code == 201 and answer.body["spec"]["suspend"] is True
 
 
 class Scenario:

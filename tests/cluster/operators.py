@@ -24,6 +24,7 @@ import msgspec
 import yaml
 
 from cluster import assets, real, stand_ins
+from cluster.assets.partners import PARTNERS
 from kubemachinery.certificates import CertificateAuthority
 from started import held_port
 from waiting import until
@@ -82,15 +83,22 @@ class OperatorHost:
                 self._start(name, assets.partner(name))
 
     def install(self, *names: str) -> None:
-        """Install the CRDs of these partners."""
+        """Install the CRDs of these partners; this needs no build."""
         for name in names:
-            built = assets.partner(name)
-            paths = sorted(built.files.rglob("*.yaml")) if built.files.exists() else []
-            documents = [tree for path in paths for tree in yaml.safe_load_all(path.read_text()) if tree]
+            documents = [tree for path in assets.files(name).rglob("*.yaml") for tree in _documents(path)]
             crds = [tree for tree in documents if tree["kind"] == "CustomResourceDefinition"]
             # Training Operator has an MPIJob of version v1; the version that is queued is MPI Operator's.
             chosen = [tree for tree in crds if name == "mpi-operator" or tree["spec"]["names"]["kind"] != "MPIJob"]
             self.client.install(*chosen)
+
+    def install_all(self) -> None:
+        """Install the CRDs of all partners, selected or not."""
+        self.install(*(partner.name for partner in PARTNERS if partner.files))
+
+    def run(self, name: str, binary: Path, *arguments: str, environment: Mapping[str, str]) -> None:
+        """Run a program until the host is closed; `check` fails when it ends before."""
+        running = real.process(self.log(name), binary, *arguments, environment=environment)
+        self._running[name] = self._closing.enter_context(running)
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -121,8 +129,7 @@ class OperatorHost:
         self.install(name)
         start = STARTS[name](self, built)
         environment = {"KUBECONFIG": str(self.kubeconfig), "TMPDIR": str(self.folder), **start.environment}
-        running = real.process(self.log(name), built.binary, *start.arguments, environment=environment)
-        self._running[name] = self._closing.enter_context(running)
+        self.run(name, built.binary, *start.arguments, environment=environment)
         if start.health_port:
             until(lambda: self._is_ready(name, start.health_port), f"{name} is ready; its log is {self.log(name)}")
         if start.webhooks:
@@ -140,7 +147,7 @@ class OperatorHost:
     def _registered(self, name: str, built: assets.BuiltPartner, start: Start) -> Iterator[None]:
         (path,) = built.paths(start.webhooks)
         made = []
-        for tree in yaml.safe_load_all(path.read_text()):
+        for tree in _documents(path):
             tree["metadata"]["name"] = f"{name}-{tree['metadata']['name']}"
             for webhook in tree["webhooks"]:
                 self._by_url(webhook, start)
@@ -175,6 +182,10 @@ def beside(client: real.Client, kubeconfig: Path, folder: Path) -> Iterator[Oper
 def encoded(tree: Tree) -> bytes:
     """A configuration file: JSON, which is YAML too."""
     return msgspec.json.encode(tree)
+
+
+def _documents(path: Path) -> list[Tree]:
+    return [tree for tree in yaml.safe_load_all(path.read_text()) if tree]
 
 
 def _end_of(log: Path) -> str:

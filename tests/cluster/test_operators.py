@@ -6,7 +6,6 @@ finished, deleted. Operators that take long to build are behind a switch: `make 
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,8 @@ IMPLEMENTED: Final = [row.framework for row in kinds.BUILT_IN if row.implementat
 
 
 def configuration(frameworks: list[str]) -> dict[str, Any]:
+    """The manager's configuration with these frameworks, and the feature gates that they need."""
+    rows = [row for row in kinds.BUILT_IN if row.framework in frameworks]
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -35,19 +36,15 @@ def configuration(frameworks: list[str]) -> dict[str, Any]:
         "metrics": {"bindAddress": "0"},
         "health": {"healthProbeBindAddress": "0"},
         "integrations": {"frameworks": frameworks},
-        "featureGates": {"SparkApplicationIntegration": True},
+        "featureGates": {row.required_gate: True for row in rows if row.required_gate},
     }
 
 
-@contextlib.contextmanager
-def managed(host: OperatorHost, frameworks: list[str]) -> Iterator[None]:
-    """`pykueue manager` beside the operators."""
-    config = host.write("manager.yaml", configuration(frameworks))
+def manage(host: OperatorHost, settings: dict[str, Any]) -> None:
+    """Run `pykueue manager` beside the operators."""
+    config = host.write("manager.yaml", settings)
     arguments = ("-m", "pykueue", "manager", "--kubeconfig", str(host.kubeconfig), "--config", config)
-    environment = {"PYTHONPATH": str(ROOT / "src")}
-    with real.process(host.log("manager"), Path(sys.executable), *arguments, environment=environment) as process:
-        yield
-        assert process.poll() is None, host.log("manager").read_text()[-3000:]
+    host.run("manager", Path(sys.executable), *arguments, environment={"PYTHONPATH": str(ROOT / "src")})
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +65,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             host.install(*names)
             host.start("kube-controller-manager", "kube-scheduler", "kwok")
             served = [kind.framework for kind in KINDS if set(kind.partners) <= set(names)]
-            with managed(host, [name for name in ("pod", *served) if name in IMPLEMENTED]):
-                made = Cluster(host)
-                kind_scenario.prepare(made)
-                yield made
+            manage(host, configuration([name for name in ("pod", *served) if name in IMPLEMENTED]))
+            made = Cluster(host)
+            kind_scenario.prepare(made)
+            yield made
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

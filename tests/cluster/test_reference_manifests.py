@@ -1,0 +1,160 @@
+"""Manifests that users have, of all job kinds: each is accepted as it is and admitted, on the real and the embedded server.
+
+The CRDs are those of the operators. kube-controller-manager makes the pods of Deployments and StatefulSets and the Jobs of
+CronJobs; no other operator runs, because a Workload is admitted before its operator makes pods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+import started
+from cluster import assets, kind_scenario, operators, real
+from cluster.kind_scenario import KUEUE, Cluster, named, place
+from cluster.operators import OperatorHost
+from cluster.queued_kinds import KINDS
+from cluster.test_operators import IMPLEMENTED, configuration, manage
+from pykueue.api import registry, schema
+from waiting import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+Tree = dict[str, Any]
+
+MANIFESTS: Final = Path(__file__).resolve().parents[3] / "shared" / "reference" / "manifests"
+_GROUP: Final = "kueue.x-k8s.io/v1beta2"
+_QUEUES: Final = ("user-queue", "tas-user-queue")
+_LEVELS: Final = ("cloud.provider.com/topology-block", "cloud.provider.com/topology-rack", "kubernetes.io/hostname")
+_RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu", "nvidia.com/total-gpucores", "nvidia.com/total-gpumem")
+_BY_KIND: Final = {kind.tree["kind"]: kind for kind in KINDS}
+# Kinds that are no job themselves: kube-controller-manager makes Jobs of a CronJob.
+_MADE_BY_OTHERS: Final = {"CronJob": "apis/batch/v1/cronjobs"}
+
+
+def manifests() -> Iterator[Any]:
+    """Every file with an object of a job kind that has an operator, as its objects."""
+    for path in sorted(MANIFESTS.rglob("*.yaml")):
+        trees = [tree for tree in yaml.safe_load_all(path.read_text()) if isinstance(tree, dict)]
+        names = [tree["kind"] for tree in trees if tree["kind"] in {*_BY_KIND, *_MADE_BY_OTHERS} - {"Job"}]
+        if names:
+            yield pytest.param(trees, id=f"{path.relative_to(MANIFESTS)}")
+
+
+CASES: Final = list(manifests()) or [
+    pytest.param([], marks=pytest.mark.skip(reason="the reference manifests are not beside this clone"))
+]
+
+
+def full_configuration(frameworks: list[str]) -> Tree:
+    """The manager's configuration with the transformations that the page of the HAMi sample has."""
+    replaced = [
+        {
+            "input": f"nvidia.com/{name}",
+            "strategy": "Replace",
+            "multiplyBy": "nvidia.com/gpu",
+            "outputs": {f"nvidia.com/total-{name}": "1"},
+        }
+        for name in ("gpucores", "gpumem")
+    ]
+    return {**configuration(frameworks), "resources": {"transformations": replaced}}
+
+
+@contextlib.contextmanager
+def real_engine(folder: Path) -> Iterator[OperatorHost]:
+    with real.started() as server:
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(server.kubeconfig())
+        server.install(*map(schema.crd, registry.KUEUE))
+        with operators.beside(server, kubeconfig, folder) as host:
+            host.install_all()
+            manage(host, full_configuration(IMPLEMENTED))
+            yield host
+
+
+@contextlib.contextmanager
+def embedded_engine(folder: Path) -> Iterator[OperatorHost]:
+    config = folder / "config.yaml"
+    config.write_bytes(operators.encoded(full_configuration(IMPLEMENTED)))
+    server = started.up(folder, "--runner", "none", "--durability", "memory", "--config", str(config))
+    try:
+        client = real.of_kubeconfig(server.kubeconfig)
+        with operators.beside(client, server.kubeconfig, folder) as host:
+            host.install_all()
+            yield host
+        client.close()
+    finally:
+        code, output = server.end()
+    assert (code, "Traceback" in output) == (0, False), output
+
+
+@pytest.fixture(scope="module", params=[real_engine, embedded_engine], ids=["kube-apiserver", "embedded"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if not MANIFESTS.exists():
+        pytest.skip("the reference manifests are not beside this clone")
+    try:
+        assets.partner("kube-controller-manager")
+    except assets.AssetsError as wrong:
+        pytest.skip(str(wrong))
+    with request.param(tmp_path_factory.mktemp("manifests")) as host:
+        host.start("kube-controller-manager")
+        made = Cluster(host)
+        prepare(made)
+        yield made
+
+
+def prepare(cluster: Cluster) -> None:
+    """A ClusterQueue with more than enough of everything, on two racks of one block."""
+    until(lambda: kind_scenario.suspends(cluster), "the webhooks of the manager are asked")
+    topology = {"levels": [{"nodeLabel": label} for label in _LEVELS]}
+    cluster.make(f"{KUEUE}/topologies", named(_GROUP, "Topology", "racks", spec=topology))
+    room = {"cpu": "1000", "memory": "4Ti", "pods": "1000", "nvidia.com/gpu": "100"}
+    ready = {"type": "Ready", "status": "True", "reason": "", "message": ""}
+    for name in ("a", "b"):
+        node = named("v1", "Node", name)
+        node["metadata"]["labels"] = dict(zip(_LEVELS, ("block", f"rack-{name}", name), strict=True))
+        cluster.make("api/v1/nodes", node)
+        cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+        cluster.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+    for name, spec in (("plain", {}), ("racks", {"topologyName": "racks", "nodeLabels": {_LEVELS[0]: "block"}})):
+        cluster.make(f"{KUEUE}/resourceflavors", named(_GROUP, "ResourceFlavor", name, spec=spec))
+        resources = [{"name": resource, "nominalQuota": "4Ti"} for resource in _RESOURCES]
+        group = {"coveredResources": list(_RESOURCES), "flavors": [{"name": name, "resources": resources}]}
+        queue = {"namespaceSelector": {}, "resourceGroups": [group]}
+        cluster.make(f"{KUEUE}/clusterqueues", named(_GROUP, "ClusterQueue", name, spec=queue))
+
+
+@pytest.mark.parametrize("trees", CASES)
+def test_known_manifest_is_accepted_and_admitted(
+    cluster: Cluster, trees: list[Tree], request: pytest.FixtureRequest
+) -> None:
+    (job,) = (tree for tree in trees if tree["kind"] in {*_BY_KIND, *_MADE_BY_OTHERS})
+    kind = _BY_KIND.get(job["kind"])
+    if kind is not None and kind.framework not in IMPLEMENTED:
+        pytest.skip(f"{kind.framework} is not implemented")
+    # The files name the default namespace, or none; here each has one of its own, with the queues that it names.
+    namespace = job["metadata"]["name"]
+    cluster.make("api/v1/namespaces", named("v1", "Namespace", namespace))
+    in_racks = any("topology" in str(tree) for tree in trees)
+    for name in _QUEUES:
+        local = named(_GROUP, "LocalQueue", name, spec={"clusterQueue": "racks" if in_racks else "plain"})
+        cluster.make(f"{KUEUE}/localqueues", local, namespace)
+    job["metadata"].pop("namespace", None)
+    resource = kind.resource if kind is not None else _MADE_BY_OTHERS[job["kind"]]
+    cluster.make(resource, job, namespace)
+
+    def admitted() -> list[Tree]:
+        cluster.host.check()
+        found = cluster.items(f"{KUEUE}/workloads", namespace)
+        true = [{each["type"] for each in one["status"].get("conditions", ()) if each["status"] == "True"}
+                for one in found if "status" in one]  # fmt: skip
+        return found if found and all("Admitted" in each for each in true) else []
+
+    until(admitted, f"the Workloads of {namespace} are admitted")
+    cluster.delete(f"{place(resource, namespace)}/{job['metadata']['name']}")
