@@ -41,7 +41,8 @@ def configuration(frameworks: list[str]) -> dict[str, Any]:
 
 
 def manage(host: OperatorHost, settings: dict[str, Any]) -> None:
-    """Run `pykueue manager` beside the operators."""
+    """Run `pykueue manager` beside the operators, in the namespace of an installation."""
+    host.apply("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}})
     config = host.write("manager.yaml", settings)
     arguments = ("-m", "pykueue", "manager", "--kubeconfig", str(host.kubeconfig), "--config", config)
     host.run("manager", Path(sys.executable), *arguments, environment={"PYTHONPATH": str(ROOT / "src")})
