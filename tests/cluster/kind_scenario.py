@@ -49,7 +49,7 @@ class Cluster:
                 answer = self.host.client.request("GET", f"{path}/{tree['metadata']['name']}")
             return answer.body if answer.code < 300 else None
 
-        return until(made, f"{tree['kind']} {tree['metadata']['name']} is created")
+        return until(made, f"{tree['kind']} {tree['metadata'].get('name')} is created")
 
     def patch(self, path: str, patch: Tree) -> None:
         def patched() -> bool:

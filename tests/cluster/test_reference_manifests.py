@@ -131,15 +131,13 @@ def prepare(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("trees", CASES)
-def test_known_manifest_is_accepted_and_admitted(
-    cluster: Cluster, trees: list[Tree], request: pytest.FixtureRequest
-) -> None:
+def test_known_manifest_is_accepted_and_admitted(cluster: Cluster, trees: list[Tree]) -> None:
     (job,) = (tree for tree in trees if tree["kind"] in {*_BY_KIND, *_MADE_BY_OTHERS})
     kind = _BY_KIND.get(job["kind"])
     if kind is not None and kind.framework not in IMPLEMENTED:
         pytest.skip(f"{kind.framework} is not implemented")
     # The files name the default namespace, or none; here each has one of its own, with the queues that it names.
-    namespace = job["metadata"]["name"]
+    namespace = job["metadata"].get("name") or job["metadata"]["generateName"].rstrip("-")
     cluster.make("api/v1/namespaces", named("v1", "Namespace", namespace))
     in_racks = any("topology" in str(tree) for tree in trees)
     for name in _QUEUES:
@@ -147,7 +145,7 @@ def test_known_manifest_is_accepted_and_admitted(
         cluster.make(f"{KUEUE}/localqueues", local, namespace)
     job["metadata"].pop("namespace", None)
     resource = kind.resource if kind is not None else _MADE_BY_OTHERS[job["kind"]]
-    cluster.make(resource, job, namespace)
+    made = cluster.make(resource, job, namespace)
 
     def admitted() -> list[Tree]:
         cluster.host.check()
@@ -157,4 +155,4 @@ def test_known_manifest_is_accepted_and_admitted(
         return found if found and all("Admitted" in each for each in true) else []
 
     until(admitted, f"the Workloads of {namespace} are admitted")
-    cluster.delete(f"{place(resource, namespace)}/{job['metadata']['name']}")
+    cluster.delete(f"{place(resource, namespace)}/{made['metadata']['name']}")
