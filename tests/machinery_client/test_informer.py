@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -247,3 +248,60 @@ async def test_cache_equals_the_server_after_any_history(client: ApiClient, seed
         for name, existed, exists in story(changes):
             assert existed == (name in alive), "every change starts from the value reported before"
             alive = alive | {name} if exists else alive - {name}
+
+
+# --- Kinds that may be absent -----------------------------------------------------------------------------------------
+
+NOT_SERVED = errors.from_response(404, b"404 page not found")
+
+
+def optional(transport: Transport) -> Informer[kube.ConfigMap]:
+    client = ApiClient(transport, random.Random(1))
+    return Informer(client, CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1), may_be_absent=True)
+
+
+@virtual_time
+async def test_absent_kind_counts_as_listed_and_is_asked_for_at_growing_intervals() -> None:
+    transport = Played(*(NOT_SERVED,) * 12, [line("ADDED", "a", 5), END])
+    watched, served = optional(transport), list[bool]()
+    watched.add_served_handler(served.append)
+    clock, asked = asyncio.get_running_loop().time, list[float]()
+    began = clock()
+
+    class Noted(list[ApiRequest]):
+        def append(self, call: ApiRequest) -> None:
+            asked.append(clock() - began)
+            super().append(call)
+
+    transport.calls = Noted()
+    async with running(watched) as changes:
+        await asyncio.wait_for(watched.wait_for_sync(), 0.5)
+        assert (list(watched.values()), watched.is_served, served) == ([], False, [False])
+        await asyncio.sleep(1000)
+    waits = [round(later - earlier) for earlier, later in pairwise(asked)][:12]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 120, 120, 120, 120, 120]
+    assert story(changes) == [("a", False, True)]
+    assert (watched.is_served, served) == (True, [False, True])
+
+
+@virtual_time
+async def test_kind_that_vanishes_is_asked_for_again_and_listed_again() -> None:
+    again = [line("ADDED", "ab", 3, "v"), line("BOOKMARK", revision=4, end="true")]
+    transport = Played([line("ADDED", "aa", 5), END], NOT_SERVED, again)
+    watched, served = optional(transport), list[bool]()
+    watched.add_served_handler(served.append)
+    async with running(watched) as changes:
+        await asyncio.sleep(60)
+    assert served == [False, True]
+    assert ("ab", False, True) in story(changes)
+    assert watched.get("ab", "default") is not None
+
+
+@virtual_time
+async def test_kind_that_must_be_there_is_waited_for() -> None:
+    transport = Played(NOT_SERVED, NOT_SERVED, [END])
+    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
+    async with running(watched):
+        await asyncio.sleep(0.1)
+        assert not watched.has_synced
+        await asyncio.wait_for(watched.wait_for_sync(), 60)
