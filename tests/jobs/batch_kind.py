@@ -54,7 +54,7 @@ class Batch(GenericJob):
     def are_pods_ready(self) -> bool:
         return False
 
-    def kept_annotations(self) -> Mapping[str, str]:
+    def kept_annotations(self, options: IntegrationOptions) -> Mapping[str, str]:
         return {"example.com/seen": str(self.status.get("generation", ""))} if "generation" in self.status else {}
 
     def defaulted_update(self, old: GenericJob, options: IntegrationOptions) -> Tree:
