@@ -30,6 +30,11 @@ TESTED: Final[Mapping[str, OperatorUnderTest]] = {
     "workload.codeflare.dev/appwrapper": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
     "sparkoperator.k8s.io/sparkapplication": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
     "trainer.kubeflow.org/trainjob": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
+    "deployment": OperatorUnderTest(PLAYED, "tests/controllers/test_deployments.py"),
+    "statefulset": OperatorUnderTest(PLAYED, "tests/controllers/test_stateful_sets.py"),
+    "leaderworkerset.x-k8s.io/leaderworkerset": OperatorUnderTest(
+        PLAYED, "tests/controllers/test_leader_worker_sets.py"
+    ),
     **{
         f"kubeflow.org/{kind}": OperatorUnderTest(PLAYED, "tests/jobs/test_kubeflow_server.py")
         for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")

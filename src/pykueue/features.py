@@ -128,7 +128,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("FailureRecoveryPolicy", _OFF, _A, "0.15 Alpha", _NOT_YET, "Pods that hang while terminating on a lost node are deleted by force, where they allow it."),
     FeatureGate("FastQuotaReleaseInPodIntegration", _OFF, _A, "0.17 Alpha", _HERE, "Pods release their quota as soon as they start to terminate."),
     FeatureGate("FinishOrphanedWorkloads", _ON, _B, "0.18 Beta", _HERE, "A Workload whose owner was deleted is finished."),
-    FeatureGate("LWSImmutableGroupSize", _OFF, _B, "0.20 Beta", _NOT_YET, "The group size of a LeaderWorkerSet cannot be changed.", in_kueue=_ON),
+    FeatureGate("LWSImmutableGroupSize", _ON, _B, "0.20 Beta", _HERE, "The group size of a managed LeaderWorkerSet cannot be changed."),
     FeatureGate("ManagedJobsNamespaceSelectorAlwaysRespected", _OFF, _GA, "0.13 Alpha, 0.15 Beta, 0.19 GA", _HERE, "The namespace selector also overrides a job that names its queue. On and locked in Kueue; off here.", proposal="KEP-3589", in_kueue=_ON),
     FeatureGate("PodIntegrationValidateGroupOwner", _ON, _B, "0.18 Beta", _HERE, "A pod group does not adopt a Workload of another owner."),
     FeatureGate("RemoveFinalizersWithStrictPatch", _ON, _B, "0.17 Beta", _HERE, "Finalizers of pods are removed by a patch with a resourceVersion; if off, without one."),

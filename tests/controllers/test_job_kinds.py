@@ -42,6 +42,7 @@ async def create_related(env: Environment, row: JobIntegration) -> None:
 async def test_job_is_queued_preempted_resumed_and_finished(row: JobIntegration, tmp_path: Path) -> None:
     sample, implementation = SAMPLES[row.framework], row.implementation
     assert implementation is not None
+    assert issubclass(implementation, GenericJob)
     path = implementation.suspend_path
     async with told(tmp_path, **EVERYTHING) as env:
         await install(env, (row.kind, *row.second_kinds))

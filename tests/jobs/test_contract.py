@@ -93,11 +93,11 @@ async def test_related_object_that_cannot_be_read_is_an_error() -> None:
 
 def test_plan_without_a_server_finds_related_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline, "_known", lambda: TABLE)
-    found = offline.workload(ROW, [batch(plan="three")], OfflineContext(related=(A_PLAN,)), CHOSEN, NOW)
-    assert isinstance(found, dict)
-    assert found["spec"]["podSets"][0]["count"] == 3
+    found = offline.workloads_of(ROW, [batch(plan="three")], OfflineContext(related=(A_PLAN,)), CHOSEN, NOW)
+    assert isinstance(found, tuple)
+    assert found[0]["spec"]["podSets"][0]["count"] == 3
     assert offline.second_kind(A_PLAN) == PLAN
-    missing = offline.workload(ROW, [batch(plan="three")], OfflineContext(), CHOSEN, NOW)
+    missing = offline.workloads_of(ROW, [batch(plan="three")], OfflineContext(), CHOSEN, NOW)
     assert missing == "gets no Workload: Batch b refers to Plan three, which does not exist"
 
 

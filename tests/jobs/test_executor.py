@@ -65,6 +65,10 @@ class Reading:
         keyed = ((triggers.key_of(POD, each, OPTIONS), each) for each in self.objects["Pod"])
         return tuple(each for key, each in keyed if key == JobKey("pod", namespace, name, is_group=True))
 
+    def pods_of(self, row: JobIntegration, namespace: str, name: str) -> tuple[Tree, ...]:
+        keyed = ((triggers.parent_of(each, (row,)), each) for each in self.objects["Pod"])
+        return tuple(each for key, each in keyed if key == JobKey(row.framework, namespace, name))
+
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
         word = triggers.owner_key(kind, namespace, name)
         return tuple(each for each in self.workloads() if word in triggers.owner_keys(each))

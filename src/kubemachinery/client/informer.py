@@ -102,9 +102,12 @@ class Informer(Generic[T]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        keeps: Callable[[bytes], bool] | None = None,
         may_be_absent: bool = False,
     ) -> None:
-        """With `may_be_absent`, a kind that the server does not serve counts as listed and empty: nothing waits for it.
+        """With `keeps`, an object for whose JSON it returns False counts as absent, for what no selector can express.
+
+        With `may_be_absent`, a kind that the server does not serve counts as listed and empty: nothing waits for it.
         The informer asks for it again after 1 s, then after twice as long each time, at most 2 min, and lists it once
         it is served."""
         self.kind = kind
@@ -121,6 +124,7 @@ class Informer(Generic[T]):
         self._advanced = asyncio.Event()
         self._streams_lists = True
         self._undecodable: set[ObjectKey] = set()
+        self._keeps = keeps
         self._may_be_absent = may_be_absent
         self._poll_seconds = 0.0  # 0 while the kind is served
         self._served_handlers: list[Callable[[bool], None]] = []
@@ -333,6 +337,9 @@ class Informer(Generic[T]):
         revision = int(metadata.resource_version or 0)
         held = self._store.get(key)
         if held is not None and held.uid == metadata.uid and revision <= held.revision:
+            return
+        if self._keeps is not None and not self._keeps(bytes(item)):
+            self._remove(key)
             return
         try:
             value = self._decode(bytes(item))

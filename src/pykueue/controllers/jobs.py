@@ -32,6 +32,7 @@ _WORKERS: Final = 8
 _PARENT: Final = "parent"
 _NAMED: Final = "named"
 _GROUP: Final = "group"
+_POD_PARENT: Final = "pod-parent"
 
 
 class JobsController:
@@ -57,6 +58,7 @@ class JobsController:
         self.executor = JobReconciler(client, _Turns(writer), recorder, sources, kinds, options, clock, done)
         self.loop: Controller[JobKey] = Controller("jobs", self.executor.reconcile, rng, workers=_WORKERS)
         self._rows = kinds.enabled(options.frameworks)
+        self._parents = tuple(row for row in self._rows if row.parent_type and row.parent_type.is_reconciled)
         for row in self._rows:
             self._copies[row.kind.name] = self._copy(client, row, rng)
         for row in self._rows:
@@ -81,12 +83,18 @@ class JobsController:
 
     def _copy(self, client: ApiClient, row: JobIntegration, rng: random.Random) -> Informer[Tree]:
         # Pods that are none of ours are most of a cluster, and are never ours later: the webhook marks those that are.
-        selector = f"{labels.MANAGED}=true" if row.framework == pod.FRAMEWORK else ""
-        informer: Informer[Tree] = Informer(client, row.kind, codec.tree, rng, labels=selector, may_be_absent=True)
+        # Pods of a parent carry only its annotation at first, and annotations cannot be selected.
+        is_pod, marked = row.framework == pod.FRAMEWORK, bool(self._parents)
+        selector = f"{labels.MANAGED}=true" if is_pod and not marked else ""
+        keeps = triggers.is_seen if is_pod and marked else None
+        informer: Informer[Tree] = Informer(
+            client, row.kind, codec.tree, rng, labels=selector, keeps=keeps, may_be_absent=True
+        )
         informer.add_index(_PARENT, triggers.parent_keys)
         informer.add_index(_NAMED, lambda tree: triggers.named_keys(row, tree, self._options))
         if row.framework == pod.FRAMEWORK:
             informer.add_index(_GROUP, lambda tree: triggers.group_keys(tree, self._options))
+            informer.add_index(_POD_PARENT, self._parent_index)
         informer.add_handler(partial(self._job_seen, row))
         return informer
 
@@ -99,6 +107,13 @@ class JobsController:
             if tree is not None:
                 key = triggers.key_of(row, tree, self._options)
                 self.loop.queue.add_after(key, triggers.delay_seconds(key, change.new))
+                parent = triggers.parent_of(tree, self._parents) if row.framework == pod.FRAMEWORK else None
+                if parent is not None:
+                    self.loop.queue.add_after(parent, triggers.GROUP_DELAY_SECONDS)
+
+    def _parent_index(self, tree: Tree) -> tuple[str, ...]:
+        key = triggers.parent_of(tree, self._parents)
+        return () if key is None else (str(key),)
 
     def _second_seen(self, row: JobIntegration, change: InformerEvent[Tree]) -> None:
         for tree in (change.old, change.new):
@@ -160,6 +175,10 @@ class _Sources:
     def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
         pods = self._copies.get("pods")
         return tuple(tree for _, tree in pods.by_index(_GROUP, f"{namespace}/{name}")) if pods is not None else ()
+
+    def pods_of(self, row: JobIntegration, namespace: str, name: str) -> tuple[Tree, ...]:
+        pods, key = self._copies.get(pod.KIND.name), JobKey(row.framework, namespace, name)
+        return tuple(tree for _, tree in pods.by_index(_POD_PARENT, str(key))) if pods is not None else ()
 
     def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
         under = self._informers.workloads.by_index(triggers.OWNER, triggers.owner_key(kind, namespace, name))

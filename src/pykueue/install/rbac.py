@@ -106,8 +106,9 @@ def manager_rules(kinds: JobKinds) -> list[Tree]:
         may(job.kind, job.verbs)
         for kind in job.second_kinds:
             may(kind, _READ)
-        may(job.kind, _STATUS, "status")
-        may(job.kind, ("get", "update"), "finalizers")
+        if job.parent_type is None:
+            may(job.kind, _STATUS, "status")
+            may(job.kind, ("get", "update"), "finalizers")
     return [*_rules(wanted), *_named_rules()]
 
 

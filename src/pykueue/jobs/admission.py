@@ -63,12 +63,16 @@ def default(
     old: Tree | None = None,
 ) -> Tree:
     """A new job as it is stored; or, of a kind with `defaults_on_update`, one that replaces `old`."""
+    if row.parent_type is not None:
+        return _default_parent(row, tree, facts, kinds, options, is_new=old is None)
     if old is not None:
         before = row.job(old, facts.old_related)
         return row.job(tree, facts.related).defaulted_update(before, options) if row.defaults_on_update else tree
     if _has_suspending_parent(row, tree):
         # Its parent decides about everything but the gates.
         return row.job(tree, facts.related).defaulted(options)
+    if row.framework not in options.frameworks:
+        return tree  # implied by another framework: the reconciler would never start it [JF2]
     is_child = selection.has_managed_ancestor(facts.ancestry, facts.namespace, kinds, options)
     if row.of_pods and (is_child or not _is_considered(row, tree, facts, options)):
         return tree
@@ -86,6 +90,9 @@ def needs_owners(
     An ancestor only ever leads to fewer changes, so that every other job is decided without it."""
     if ObjectView(tree).controller is None or _has_suspending_parent(row, tree):
         return False
+    if row.parent_type is not None:
+        held = _is_held(row, _with_defaults(row, tree, facts, kinds, options), facts, options)
+        return held and not row.parent(tree).is_of_another
     alone = default(row, tree, replace(facts, ancestry=Ancestry()), kinds, options)
     if row.of_pods:
         return alone is not tree
@@ -130,6 +137,34 @@ def _with_defaults(
     return tree
 
 
+def _default_parent(
+    row: JobIntegration,
+    tree: Tree,
+    facts: JobAdmissionFacts,
+    kinds: JobKinds,
+    options: IntegrationOptions,
+    *,
+    is_new: bool,
+) -> Tree:
+    """A kind made of pods, with its templates marked if it is managed. The default queue and class are for new objects
+    only: with an update they would change the template, and so restart the pods [PP11]."""
+    if row.parent(tree).is_of_another:
+        return tree
+    if is_new:
+        tree = _with_defaults(row, tree, facts, kinds, options)
+    if not _is_managed_parent(row, tree, facts, kinds, options):
+        return tree
+    return row.parent(tree).defaulted(options)
+
+
+def _is_managed_parent(
+    row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+) -> bool:
+    """Whether a kind made of pods is managed by itself [PP2]."""
+    is_child = selection.has_managed_ancestor(facts.ancestry, facts.namespace, kinds, options)
+    return not is_child and _is_held(row, tree, facts, options)
+
+
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
@@ -137,6 +172,9 @@ def validate_create(
     row: JobIntegration, tree: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
 ) -> AdmissionResult:
     """Errors and warnings of a new job."""
+    if row.parent_type is not None:
+        parent = row.parent(tree)
+        return AdmissionResult(() if parent.is_of_another else _once([*parent.validate_create(options)]))
     job = row.job(tree, facts.related)
     if not job.is_validated(None, options):
         return AdmissionResult(warnings=_warnings(row, job, kinds, options))
@@ -148,6 +186,8 @@ def validate_update(
     row: JobIntegration, new: Tree, old: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
 ) -> AdmissionResult:
     """Errors and warnings of `new` in place of `old`."""
+    if row.parent_type is not None:
+        return _validate_parent_update(row, new, old, facts, kinds, options)
     job, before = row.job(new, facts.related), row.job(old, facts.old_related)
     if not job.is_validated(before, options):
         return AdmissionResult(warnings=_warnings(row, job, kinds, options))
@@ -164,6 +204,17 @@ def validate_update(
     found = [*errors, *repeated, *job.validate_create(options), *job.validate_update(before, options)]
     has_parent = labels.POD_SUSPENDING_PARENT in job.annotations
     return _result(row, job, found, () if has_parent else _warnings(row, job, kinds, options), options)
+
+
+def _validate_parent_update(
+    row: JobIntegration, new: Tree, old: Tree, facts: JobAdmissionFacts, kinds: JobKinds, options: IntegrationOptions
+) -> AdmissionResult:
+    parent = row.parent(new)
+    if parent.is_of_another:
+        return AdmissionResult()
+    managed = _is_managed_parent(row, new, facts, kinds, options)
+    found = [*parent.validate_create(options), *parent.validate_update(row.parent(old), options, managed=managed)]
+    return AdmissionResult(_once(found))
 
 
 def _result(

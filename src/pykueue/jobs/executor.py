@@ -6,7 +6,7 @@ the caller: where facts are read, and how a Workload is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -14,16 +14,17 @@ from msgspec import structs
 
 from kubemachinery import patches, unstructured
 from kubemachinery.client.client import JSON_PATCH, METADATA, ApiClient
-from kubemachinery.client.errors import ApiError, KubeError
+from kubemachinery.client.errors import ApiError, KubeError, NotFound
 from kubemachinery.client.event_recorder import NORMAL, WARNING, EventRecorder, EventReference, PendingEvent
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
-from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.meta import SECOND, Nanoseconds, OwnerReference
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import kube, kueue, labels
-from pykueue.jobs import pod, related, selection, unreadable_owners, workloads
+from pykueue.api import kueue, labels
+from pykueue.jobs import parent_facts, parent_reconcile, pod, related, selection, unreadable_owners, workloads
 from pykueue.jobs.actions import (
+    Action,
     Actions,
     ChangeWorkload,
     CreateWorkload,
@@ -42,6 +43,7 @@ from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.reconcile import orphaned, reconcile
+from pykueue.jobs.sources import JobSources
 from pykueue.lifecycle import workload_changes
 from pykueue.lifecycle.workload_changes import Changes
 
@@ -66,39 +68,6 @@ class JobKey(NamedTuple):
 
 class NotYet(KubeError):
     """An object that the job needs does not exist. The pass is retried."""
-
-
-class JobSources(Protocol):
-    """Where facts are read: the caches of informers. Returned objects are never changed in place."""
-
-    def job(self, row: JobIntegration, namespace: str, name: str) -> Tree | None: ...
-
-    def group(self, namespace: str, name: str) -> tuple[Tree, ...]:
-        """The pods of a group, by name."""
-        ...
-
-    def owned(self, kind: Kind, namespace: str, name: str) -> tuple[kueue.Workload, ...]:
-        """The Workloads with an owner of this kind and name, oldest first."""
-        ...
-
-    def workload(self, namespace: str, name: str) -> kueue.Workload | None: ...
-
-    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """None if the namespace does not exist."""
-        ...
-
-    async def find(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        """An owner, of any kind that the table knows; see `selection.OwnerLookup` for how this may fail."""
-        ...
-
-    @property
-    def flavors(self) -> Mapping[str, kueue.ResourceFlavor]: ...
-
-    @property
-    def workload_priority_classes(self) -> Mapping[str, kueue.WorkloadPriorityClass]: ...
-
-    @property
-    def priority_classes(self) -> Mapping[str, kube.PriorityClass]: ...
 
 
 class WorkloadWriter(Protocol):
@@ -133,6 +102,8 @@ class JobReconciler:
         if row is None:
             return None
         now = self.clock.now()
+        if row.parent_type is not None:
+            return await self._reconcile_parent(row, key, now)
         job = await self._job(row, key, now)
         if job is None:
             self._made.pop(key, None)
@@ -145,10 +116,36 @@ class JobReconciler:
         facts = await self._facts(row, key, job)
         actions = reconcile(job, facts, self.options, now)
         again = await self.apply(row, actions)
+        self._remember_created(key, actions)
+        return again
+
+    def _remember_created(self, key: JobKey, actions: Iterable[Action]) -> None:
         for action in actions:
             if isinstance(action, CreateWorkload):
                 self._made[key] = action.workload["metadata"]["name"], self.clock.monotonic() + _CACHED_WITHIN_SECONDS
-        return again
+
+    async def _reconcile_parent(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> float | None:
+        """One pass over a kind made of pods. Its branches are independent: one that fails does not stop the others,
+        and the first failure is raised at the end, so that the pass is retried."""
+        facts = await parent_facts.read(row, key.namespace, key.name, self.sources, self.kinds, self.options)
+        read = (facts.tree, *facts.pods)
+        if self._awaits(key) or any(self._is_behind(ObjectView(tree)) for tree in read if tree is not None):
+            return _BEHIND_SECONDS
+        again: list[float] = []
+        failures: list[KubeError] = []
+        for branch in parent_reconcile.reconcile(row, facts, self.options, now):
+            try:
+                after = await self.apply(row, branch)
+            except NotFound:
+                continue  # a pod or a Workload that was deleted meanwhile; its deletion triggers the next pass
+            except KubeError as error:
+                failures.append(error)
+            else:
+                self._remember_created(key, branch)
+                again += [after] if after is not None else []
+        if failures:
+            raise failures[0]
+        return min(again, default=None)
 
     # --- Reading facts ------------------------------------------------------------------------------------------------
 
@@ -184,6 +181,8 @@ class JobReconciler:
         found = self.sources.workload(key.namespace, key.name)
         # A Workload with another controller belongs to that, whatever its name.
         foreign = found is not None and not _is_group_workload(found) and workloads.controller(found) is not None
+        if found is not None and any(self._is_parent(owner) for owner in found.metadata.owner_references):
+            return ()  # a parent keeps its Workload while it has no pods (`parent_reconcile`)
         return () if found is None or foreign else orphaned((found,), self.options, now)
 
     async def _facts(self, row: JobIntegration, key: JobKey, job: GenericJob) -> JobFacts:
@@ -206,6 +205,10 @@ class JobReconciler:
             priority_classes=sources.priority_classes,
         )
 
+    def _is_parent(self, owner: OwnerReference) -> bool:
+        row = self.kinds.of(owner)
+        return row is not None and row.parent_type is not None and self.kinds.is_enabled(row, self.options.frameworks)
+
     async def _settled(self, job: GenericJob) -> Actions:
         """The actions for an object that was held because an owner of it could not be read."""
         found = await selection.ancestry(job, self.kinds, self.options, self.sources.find)
@@ -215,8 +218,7 @@ class JobReconciler:
         return unreadable_owners.settled(job, found, ancestor, workloads, self.options)
 
     def _workloads_of(self, owner: ObjectView, namespace: str) -> tuple[kueue.Workload, ...]:
-        kind = selection.owner_kind(owner, self.kinds, self.options)
-        return () if kind is None else self.sources.owned(kind, namespace, owner.name)
+        return parent_facts.workloads_of(owner, namespace, self.sources, self.kinds, self.options)
 
     # --- Applying actions ---------------------------------------------------------------------------------------------
 

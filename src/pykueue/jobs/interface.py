@@ -30,6 +30,7 @@ from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod_parent import PodParent
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo, PodSetTemplate
 from pykueue.lifecycle.workload_changes import Changes
 
@@ -386,7 +387,7 @@ class JobIntegration:
     framework: str  # as `integrations.frameworks` names it
     kind: Kind
     # None: the kind is known as an owner of other jobs, and is not implemented here.
-    implementation: type[GenericJob] | None = None
+    implementation: type[GenericJob] | type[PodParent] | None = None
     takes_prebuilt: bool = False
     takes_elastic: bool = False
     # Whether the rules for new jobs are checked again when a job of this kind is updated.
@@ -426,9 +427,19 @@ class JobIntegration:
         return tuple(dict.fromkeys((*self.triggered_by, *self.reads)))
 
     def job(self, tree: Tree, related: RelatedObjects = NO_RELATED) -> GenericJob:
-        if self.implementation is None:
+        if self.implementation is None or issubclass(self.implementation, PodParent):
             raise UnknownFramework(f"the framework {self.framework} is not implemented")
         return self.implementation(self, tree, related)
+
+    @property
+    def parent_type(self) -> type[PodParent] | None:
+        """The implementation of a kind that is made of pods and is no job itself."""
+        found = self.implementation
+        return found if found is not None and issubclass(found, PodParent) else None
+
+    def parent(self, tree: Tree) -> PodParent:
+        assert self.parent_type is not None
+        return self.parent_type(self, tree)
 
 
 class UnknownFramework(PykueueError):

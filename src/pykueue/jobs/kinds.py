@@ -12,17 +12,21 @@ from typing import Final, Protocol
 
 from kubemachinery.kinds import Kind, Version
 from pykueue.api import kube, registry
-from pykueue.jobs import jobset, ray, train_job
+from pykueue.jobs import deployment, jobset, leader_worker_set, ray, stateful_set, train_job
 from pykueue.jobs.app_wrapper import AppWrapper
 from pykueue.jobs.batch_job import BatchJob
+from pykueue.jobs.deployment import Deployment
 from pykueue.jobs.interface import JobIntegration, UnknownFramework
+from pykueue.jobs.leader_worker_set import LeaderWorkerSet
 from pykueue.jobs.mpi_job import MPIJob
 from pykueue.jobs.pod import PodJob
+from pykueue.jobs.pod_parent import PodParent
 from pykueue.jobs.ray import RayClusterOwner, RayKind
 from pykueue.jobs.ray_cluster import RayCluster
 from pykueue.jobs.ray_job import RayJob
 from pykueue.jobs.ray_service import RayService
 from pykueue.jobs.spark_application import SparkApplication
+from pykueue.jobs.stateful_set import StatefulSet
 from pykueue.jobs.train_job import TrainJob
 from pykueue.jobs.training_operator import REPLICAS, TrainingOperatorJob
 
@@ -133,6 +137,28 @@ def _ray(framework: str, kind: Kind, implementation: type[RayKind]) -> JobIntegr
     )
 
 
+# A parent is read; its template is marked where the webhook could not do it.
+PARENT_VERBS: Final = ("get", "list", "patch", "watch")
+OWNER_VERBS: Final = ("get", "list", "watch")
+
+
+def _parent(
+    implementation: type[PodParent], framework: str, api_version: str, kind: str, plural: str
+) -> JobIntegration:
+    """A kind that is made of pods. Its template is marked on every write, since a user may replace it."""
+    group, _, version = api_version.rpartition("/")
+    found = Kind(group, kind, plural, (Version(version, storage=True),))
+    return JobIntegration(
+        framework,
+        found,
+        implementation,
+        of_pods=group == "apps",
+        verbs=PARENT_VERBS if implementation.is_reconciled else OWNER_VERBS,
+        implies=("pod",),
+        defaults_on_update=True,
+    )
+
+
 BUILT_IN: Final = (
     JobIntegration(
         "batch/job",
@@ -210,12 +236,13 @@ BUILT_IN: Final = (
         SparkApplication,
         required_gate="SparkApplicationIntegration",
     ),
-    _named("deployment", "apps/v1", "Deployment", "deployments", of_pods=True),
-    _named("statefulset", "apps/v1", "StatefulSet", "statefulsets", of_pods=True),
-    _named(
-        "leaderworkerset.x-k8s.io/leaderworkerset",
+    _parent(Deployment, deployment.FRAMEWORK, "apps/v1", "Deployment", "deployments"),
+    _parent(StatefulSet, stateful_set.FRAMEWORK, "apps/v1", stateful_set.KIND, "statefulsets"),
+    _parent(
+        LeaderWorkerSet,
+        leader_worker_set.FRAMEWORK,
         "leaderworkerset.x-k8s.io/v1",
-        "LeaderWorkerSet",
+        leader_worker_set.KIND,
         "leaderworkersets",
     ),
 )

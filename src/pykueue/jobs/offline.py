@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from kubemachinery import unstructured
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels
-from pykueue.jobs import admission, kinds, related, selection, workloads
-from pykueue.jobs.actions import EmitJobEvent
+from pykueue.jobs import admission, kinds, parent_reconcile, pod, related, selection, workloads
+from pykueue.jobs.actions import CreateWorkload, EmitJobEvent, RetryWithBackoff
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob, Matched
@@ -20,6 +21,7 @@ from pykueue.jobs.kinds import JobIntegration, JobKinds
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import PodGroup
+from pykueue.jobs.pod_parent import ParentFacts
 from pykueue.jobs.workloads import MissingClass
 
 
@@ -50,9 +52,11 @@ def row_of(tree: Tree) -> JobIntegration | None:
     """The integration of a job that can be queued; None for pods without a queue name, with a node or with an owner,
     which only use capacity of their nodes."""
     row = _known().of(ObjectView(tree))
-    if row is None or row.implementation is None or (row.of_pods and not _waits_for_a_queue(tree)):
+    if row is None or row.implementation is None:
         return None
-    return row
+    if row.parent_type is not None:
+        return None if row.parent(tree).is_of_another else row
+    return None if row.of_pods and not _waits_for_a_queue(tree) else row
 
 
 def _waits_for_a_queue(tree: Tree) -> bool:
@@ -87,28 +91,95 @@ def _known() -> JobKinds:
 
 def unit(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> tuple[str, str, str]:
     """The key of what gets one Workload: a job, or all pods of a group."""
-    job = row.job(tree)
-    group = PodView(tree).group_name(options) if row.of_pods else ""
+    job = PodView(tree)
+    group = job.group_name(options) if row.of_pods and row.parent_type is None else ""
     return (f"group of {row.kind.plural}" if group else row.kind.kind, job.namespace, group or job.name)
 
 
-def workload(
+def workloads_of(
+    row: JobIntegration, members: Sequence[Tree], around: OfflineContext, options: IntegrationOptions, now: Nanoseconds
+) -> tuple[Tree, ...] | str:
+    """The Workload of a job or of the pods of a group, the Workloads of a kind made of pods; or the reason why there
+    are none."""
+    if row.parent_type is None:
+        found = _workload(row, members, around, options, now)
+        return found if isinstance(found, str) else (found,)
+    if not _known().is_enabled(row, options.frameworks):
+        return _not_enabled(row)
+    parent = row.parent(members[0])
+    namespace = around.namespaces.get(parent.namespace, {})
+    facts = _admission_facts(row, members[0], around)
+    tree = admission.default(row, parent.tree, facts, _known(), options)
+    if not selection.is_managed(row, ObjectView(tree), namespace, options):
+        return "names no queue"
+    if not row.parent_type.is_reconciled:
+        return _of_each_pod(tree, around, options, now)
+    decided = parent_reconcile.reconcile(
+        row,
+        ParentFacts(
+            tree=tree,
+            namespace=namespace,
+            is_managed=True,
+            workload_priority_classes=around.workload_priority_classes,
+            priority_classes=around.priority_classes,
+        ),
+        options,
+        now,
+    )
+    actions = [action for branch in decided for action in branch]
+    waits = next((action.reason for action in actions if isinstance(action, RetryWithBackoff)), "")
+    made = tuple(action.workload for action in actions if isinstance(action, CreateWorkload))
+    return made or (f"waits: {waits}" if waits else "has no replicas")
+
+
+def _of_each_pod(
+    tree: Tree, around: OfflineContext, options: IntegrationOptions, now: Nanoseconds
+) -> tuple[Tree, ...] | str:
+    """The Workloads of a kind of which each pod is a job: one for each replica."""
+    row = _known().framework(pod.FRAMEWORK)
+    assert row is not None
+    parent = ObjectView(tree)
+    replicas = unstructured.integer(parent.spec.get("replicas"))
+    template = unstructured.mapping(parent.spec.get("template"))
+    made: list[Tree] = []
+    for number in range(1 if replicas is None else max(0, replicas)):
+        metadata = {
+            **unstructured.mapping(template.get("metadata")),
+            "name": f"{parent.name}-{number}",
+            "namespace": parent.namespace,
+        }
+        one: Tree = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
+        found = _workload(row, (one,), around, options, now)
+        if isinstance(found, str):
+            return found
+        made.append(found)
+    return tuple(made) or "has no replicas"
+
+
+def _not_enabled(row: JobIntegration) -> str:
+    return f"is not queued: integrations.frameworks of the Configuration does not name {row.framework}"
+
+
+def _admission_facts(row: JobIntegration, tree: Tree, around: OfflineContext) -> JobAdmissionFacts:
+    namespace = ObjectView(tree).namespace
+    return JobAdmissionFacts(
+        namespace=around.namespaces.get(namespace, {}),
+        default_queue=namespace in around.default_queues,
+        default_priority_class=labels.DEFAULT_PRIORITY_CLASS in around.workload_priority_classes,
+        related=related.among(row, tree, around.find),
+    )
+
+
+def _workload(
     row: JobIntegration, members: Sequence[Tree], around: OfflineContext, options: IntegrationOptions, now: Nanoseconds
 ) -> Tree | str:
     """The Workload of a job, or of the pods of a group; or the reason why it gets none."""
     if not _known().is_enabled(row, options.frameworks):
-        return f"is not queued: integrations.frameworks of the Configuration does not name {row.framework}"
-    namespace = row.job(members[0]).namespace
-    namespace_labels = around.namespaces.get(namespace, {})
-    facts = JobAdmissionFacts(
-        namespace=namespace_labels,
-        default_queue=namespace in around.default_queues,
-        default_priority_class=labels.DEFAULT_PRIORITY_CLASS in around.workload_priority_classes,
-        related=related.among(row, members[0], around.find),
-    )
+        return _not_enabled(row)
+    facts = _admission_facts(row, members[0], around)
     submitted = [admission.default(row, tree, facts, _known(), options) for tree in members]
     job = row.job(submitted[0], facts.related)
-    if not selection.is_managed(row, job, namespace_labels, options):
+    if not selection.is_managed(row, job, facts.namespace, options):
         return "names no queue"
     if row.of_pods and PodView(job.tree).group_name(options):
         job = PodGroup(row, [PodView(tree) for tree in submitted], options, now)

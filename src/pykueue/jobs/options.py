@@ -23,6 +23,7 @@ GATES: Final[Mapping[str, str]] = {
     "fast_quota_release": "FastQuotaReleaseInPodIntegration",
     "finish_orphaned": "FinishOrphanedWorkloads",
     "identifier_annotations": "WorkloadIdentifierAnnotations",
+    "immutable_group_size": "LWSImmutableGroupSize",
     "partial_admission": "PartialAdmission",
     "reclaimable_pods": "ReclaimablePods",
     "selector_always_respected": "ManagedJobsNamespaceSelectorAlwaysRespected",
@@ -56,6 +57,7 @@ class IntegrationOptions:
     fast_quota_release: bool = False
     finish_orphaned: bool = True
     identifier_annotations: bool = True
+    immutable_group_size: bool = True
     partial_admission: bool = True
     reclaimable_pods: bool = True
     selector_always_respected: bool = False

@@ -143,10 +143,11 @@ def _sorted_map(value: Any) -> Any:
     return dict(sorted(value.items())) if isinstance(value, dict) else value
 
 
-def role_hash(spec: Mapping[str, Any]) -> str:
-    shape: Tree = {key: spec.get(key) for key in _SHAPE}
+def shape(spec: Mapping[str, Any]) -> Tree:
+    """The fields of a pod spec that distinguish roles."""
+    found: Tree = {key: spec.get(key) for key in _SHAPE}
     for key in ("initContainers", "containers"):
-        shape[key] = [
+        found[key] = [
             {
                 "resources": {"requests": unstructured.get(container, "resources", "requests")},
                 "ports": container.get("ports"),
@@ -154,8 +155,12 @@ def role_hash(spec: Mapping[str, Any]) -> str:
             for _, container in unstructured.entries(spec, key)
         ] or None
     if spec.get("resources") is not None:
-        shape["resources"] = unstructured.get(spec, "resources", "requests")
-    return hashlib.sha256(msgspec.json.encode({"spec": _in_declared_order(shape)})).hexdigest()[:8]
+        found["resources"] = unstructured.get(spec, "resources", "requests")
+    return found
+
+
+def role_hash(spec: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode({"spec": _in_declared_order(shape(spec))})).hexdigest()[:8]
 
 
 # --- Changing a pod ---------------------------------------------------------------------------------------------------

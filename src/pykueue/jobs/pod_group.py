@@ -31,8 +31,7 @@ from pykueue.jobs.actions import (
     ReplaceObject,
 )
 from pykueue.jobs.facts import JobFacts
-from pykueue.jobs.interface import GenericJob, JobOutcome, Matched, PodSetTemplate, Stop
-from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.interface import GenericJob, JobIntegration, JobOutcome, Matched, PodSetTemplate, Stop
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
@@ -59,6 +58,7 @@ class PodGroup(GenericJob):
         *,
         absent: int = 0,
         gathers: bool = False,
+        expected: int | None = None,
     ) -> None:
         self.members: Final = tuple(members)
         super().__init__(row, self.members[0].tree)
@@ -68,9 +68,18 @@ class PodGroup(GenericJob):
         self.absent: Final = absent
         # Whether pods are still missing from the first: none starts before all are created.
         self._gathers = gathers
+        # How many pods the group has, where its Workload decides that and not the annotation of its pods.
+        self._expected = expected
 
-    def keeping(self, members: Sequence[PodView], *, absent: int = 0, gathers: bool = False) -> PodGroup:
-        return PodGroup(self.row, members, self._options, self._now, absent=absent, gathers=gathers)
+    def keeping(
+        self,
+        members: Sequence[PodView],
+        *,
+        absent: int = 0,
+        gathers: bool = False,
+        expected: int | None = None,
+    ) -> PodGroup:
+        return PodGroup(self.row, members, self._options, self._now, absent=absent, gathers=gathers, expected=expected)
 
     # --- Metadata -----------------------------------------------------------------------------------------------------
 
@@ -84,7 +93,7 @@ class PodGroup(GenericJob):
 
     @property
     def total(self) -> int | None:
-        return self.members[0].group_total_count
+        return self.members[0].group_total_count if self._expected is None else self._expected
 
     @property
     def gated_by(self) -> str | None:
@@ -138,19 +147,7 @@ class PodGroup(GenericJob):
         return any(pod.is_finished or pod.has_gate() for pod in self.members)
 
     def is_active(self) -> bool:
-        return any(self._holds_quota(pod) for pod in self.members)
-
-    def _holds_quota(self, pod: PodView) -> bool:
-        """Whether a pod runs. A deleted pod does not count after its grace period: its node may be lost."""
-        if pod.phase != "Running":
-            return False
-        if not pod.is_deleting:
-            return True
-        if self._options.fast_quota_release:
-            return False
-        since = states.moment(pod.deletion_timestamp)
-        grace = unstructured.integer(pod.metadata.get("deletionGracePeriodSeconds"))
-        return since is None or grace is None or self._now <= since + grace * SECOND
+        return any(holds_quota(pod, self._options, self._now) for pod in self.members)
 
     def outcome(self) -> JobOutcome | None:
         """A finished group has always succeeded; the message has the number of succeeded pods."""
@@ -222,6 +219,19 @@ def _replacement(status: ConditionStatus, reason: str, message: str) -> SetCondi
     return SetCondition(WorkloadCondition.WAITING_FOR_REPLACEMENT_PODS, status, reason, message)
 
 
+def holds_quota(pod: PodView, options: IntegrationOptions, now: Nanoseconds) -> bool:
+    """Whether a pod runs. A deleted pod does not count after its grace period: its node may be lost."""
+    if pod.phase != "Running":
+        return False
+    if not pod.is_deleting:
+        return True
+    if options.fast_quota_release:
+        return False
+    since = states.moment(pod.deletion_timestamp)
+    grace = unstructured.integer(pod.metadata.get("deletionGracePeriodSeconds"))
+    return since is None or grace is None or now <= since + grace * SECOND
+
+
 def is_active(pod: PodView) -> bool:
     if pod.is_deleting and not pod.node_name:
         return False
@@ -240,6 +250,8 @@ def find(group: PodGroup, facts: JobFacts, options: IntegrationOptions, now: Nan
     marked = found.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true"
     if not marked and options.validate_group_owner and not prebuilt:
         return _refused(group)
+    if prebuilt and group.is_serving:
+        return _serving(group, found, facts, options, now)
     if prebuilt and not _has_all_roles(found, group):
         return _adopted(group, found) or workload_matching.out_of_sync(group, found, now)
     if not prebuilt and found.spec.maximum_execution_time_seconds != workloads.maximum_execution_time(group):
@@ -252,6 +264,28 @@ def find(group: PodGroup, facts: JobFacts, options: IntegrationOptions, now: Nan
     group = group.keeping(kept, absent=0 if gathers else absent, gathers=gathers)
     cleanup = (*_adopted(group, found), *_removed(group, excess), *pods.finalize(group.row.kind, replaced))
     return cleanup or workload_sync.synced(group, found, facts, options) or Matched(found, group)
+
+
+def _serving(
+    group: PodGroup, found: kueue.Workload, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds
+) -> Matched | Actions:
+    """The prebuilt Workload of pods that a controller keeps running, such as those of a StatefulSet [PP5].
+
+    The pods appear in the controller's order, and some only when others run. So each starts as soon as the Workload is
+    admitted; none is counted as missing, and none is deleted as excess: those beyond the count of their role wait at
+    their gate. The parent sets what the Workload follows.
+    """
+    if not states.is_finished(found) and not _has_all_roles(found, group):
+        return _adopted(group, found) or workload_matching.out_of_sync(group, found, now)
+    kept: list[PodView] = []
+    for pod_set in found.spec.pod_sets:
+        alike = [pod for pod in group.members if pod.role == pod_set.name]
+        kept += _by_worth([pod for pod in alike if is_active(pod)])[: pod_set.count]
+        kept += [pod for pod in alike if not is_active(pod)]
+    adopted = _adopted(group, found)
+    if adopted or not kept:
+        return adopted
+    return Matched(found, group.keeping(kept, expected=sum(pod_set.count for pod_set in found.spec.pod_sets)))
 
 
 def _composed(group: PodGroup, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:

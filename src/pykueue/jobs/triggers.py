@@ -4,12 +4,13 @@ A change of                reconciles
 a job                      the job; a pod of a group its group, with a short delay while the pod is gated, since
                            the pods of a group are created one after the other
 an object of a second kind  the job of a kind with `triggered_by` that controls it
+a pod of a parent          its parent, with the same delay
 a Workload                 the jobs that own it, the pod group of its name, jobs that name it, and their children
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kubemachinery.kinds import Kind
@@ -26,6 +27,9 @@ from pykueue.jobs.pod import PodView
 OWNER: Final = "owner"
 # How long the reconciliation of a group is delayed after a change of a gated pod.
 GROUP_DELAY_SECONDS: Final = 0.2
+
+_MANAGED: Final = labels.MANAGED.encode()
+_MARK: Final = labels.POD_SUSPENDING_PARENT.encode()
 
 
 def key_of(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> JobKey:
@@ -45,6 +49,10 @@ def owners_of(workload: kueue.Workload, kinds: JobKinds) -> Iterator[JobKey]:
     namespace = workload.metadata.namespace
     if workload.metadata.annotations.get(labels.IS_GROUP_WORKLOAD) == "true":
         yield JobKey(pod.FRAMEWORK, namespace, workload.metadata.name, is_group=True)
+        for owner in workload.metadata.owner_references:
+            row = kinds.of(owner)
+            if row is not None and row.parent_type is not None:
+                yield JobKey(row.framework, namespace, owner.name)
         return
     for owner in workload.metadata.owner_references:
         row = kinds.of(owner)
@@ -60,6 +68,22 @@ def controlled_by(row: JobIntegration, tree: Tree) -> JobKey | None:
     if owner is None or owner.kind != row.kind.kind or owner.api_version.rpartition("/")[0] != row.kind.group:
         return None
     return JobKey(row.framework, view.namespace, owner.name)
+
+
+def parent_of(tree: Tree, rows: Iterable[JobIntegration]) -> JobKey | None:
+    """The parent, of one of these kinds, that a pod belongs to: its mark names the framework."""
+    view = ObjectView(tree)
+    framework = view.annotations.get(labels.POD_SUSPENDING_PARENT, "")
+    for row in rows:
+        if row.parent_type is not None and row.framework == framework and row.parent_type.is_reconciled:
+            name = row.parent_type.parent_of(view)
+            return JobKey(framework, view.namespace, name) if name else None
+    return None
+
+
+def is_seen(data: bytes) -> bool:
+    """Whether a pod, as JSON, may be managed or belong to a parent. Most pods of a cluster are not decoded for it."""
+    return _MANAGED in data or _MARK in data
 
 
 # --- Index keys -------------------------------------------------------------------------------------------------------
@@ -89,6 +113,8 @@ def parent_keys(tree: Tree) -> tuple[str, ...]:
 
 def named_keys(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> tuple[str, ...]:
     """The index keys, `namespace/name` of a Workload, of a job that names a prebuilt Workload."""
+    if row.parent_type is not None:
+        return ()
     job = row.job(tree)
     name = workloads.prebuilt_name(job, options)
     return (f"{job.namespace}/{name}",) if name else ()

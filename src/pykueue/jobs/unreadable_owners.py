@@ -132,7 +132,7 @@ def unmarked(tree: Tree) -> Tree:
 # --- Deciding ---------------------------------------------------------------------------------------------------------
 
 
-def undecided(job: GenericJob, unread: UnreadableOwner) -> Actions:
+def undecided(job: ObjectView, unread: UnreadableOwner) -> Actions:
     """The actions for a job whose owner cannot be read: emit the reason, and read the owner again."""
     note = f"The owner {unread.title} cannot be read, so no Workload is created for the job: {unread.reason}"
     return (EmitJobEvent(job.tree, "OwnerNotReadable", note, warning=True), RequeueAfter(AGAIN))

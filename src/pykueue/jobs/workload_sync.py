@@ -10,10 +10,11 @@ from pykueue.jobs.actions import Actions, EmitJobEvent, PatchWorkload, RetryWith
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod_parent import ParentFacts, PodParent
 from pykueue.lifecycle import states
 
 
-def missing_class(job: GenericJob, missing: workloads.MissingClass) -> Actions:
+def missing_class(job: GenericJob | PodParent, missing: workloads.MissingClass) -> Actions:
     """Retry until the class exists. A missing PriorityClass emits no Event, as in Kueue."""
     message = f'{missing.kind} "{missing.name}" not found'
     if missing.kind is PriorityClassKind.PRIORITY_CLASS:
@@ -21,13 +22,15 @@ def missing_class(job: GenericJob, missing: workloads.MissingClass) -> Actions:
     return (EmitJobEvent(job.tree, f"{missing.kind}NotFound", message, warning=True), RetryWithBackoff(message))
 
 
-def updated(job: GenericJob, workload: Workload) -> EmitJobEvent:
+def updated(job: GenericJob | PodParent, workload: Workload) -> EmitJobEvent:
     return EmitJobEvent(
         job.tree, "UpdatedWorkload", f"Updated not matching Workload for suspended job: {states.key(workload)}"
     )
 
 
-def synced(job: GenericJob, workload: Workload, facts: JobFacts, options: IntegrationOptions) -> Actions:
+def synced(
+    job: GenericJob | PodParent, workload: Workload, facts: JobFacts | ParentFacts, options: IntegrationOptions
+) -> Actions:
     """What may change on a job while its Workload stays: the admission gates and the priority class."""
     patch: Tree = {}
     copied = workload.metadata.annotations.get(labels.ADMISSION_GATED_BY)
@@ -42,7 +45,7 @@ def synced(job: GenericJob, workload: Workload, facts: JobFacts, options: Integr
 
 
 def _new_class(
-    job: GenericJob, workload: Workload, facts: JobFacts
+    job: GenericJob | PodParent, workload: Workload, facts: JobFacts | ParentFacts
 ) -> workloads.Priority | workloads.MissingClass | None:
     """The class that the job's label names now, if the Workload may change to it."""
     asked, reference = job.labels.get(labels.PRIORITY_CLASS, ""), workload.spec.priority_class_ref

@@ -16,6 +16,7 @@ from pykueue.jobs import podsets
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod_parent import ParentFacts, PodParent
 from pykueue.lifecycle import states
 
 KIND: Final = registry.KUEUE.of(kueue.Workload)
@@ -27,7 +28,7 @@ _SECONDS: Final = re.compile(r"[+]?[0-9]{1,10}")
 # --- What a job asks for ----------------------------------------------------------------------------------------------
 
 
-def maximum_execution_time(job: GenericJob) -> int | None:
+def maximum_execution_time(job: GenericJob | PodParent) -> int | None:
     """The limit of the job in seconds; None if the label is absent or not a number above 0."""
     written = job.labels.get(labels.MAX_EXEC_TIME_SECONDS, "")
     seconds = int(written) if _SECONDS.fullmatch(written) else 0
@@ -64,7 +65,9 @@ class MissingClass:
         return f"{self.kind} {self.name}"
 
 
-def priority(job: GenericJob, pod_sets: tuple[Tree, ...], facts: JobFacts) -> Priority | MissingClass:
+def priority(
+    job: GenericJob | PodParent, pod_sets: tuple[Tree, ...], facts: JobFacts | ParentFacts
+) -> Priority | MissingClass:
     """The WorkloadPriorityClass of the job, else the PriorityClass of its pods, else the global default, else 0."""
     asked = job.labels.get(labels.PRIORITY_CLASS, "")
     if asked:
@@ -138,7 +141,7 @@ def build(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority, options: 
     }
 
 
-def spec(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
+def spec(job: GenericJob | PodParent, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
     found: Tree = {"podSets": list(pod_sets), "priority": rank.value, "active": True}
     if job.queue_name:
         found["queueName"] = job.queue_name
@@ -150,7 +153,7 @@ def spec(job: GenericJob, pod_sets: tuple[Tree, ...], rank: Priority) -> Tree:
     return found
 
 
-def copied_labels(job: GenericJob, options: IntegrationOptions) -> dict[str, str]:
+def copied_labels(job: GenericJob | PodParent, options: IntegrationOptions) -> dict[str, str]:
     """The labels of `labelKeysToCopy`. The pods of a group have the same values."""
     found: dict[str, str] = {}
     for each in reversed(job.objects):

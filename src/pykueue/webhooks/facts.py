@@ -94,7 +94,9 @@ async def _about_job(
     if row.related is not no_related:
         old = {} if request.old is None else await related.read(row, request.old, sources.owner)
         found = replace(found, related=await related.read(row, tree, sources.owner), old_related=old)
-    if request.phase is Phase.MUTATE and admission.needs_owners(row, tree, found, choices.kinds, choices.jobs):
+    # What may change of a kind made of pods depends on whether it is managed.
+    asks = request.phase is Phase.MUTATE or row.parent_type is not None
+    if asks and admission.needs_owners(row, tree, found, choices.kinds, choices.jobs):
         walked = await selection.ancestry(ObjectView(tree), choices.kinds, choices.jobs, sources.owner)
         found = replace(found, ancestry=walked)
     return found

@@ -67,6 +67,7 @@ def test_new_job_is_suspended_by_the_webhook(row: JobIntegration) -> None:
     sample = sample_of(row)
     implementation = row.implementation
     assert implementation is not None
+    assert issubclass(implementation, GenericJob)
     tree = unstructured.without(sample.job(), implementation.suspend_path)
     facts = JobAdmissionFacts(related=related.among(row, tree, OfflineContext(related=sample.related).find))
     held = admission.default(row, tree, facts, KINDS, ALL_KINDS)

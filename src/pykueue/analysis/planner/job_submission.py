@@ -9,6 +9,7 @@ import msgspec
 
 from kubemachinery import meta, unstructured
 from kubemachinery.meta import Nanoseconds
+from kubemachinery.object_view import ObjectView
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis.planner.case import Case, place_of, typed_of
 from pykueue.api import kube, kueue, labels
@@ -32,20 +33,21 @@ def queued(case: Case, jobs: Iterable[Document], now: Nanoseconds) -> Case:
         source, tree = members[0]
         row = offline.row_of(tree)
         assert row is not None, source
-        names = {(row.kind.kind, job.namespace, job.name) for job in (row.job(each.tree) for each in members)}
+        names = {(row.kind.kind, job.namespace, job.name) for job in (ObjectView(each.tree) for each in members)}
         if names & there:
             passed_over += [(place_of(each.tree), "has a Workload already") for each in members]
             continue
-        workload = offline.workload(row, [each.tree for each in members], around, case.configured.jobs, now)
-        if isinstance(workload, str):
-            passed_over += [(place_of(each.tree), workload) for each in members]
+        found = offline.workloads_of(row, [each.tree for each in members], around, case.configured.jobs, now)
+        if isinstance(found, str):
+            passed_over += [(place_of(each.tree), found) for each in members]
             continue
         created = unstructured.text(unstructured.get(tree, "metadata", "creationTimestamp")) or meta.format_time(now)
-        typed = typed_of(
-            f"{source}: {place_of(tree)}", unstructured.put(workload, ("metadata", "creationTimestamp"), created)
-        )
-        assert typed is not None, source
-        made.append(typed)
+        for workload in found:
+            typed = typed_of(
+                f"{source}: {place_of(tree)}", unstructured.put(workload, ("metadata", "creationTimestamp"), created)
+            )
+            assert typed is not None, source
+            made.append(typed)
     return replace(case.with_objects([*case.objects, *made]), passed_over=tuple(passed_over))
 
 

@@ -1,0 +1,224 @@
+"""StatefulSet: all its pods are one group, with one Workload that the set itself creates.
+
+created         the webhook marks the template, so that pods are gated; the reconciler creates the Workload
+pods appear     the reconciler puts each into the group of the Workload; the group starts them once it is admitted
+scaled to 0     the Workload is put on hold when no pod runs any more; scaled up again, it is queued with the new count
+rolled out      pods of the new revision join the same Workload: the shape of the pods cannot change
+deleted         the Workload is deleted with the set and its last pod
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.object_view import ObjectView
+from kubemachinery.unstructured import Tree
+from pykueue.api import kueue, labels, names
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.validation import field_error
+from pykueue.jobs import parent_pods, parent_workloads, podsets
+from pykueue.jobs.actions import (
+    Actions,
+    ChangeWorkload,
+    EmitJobEvent,
+    PatchWorkload,
+    ResizeWorkload,
+)
+from pykueue.jobs.interface import PodSetTemplate
+from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.pod import PodView
+from pykueue.jobs.pod_parent import Branches, ParentFacts, PodParent, stamped
+from pykueue.lifecycle import reservation, states
+
+FRAMEWORK: Final = "statefulset"
+GROUP: Final = "apps"
+KIND: Final = "StatefulSet"
+
+REVISION: Final = "controller-revision-hash"
+
+_TEMPLATE: Final = ("spec", "template")
+_REPLICAS: Final = "spec.replicas"
+_ON_HOLD: Final = "StatefulSet scaled to zero; workload on hold"
+_OFF_HOLD: Final = "Workload no longer on hold; waiting for quota reservation"
+
+
+class StatefulSet(PodParent):
+    """One StatefulSet."""
+
+    @property
+    def replicas(self) -> int:
+        found = unstructured.integer(self.spec.get("replicas"))
+        return 1 if found is None else found
+
+    @property
+    def template(self) -> ObjectView:
+        """The pod template, read as an object: it has metadata and a spec."""
+        return ObjectView(dict(unstructured.mapping(self.spec.get("template"))))
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether its template carries the mark of another framework, such as the sets of a LeaderWorkerSet."""
+        return self.template.annotations.get(labels.POD_SUSPENDING_PARENT, FRAMEWORK) != FRAMEWORK
+
+    # --- Webhook ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_marked(self) -> bool:
+        return self.template.annotations.get(labels.POD_SUSPENDING_PARENT) == FRAMEWORK
+
+    def defaulted(self, options: IntegrationOptions) -> Tree:
+        """No label is added: one that changes would roll out the template [SS1]."""
+        template = stamped(self.template.tree, {}, {labels.POD_SUSPENDING_PARENT: FRAMEWORK})
+        return unstructured.put(self.tree, _TEMPLATE, template)
+
+    def validate_update(self, old: PodParent, options: IntegrationOptions, *, managed: bool) -> Iterator[FieldError]:
+        assert isinstance(old, StatefulSet)
+        yield from super().validate_update(old, options, managed=managed)
+        if not managed:
+            return
+        yield from parent_pods.shape_changes(self.template.spec, old.template.spec, "spec.template.spec")
+        if self.replicas and old.replicas and self.replicas != old.replicas:
+            yield field_error.immutable(_REPLICAS, self.replicas)
+        remaining = unstructured.integer(self.status.get("replicas")) or 0
+        if self.replicas > 0 and old.replicas == 0 and remaining > 0:
+            yield field_error.forbidden(_REPLICAS, "scaling down is still in progress")
+
+    # --- Its Workload -------------------------------------------------------------------------------------------------
+
+    def workload_names(self, options: IntegrationOptions) -> tuple[str, ...]:
+        """The name with the UID, then the one that Kueue derived without it before 0.18 [SS6]."""
+        return tuple(
+            names.workload_name(KIND, GROUP, self.name, uid, short=options.short_names) for uid in (self.owner_uid, "")
+        )
+
+    def pod_sets(self, options: IntegrationOptions) -> tuple[Tree, ...]:
+        """One pod set with the spec of the template, without its metadata."""
+        template = PodSetTemplate(
+            labels.DEFAULT_POD_SET, _TEMPLATE, self.replicas, pod_index_label=labels.STATEFUL_SET_POD_INDEX
+        )
+        built = podsets.build(self.tree, template, options)
+        return ({**built, "template": {"metadata": {}, "spec": built["template"]["spec"]}},)
+
+    @classmethod
+    def parent_of(cls, pod: ObjectView) -> str:
+        owner = pod.controller
+        if owner is None or owner.kind != KIND or owner.api_version.rpartition("/")[0] != GROUP:
+            return ""
+        return owner.name
+
+    def reconcile(self, facts: ParentFacts, options: IntegrationOptions, now: Nanoseconds) -> Branches:
+        candidates = self.workload_names(options)
+        name = next((each for each in candidates if each in facts.named), candidates[0])
+        workload = facts.named.get(name)
+        pods = tuple(map(PodView, facts.pods))
+        members = [pod for pod in pods if pod.group_name(options) == name]
+        marked = [self._marked(pod, name, workload, options) for pod in pods]
+        return (self._workload(name, workload, members, facts, options, now), *filter(None, marked))
+
+    def _workload(
+        self,
+        name: str,
+        workload: kueue.Workload | None,
+        members: list[PodView],
+        facts: ParentFacts,
+        options: IntegrationOptions,
+        now: Nanoseconds,
+    ) -> Actions:
+        if workload is None:
+            if self.replicas == 0 or self.is_remote:
+                return ()
+            return parent_workloads.created(self, name, self.pod_sets(options), facts, options, {})
+        alone = parent_workloads.unattended(workload, members, options, now)
+        if alone is not None:
+            return alone
+        if parent_workloads.is_replaceable(workload, members):
+            return parent_workloads.removed(workload)
+        if states.is_finished(workload):
+            return ()
+        if self.replicas == 0:
+            return self._held(workload, members, options, now)
+        return (
+            *self._adopted(workload),
+            *parent_workloads.synced(self, workload, facts, options),
+            *self._resized(workload),
+            *self._resumed(workload, options, now),
+        )
+
+    def _held(
+        self, workload: kueue.Workload, members: list[PodView], options: IntegrationOptions, now: Nanoseconds
+    ) -> Actions:
+        """A set without pods holds no quota and is not queued, in whatever state its Workload is [SS11]. Pods that
+        still run use the quota until they have ended."""
+        if states.is_on_hold(workload):
+            return ()
+        changes = reservation.clear(workload, QuotaReservedReason.ON_HOLD, _ON_HOLD, options.lifecycle, now)
+        return parent_workloads.is_stopping(members, options, now) or (ChangeWorkload(workload, changes),)
+
+    def _adopted(self, workload: kueue.Workload) -> Actions:
+        if parent_workloads.is_owned(self, workload):
+            return ()
+        return (PatchWorkload(workload, parent_workloads.adoption(self, workload)),)
+
+    def _resized(self, workload: kueue.Workload) -> Actions:
+        """The count follows the set while no quota is reserved [SS9]. With quota it stays: pods beyond it wait."""
+        if len(workload.spec.pod_sets) != 1 or workload.spec.pod_sets[0].count == self.replicas:
+            return ()
+        if not states.is_reserved(workload):
+            return (ResizeWorkload(workload, (self.replicas,)),)
+        if workload.spec.pod_sets[0].count > self.replicas:
+            return ()
+        note = (
+            f"spec.replicas is {self.replicas} and Workload {states.key(workload)} has quota for"
+            f" {workload.spec.pod_sets[0].count} pods; the pods beyond them stay gated until the set is scaled to 0"
+        )
+        return (EmitJobEvent(self.tree, "ScaledWithoutQuota", note, warning=True),)
+
+    def _resumed(self, workload: kueue.Workload, options: IntegrationOptions, now: Nanoseconds) -> Actions:
+        if not states.is_on_hold(workload):
+            return ()
+        changes = reservation.clear(workload, QuotaReservedReason.PENDING_EVALUATION, _OFF_HOLD, options.lifecycle, now)
+        return (ChangeWorkload(workload, changes),)
+
+    # --- Its pods -----------------------------------------------------------------------------------------------------
+
+    def _marked(self, pod: PodView, name: str, workload: kueue.Workload | None, options: IntegrationOptions) -> Actions:
+        if pod.is_finished or pod.is_deleting:
+            return ()
+        if pod.group_name(options) == name:
+            return parent_pods.replaced(pod, self._followed(pod, workload))
+        after = ObjectView(parent_pods.in_group(pod, name, max(1, self.replicas), labels.DEFAULT_POD_SET, options))
+        after = ObjectView(
+            after.with_annotations(
+                {
+                    labels.POD_GROUP_FAST_ADMISSION: "true",
+                    labels.POD_GROUP_SERVING: "true",
+                    labels.POD_GROUP_POD_INDEX_LABEL: labels.STATEFUL_SET_POD_INDEX,
+                }
+            )
+        )
+        copied = {key: self.labels.get(key, "") for key in (labels.QUEUE_NAME, labels.PRIORITY_CLASS)}
+        return parent_pods.replaced(pod, after.with_labels({key: value for key, value in copied.items() if value}))
+
+    def _followed(self, pod: PodView, workload: kueue.Workload | None) -> Tree:
+        """A pod of the group with the queue and the size of the set now. Only a gated pod may change [SS4]."""
+        if not pod.has_gate():
+            return pod.tree
+        if labels.MANAGED not in pod.labels:
+            return self._released_legacy(pod, workload)
+        after = pod.with_labels({labels.QUEUE_NAME: self.queue_name}) if self.queue_name else pod.tree
+        if self.replicas > 0:
+            after = ObjectView(after).with_annotations({labels.POD_GROUP_TOTAL_COUNT: str(self.replicas)})
+        return after
+
+    def _released_legacy(self, pod: PodView, workload: kueue.Workload | None) -> Tree:
+        """A pod that is in the group and not managed, as Kueue marked pods before 0.11: no group starts it. One of
+        the old revision is released during a rollout, which waits for it, once the Workload is admitted [SS7]."""
+        current = unstructured.text(self.status.get("currentRevision"))
+        rolls = current != unstructured.text(self.status.get("updateRevision"))
+        admitted = workload is not None and states.is_admitted(workload)
+        is_old = rolls and admitted and pod.labels.get(REVISION) == current
+        return parent_pods.without_gates(pod) if is_old else pod.tree
