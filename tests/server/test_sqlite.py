@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from kubemachinery import filesystems
 from kubemachinery.clock import SystemClock
 from kubemachinery.status import StatusError
 from kubeserver.storage import objects as objects_module
@@ -229,8 +230,8 @@ class TestOneServer:
 
     def test_network_file_systems_are_refused(self) -> None:
         mounts = ["/dev/sda / ext4 rw 0 0", "server:/share /mnt/share nfs4 rw 0 0"]
-        assert store_module._filesystem(Path("/mnt/share/data"), mounts) == "nfs4"
-        assert store_module._filesystem(Path("/mnt/shared"), mounts) == "ext4"
+        assert filesystems.filesystem(Path("/mnt/share/data"), mounts) == "nfs4"
+        assert filesystems.filesystem(Path("/mnt/shared"), mounts) == "ext4"
 
 
 class TestBackups:
@@ -494,6 +495,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import SqliteJournal
+from kubemachinery import filesystems
 from kubemachinery.clock import SystemClock
 from server.test_sqlite import write
 

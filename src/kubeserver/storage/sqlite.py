@@ -27,6 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from kubemachinery.certificates import write_private
+from kubemachinery.filesystems import network_filesystem
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +38,6 @@ PAGE_BYTES: Final = 8_192
 FREE_PAGES_MIN: Final = 8 * 1024 * 1024 // PAGE_BYTES
 # What of the write-ahead log stays on the disk after it was copied.
 LOG_BYTES_KEPT: Final = 16 * 1024 * 1024
-
-_NETWORK_FILESYSTEMS: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
-)
 
 
 def _is_object(body: object) -> bool:
@@ -549,8 +546,7 @@ class _Lock:
 
 def _take_lock(directory: Path) -> _Lock:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    kind = _filesystem(directory, _mounts())
-    if kind in _NETWORK_FILESYSTEMS:
+    if kind := network_filesystem(directory):
         raise StoreError(f"{directory} is on a network file system ({kind}), where SQLite's locks do not hold")
     descriptor = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -564,24 +560,3 @@ def _take_lock(directory: Path) -> _Lock:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return _Lock(descriptor)
-
-
-def _mounts() -> Iterable[str]:
-    try:
-        return Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ()
-
-
-def _filesystem(directory: Path, mounts: Iterable[str]) -> str:
-    """The kind of file system below a directory, from lines of `/proc/mounts`; "" where it is unknown."""
-    best, kind = "", ""
-    place = f"{directory.resolve()}/"
-    for line in mounts:
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        point = fields[1].replace("\\040", " ").rstrip("/") + "/"
-        if place.startswith(point) and len(point) >= len(best):
-            best, kind = point, fields[2]
-    return kind

@@ -87,6 +87,13 @@ UNREAD_OWNER: Final = "pykueue.io/unread-owner"
 """On jobs and pods that were suspended or gated because an owner could not be read, so that it is unknown whether the
 owner is managed; the value names the owner. The reconciler removes it as soon as the owner has been read."""
 
+SUBMITTED_BY: Final = "pykueue.io/submitted-by"
+"""On jobs, copied to their Workloads: the user name of the request that created the job (gate WorkloadHints)."""
+EXPECTED_TIME: Final = "pykueue.io/expected-time"
+"""On jobs, copied to their Workloads: the expected run time, as a duration such as `90m`."""
+ACTIVE_DEADLINE_SECONDS: Final = "pykueue.io/active-deadline-seconds"
+"""On Workloads: the deadline that the controller of their job enforces, in seconds (gate WorkloadHints)."""
+
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 """Annotations of a job that start so are parameters of its ProvisioningRequest."""
 CONSUME_PROVISIONING_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"

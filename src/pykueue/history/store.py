@@ -1,0 +1,563 @@
+"""Records in SQLite: one file, one connection, one thread. The only module of this package with SQL.
+
+A record is one row, with its attempts as one value; charged usage by day is kept beside the rows and changed in the
+transaction that changes them, by the difference between the old and the new row [HI-L5]. Names that repeat are stored
+once, in `word`; pod sets in `shape`.
+
+One connection for reading and writing: SQLite's WAL-reset bug (fixed in 3.51.3) needs two.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery.filesystems import network_filesystem
+from pykueue.errors import PykueueError
+from pykueue.history import rollups
+from pykueue.history.queries import NO_END, RecordFilter, WaitingRow, waiting_row
+from pykueue.history.records import Attempt, Outcome, Seconds, WorkloadRecord
+from pykueue.history.rollups import DAY_SECONDS, RollupKey
+
+LAYOUT: Final = 1
+PAGE_BYTES: Final = 8_192
+LOG_BYTES_KEPT: Final = 16 * 1024 * 1024
+# Rows that one transaction of the retention deletes.
+PURGED_TOGETHER: Final = 1_000
+
+_TABLES: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE word (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE shape (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
+CREATE TABLE record (
+    id INTEGER PRIMARY KEY, uid NOT NULL UNIQUE, ended INTEGER NOT NULL, submitted INTEGER NOT NULL, started INTEGER,
+    namespace INTEGER NOT NULL, queue INTEGER NOT NULL, cluster_queue INTEGER NOT NULL, user INTEGER NOT NULL,
+    state INTEGER NOT NULL, evictions INTEGER NOT NULL, name TEXT NOT NULL, job_name TEXT NOT NULL,
+    job_kind INTEGER NOT NULL, job_uid, priority INTEGER NOT NULL, priority_class INTEGER NOT NULL,
+    pods INTEGER NOT NULL, shape INTEGER NOT NULL, ready INTEGER, exit_code INTEGER, limit_seconds INTEGER,
+    expected_seconds INTEGER, slice_of TEXT, revision INTEGER NOT NULL, seen INTEGER NOT NULL,
+    inexact INTEGER NOT NULL, attempts BLOB NOT NULL);
+CREATE INDEX by_end ON record (ended);
+CREATE INDEX by_start ON record (started, submitted);
+CREATE INDEX by_user ON record (user, ended);
+CREATE INDEX by_queue ON record (queue, ended);
+CREATE TABLE usage (
+    day INTEGER NOT NULL, namespace INTEGER NOT NULL, queue INTEGER NOT NULL, cluster_queue INTEGER NOT NULL,
+    user INTEGER NOT NULL, flavor INTEGER NOT NULL, resource INTEGER NOT NULL, high INTEGER NOT NULL,
+    low INTEGER NOT NULL,
+    PRIMARY KEY (day, namespace, queue, cluster_queue, user, flavor, resource)) WITHOUT ROWID;
+"""
+
+# From layout n to n + 1, in order; each runs in the transaction that raises the number.
+_MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {}
+
+_COLUMNS: Final = (
+    "uid, ended, submitted, started, namespace, queue, cluster_queue, user, state, evictions, name, job_name, job_kind,"
+    " job_uid, priority, priority_class, pods, shape, ready, exit_code, limit_seconds, expected_seconds, slice_of,"
+    " revision, seen, inexact, attempts"
+)
+_UPSERT: Final = (
+    f"INSERT INTO record ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"
+    " ON CONFLICT (uid) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in map(str.strip, _COLUMNS.split(",")) if name != "uid")
+)
+
+# The columns of words besides `user`.
+_WORD_COLUMNS: Final = (
+    *(("record", name) for name in ("namespace", "queue", "cluster_queue", "job_kind", "priority_class", "state")),
+    *(("usage", name) for name in ("namespace", "queue", "cluster_queue", "flavor", "resource")),
+)
+
+_OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(tuple[Attempt, ...])
+# Bytes times seconds can exceed 64 bits, so a sum is two numbers: high · 2⁴⁰ + low. Both are added to independently.
+_LOW_BITS: Final = 40
+_LOW_MASK: Final = 2**_LOW_BITS - 1
+
+
+class HistoryStoreError(PykueueError):
+    """The store cannot be used; the message is a sentence for the operator."""
+
+
+class DamagedStoreError(HistoryStoreError):
+    """The file is no database, or a page of it cannot be read."""
+
+
+class NewerStoreError(HistoryStoreError):
+    """A newer program wrote the file."""
+
+
+class HistoryStore:
+    """The records of one cluster in one file. Calls come one at a time, and may block."""
+
+    def __init__(self, path: Path, *, max_bytes: int = 0) -> None:
+        """Open or create the file. Raises HistoryStoreError with the reason if it cannot be used."""
+        self.path = path
+        self._max_bytes = max_bytes
+        self._lock = _take_lock(path)
+        try:
+            self._connection = self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._words: dict[str, int] = {}
+        self._texts: dict[int, str] = {}
+        self._shapes: dict[bytes, int] = {}
+        self._bodies: dict[int, bytes] = {}
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        os.close(self._lock)
+
+    # --- Opening ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        # Created here and not by SQLite, so that it is never readable by others, not even for a moment.
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                raise HistoryStoreError(f"{self.path}: the file system does not support SQLite's write-ahead log")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
+            # What power loss takes is read again from the objects.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA mmap_size = 1073741824")
+            if self._max_bytes:
+                connection.execute(f"PRAGMA max_page_count = {max(32, self._max_bytes // PAGE_BYTES)}")
+            self._prepare(connection)
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            # An OperationalError is about the disk or the lock; any other is about the content.
+            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+                raise HistoryStoreError(f"{self.path}: {error}") from error
+            raise DamagedStoreError(f"{self.path}: {error}") from error
+        except HistoryStoreError:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if not connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]:
+            with _transaction(connection):
+                for statement in _TABLES.split(";"):
+                    connection.execute(statement)
+                connection.execute("INSERT INTO meta VALUES ('layout', ?)", (LAYOUT,))
+                connection.execute("INSERT INTO meta VALUES ('purged', 0)")
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise DamagedStoreError(f"{self.path}: {found}")
+        layout = connection.execute("SELECT value FROM meta WHERE key = 'layout'").fetchone()[0]
+        if layout > LAYOUT:
+            raise NewerStoreError(
+                f"{self.path}: the history has layout {layout} and this program reads up to {LAYOUT};"
+                " use the program that wrote it, or move the file away to start a new history"
+            )
+        for step in range(layout, LAYOUT):
+            with _transaction(connection):
+                _MIGRATIONS[step](connection)
+                connection.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (step + 1,))
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
+
+    def save(self, records: Sequence[WorkloadRecord]) -> None:
+        """Store all records or, raising, none. A record that is stored already changes nothing [HI3]."""
+        words, texts, shapes = dict(self._words), dict(self._texts), dict(self._shapes)
+        try:
+            with _transaction(self._connection):
+                changed: dict[RollupKey, int] = {}
+                for record in records:
+                    before = self._usage_before(record.uid)
+                    after = rollups.closed(record)
+                    if before or after:
+                        rollups.add(changed, rollups.difference(before, after))
+                    self._connection.execute(_UPSERT, self._row(record))
+                self._add_usage(changed)
+        except BaseException:
+            # Numbers of words that the transaction would have added are not in the file.
+            self._words, self._texts, self._shapes = words, texts, shapes
+            raise
+
+    def _usage_before(self, uid: str) -> dict[RollupKey, int]:
+        found = self._connection.execute(
+            "SELECT namespace, queue, user, attempts FROM record WHERE uid = ?", (_packed(uid),)
+        ).fetchone()
+        if found is None:
+            return {}
+        namespace, queue, user, attempts = found
+        old = WorkloadRecord(
+            uid=uid,
+            namespace=self._text(namespace),
+            name="",
+            queue=self._text(queue),
+            user=self._text(user),
+            attempts=_DECODER.decode(attempts),
+        )
+        return rollups.closed(old)
+
+    def _add_usage(self, changed: Mapping[RollupKey, int]) -> None:
+        self._connection.executemany(
+            "INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+            " high = high + excluded.high, low = low + excluded.low",
+            [
+                (key.day, *map(self._word, key[1:]), amount >> _LOW_BITS, amount & _LOW_MASK)
+                for key, amount in sorted(changed.items())
+            ],
+        )
+
+    def _row(self, record: WorkloadRecord) -> tuple[Any, ...]:
+        return (
+            _packed(record.uid),
+            NO_END if record.ended is None else record.ended,
+            record.submitted,
+            record.started,
+            self._word(record.namespace),
+            self._word(record.queue),
+            self._word(record.cluster_queue),
+            self._word(record.user),
+            self._word(record.state),
+            record.evictions,
+            record.name,
+            record.job_name,
+            self._word(record.job_kind),
+            _packed(record.job_uid),
+            record.priority,
+            self._word(record.priority_class),
+            record.pods,
+            self._shape(record.shape),
+            record.ready,
+            record.exit_code,
+            record.limit_seconds,
+            record.expected_seconds,
+            record.slice_of or None,
+            record.revision,
+            record.seen,
+            int(record.inexact),
+            _ENCODER.encode(record.attempts),
+        )
+
+    # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def find(self, uids: Iterable[str]) -> dict[str, WorkloadRecord]:
+        """The stored records of some Workloads."""
+        found: dict[str, WorkloadRecord] = {}
+        for uid in uids:
+            row = self._connection.execute(f"SELECT {_COLUMNS} FROM record WHERE uid = ?", (_packed(uid),)).fetchone()
+            if row is not None:
+                found[uid] = self._record(row)
+        return found
+
+    def open_records(self) -> list[WorkloadRecord]:
+        """The records that have not ended."""
+        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM record WHERE ended = ?", (NO_END,))
+        return [self._record(row) for row in rows.fetchall()]
+
+    def select(
+        self, wanted: RecordFilter, *, after: int = 0, limit: int | None = None
+    ) -> tuple[list[WorkloadRecord], int]:
+        """The records that match, in the order in which they were first stored; and from which to continue, or 0.
+
+        `after` is what an earlier call returned; without a limit all are returned.
+        """
+        where, values = self._where(wanted)
+        found: list[WorkloadRecord] = []
+        query = f"SELECT id, {_COLUMNS} FROM record WHERE {where} AND id > ? ORDER BY id"
+        rows = self._connection.execute(query, (*values, after))
+        last = after
+        for identity, *row in rows:
+            if limit is not None and len(found) == limit:
+                rows.close()
+                return found, last
+            last = identity
+            record = self._record(row)
+            if not wanted.needs_record or wanted.matches(record):
+                found.append(record)
+        return found, 0
+
+    def usage(self, wanted: RecordFilter, now: Seconds) -> dict[RollupKey, int]:
+        """Charged usage by day, of the days that the window touches; usage that is still reserved counts until now.
+
+        Filters by namespace, user and queue apply; the others do not."""
+        first, last = wanted.since // DAY_SECONDS, (min(wanted.until, now + 1) - 1) // DAY_SECONDS
+        chosen = {"namespace": wanted.namespace, "queue": wanted.queue, "user": wanted.user}
+        chosen["cluster_queue"] = wanted.cluster_queue
+        named = [(column, text) for column, text in chosen.items() if text]
+        where = "".join(f" AND {column} = ?" for column, _ in named)
+        rows = self._connection.execute(
+            f"SELECT * FROM usage WHERE day BETWEEN ? AND ?{where}",
+            (first, last, *(self._known(text) for _, text in named)),
+        ).fetchall()
+        totals = self._totals(rows)
+        for record in self.open_records():
+            for key, amount in rollups.running(record, now).items():
+                matches = all(getattr(key, column) == text for column, text in named)
+                if matches and first <= key.day <= last:
+                    rollups.add(totals, {key: amount})
+        return totals
+
+    def _totals(self, rows: Iterable[Sequence[int]]) -> dict[RollupKey, int]:
+        """Rows of `usage` as sums; those that have become zero are left out."""
+        text = self._text
+        return {
+            RollupKey(day, *map(text, numbers)): total
+            for day, *numbers, high, low in rows
+            if (total := (high << _LOW_BITS) + low)
+        }
+
+    def waiting(self, wanted: RecordFilter, by: Sequence[str], now: Seconds) -> list[WaitingRow]:
+        """The waiting of Workloads that started in the window, by group."""
+        columns = {"clusterqueue": "cluster_queue", "day": f"started / {DAY_SECONDS}"}
+        chosen = [columns.get(word, word) for word in by]
+        where, values = self._where(RecordFilter(namespace=wanted.namespace, user=wanted.user, queue=wanted.queue))
+        if wanted.cluster_queue:
+            where, values = f"{where} AND cluster_queue = ?", [*values, self._known(wanted.cluster_queue)]
+        rows = self._connection.execute(
+            f"SELECT started - submitted{''.join(f', {column}' for column in chosen)} FROM record"
+            f" WHERE started >= ? AND started < ? AND {where}",
+            (wanted.since, wanted.until, *values),
+        )
+        found: dict[tuple[int, ...], list[int]] = {}
+        for waited, *group in rows:
+            found.setdefault(tuple(group), []).append(max(0, waited))
+
+        def named(group: tuple[int, ...]) -> tuple[str | int, ...]:
+            return tuple(
+                number if word == "day" else self._text(number) for word, number in zip(by, group, strict=True)
+            )
+
+        return sorted(waiting_row(named(group), values) for group, values in found.items())
+
+    def runs(self, limit: int) -> list[WorkloadRecord]:
+        """The records that ended last and ran, oldest first: what run times are learned from [RT4]."""
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM record WHERE ended < ? AND started IS NOT NULL"
+            " ORDER BY ended DESC, id DESC LIMIT ?",
+            (NO_END, limit),
+        ).fetchall()
+        return [self._record(row) for row in reversed(rows)]
+
+    def count(self) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM record").fetchone()[0])
+
+    def _where(self, wanted: RecordFilter) -> tuple[str, list[Any]]:
+        """The condition of a filter on the stored columns. A name that no record has matches none."""
+        terms: list[str] = ["1"]
+        values: list[Any] = []
+
+        def add(term: str, *given: object) -> None:
+            terms.append(term)
+            values.extend(given)
+
+        if wanted.since:
+            add("ended >= ?", wanted.since)
+        if wanted.until != NO_END:
+            add("submitted < ?", wanted.until)
+        for column in ("namespace", "user", "queue", "cluster_queue"):
+            if text := getattr(wanted, column):
+                add(f"{column} = ?", self._known(text))
+        if wanted.states:
+            numbers = sorted(self._known(state) for state in wanted.states)
+            add(f"state IN ({', '.join('?' * len(numbers))})", *numbers)
+        if wanted.evicted:
+            add("evictions > 0")
+        if wanted.name:
+            # GLOB and fnmatch agree, but for `[!…]`, which GLOB writes as `[^…]`.
+            pattern = wanted.name.replace("[!", "[^")
+            add("(job_name GLOB ? OR name GLOB ?)", pattern, pattern)
+        return " AND ".join(terms), values
+
+    def _record(self, row: Sequence[Any]) -> WorkloadRecord:
+        (uid, ended, submitted, _, namespace, queue, _, user, state, evictions, name, job_name, job_kind, job_uid,
+         priority, priority_class, pods, shape, ready, exit_code, limit_seconds, expected_seconds, slice_of, revision,
+         seen, inexact, attempts) = row  # fmt: skip
+        return WorkloadRecord(
+            uid=_unpacked(uid),
+            namespace=self._text(namespace),
+            name=name,
+            job_kind=self._text(job_kind),
+            job_name=job_name,
+            job_uid=_unpacked(job_uid),
+            queue=self._text(queue),
+            user=self._text(user),
+            priority=priority,
+            priority_class=self._text(priority_class),
+            pods=pods,
+            shape=self._shape_body(shape),
+            submitted=submitted,
+            ready=ready,
+            ended=None if ended == NO_END else ended,
+            outcome=Outcome.OPEN if ended == NO_END else _OUTCOMES[self._text(state)],
+            exit_code=exit_code,
+            evictions=evictions,
+            limit_seconds=limit_seconds,
+            expected_seconds=expected_seconds,
+            slice_of=slice_of or "",
+            attempts=_DECODER.decode(attempts),
+            revision=revision,
+            seen=seen,
+            inexact=bool(inexact),
+        )
+
+    # --- Retention ----------------------------------------------------------------------------------------------------
+
+    def purge(self, before: Seconds) -> int:
+        """Delete at most PURGED_TOGETHER records that ended before a time; return how many. Usage by day stays."""
+        with _transaction(self._connection):
+            done = self._connection.execute(
+                "DELETE FROM record WHERE id IN (SELECT id FROM record WHERE ended < ? LIMIT ?)",
+                (before, PURGED_TOGETHER),
+            )
+            self._connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'purged'", (before,))
+        return done.rowcount
+
+    def anonymize(self, user: str) -> int:
+        """Replace a user name by a hash of it, in records and in usage; return how many records had it [HI10]."""
+        number = self._known(user)
+        alias = f"user-{hashlib.sha256(user.encode()).hexdigest()[:12]}"
+        with _transaction(self._connection):
+            other = self._word(alias)
+            done = self._connection.execute("UPDATE record SET user = ? WHERE user = ?", (other, number))
+            rows = self._connection.execute("SELECT * FROM usage WHERE user = ?", (number,)).fetchall()
+            self._connection.execute("DELETE FROM usage WHERE user = ?", (number,))
+            self._add_usage({key._replace(user=alias): amount for key, amount in self._totals(rows).items()})
+            # The name itself may be that of a queue or a namespace too; those rows keep it.
+            used = " UNION ".join(f"SELECT 1 FROM {table} WHERE {column} = ?1" for table, column in _WORD_COLUMNS)
+            if number and self._connection.execute(used, (number,)).fetchone() is None:
+                self._connection.execute("DELETE FROM word WHERE id = ?", (number,))
+                self._words.pop(user, None)
+                self._texts.pop(number, None)
+        return done.rowcount
+
+    def check(self) -> list[str]:
+        """Compare usage by day with the records; return a sentence for each difference [HI-L5].
+
+        Days before the last deletion by retention are left out: their records are gone."""
+        purged = self._connection.execute("SELECT value FROM meta WHERE key = 'purged'").fetchone()[0]
+        first = -(-purged // DAY_SECONDS)
+        expected: dict[RollupKey, int] = {}
+        for row in self._connection.execute(f"SELECT {_COLUMNS} FROM record"):
+            rollups.add(expected, rollups.closed(self._record(row)))
+        stored = self._totals(self._connection.execute("SELECT * FROM usage").fetchall())
+        return [
+            f"usage of {key}: {stored.get(key, 0)} is stored, the records sum to {expected.get(key, 0)}"
+            for key in sorted({**expected, **stored})
+            if key.day >= first and stored.get(key, 0) != expected.get(key, 0)
+        ]
+
+    # --- Words --------------------------------------------------------------------------------------------------------
+
+    def _word(self, text: str) -> int:
+        """The number of a name, which is stored if it is new."""
+        number = self._words.get(text)
+        if number is None:
+            number = self._known(text)
+            if not number:
+                number = self._connection.execute("INSERT INTO word (text) VALUES (?)", (text,)).lastrowid or 0
+            self._words[text], self._texts[number] = number, text
+        return number
+
+    def _known(self, text: str) -> int:
+        """The number of a name; 0, which no name has, if it is not stored."""
+        if text in self._words:
+            return self._words[text]
+        found = self._connection.execute("SELECT id FROM word WHERE text = ?", (text,)).fetchone()
+        return int(found[0]) if found is not None else 0
+
+    def _text(self, number: int) -> str:
+        text = self._texts.get(number)
+        if text is None:
+            found = self._connection.execute("SELECT text FROM word WHERE id = ?", (number,)).fetchone()
+            text = self._texts[number] = found[0] if found is not None else ""
+        return text
+
+    def _shape(self, body: bytes) -> int:
+        number = self._shapes.get(body)
+        if number is None:
+            digest = hashlib.sha256(body).digest()[:16]
+            found = self._connection.execute("SELECT id FROM shape WHERE digest = ?", (digest,)).fetchone()
+            if found is None:
+                query = "INSERT INTO shape (digest, body) VALUES (?, ?)"
+                number = self._connection.execute(query, (digest, body)).lastrowid or 0
+            else:
+                number = int(found[0])
+            if len(self._shapes) >= _SHAPES_KEPT:
+                self._shapes.clear()
+            self._shapes[body] = number
+        return number
+
+    def _shape_body(self, number: int) -> bytes:
+        body = self._bodies.get(number)
+        if body is None:
+            found = self._connection.execute("SELECT body FROM shape WHERE id = ?", (number,)).fetchone()
+            if len(self._bodies) >= _SHAPES_KEPT:
+                self._bodies.clear()
+            body = self._bodies[number] = bytes(found[0]) if found is not None else b""
+        return body
+
+
+_SHAPES_KEPT: Final = 4096
+
+
+def set_aside(path: Path, stamp: str) -> Path:
+    """Rename a damaged file, with its log, so that a new one can be started; return its new name."""
+    target = path.with_name(f"{path.name}.damaged-{stamp}")
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.rename(f"{path}{suffix}", f"{target}{suffix}")
+    return target
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _packed(uid: str) -> bytes | str:
+    """A UID as 16 bytes; any other text as it is."""
+    try:
+        found = uuid.UUID(uid)
+    except ValueError:
+        return uid
+    return found.bytes if str(found) == uid else uid
+
+
+def _unpacked(stored: bytes | str) -> str:
+    if not isinstance(stored, bytes):
+        return stored
+    digits = stored.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _take_lock(path: Path) -> int:
+    """Lock the file for this process. One file has one writer."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if kind := network_filesystem(path.parent):
+            raise HistoryStoreError(f"{path}: is on a network file system ({kind}), where SQLite's locks do not hold")
+        descriptor = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HistoryStoreError(f"{path}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise HistoryStoreError(f"{path}: is in use by another manager") from None
+    return descriptor
