@@ -10,7 +10,8 @@ A gate that only changes the speed of Kueue (`speed_only`) can be set and change
 Where the defaults differ from Kueue's: gates that are not implemented are off;
 `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be changed, because a job that names a queue is managed in
 every namespace (KEP-3589); `WorkloadRequestUseMergePatch` is locked to on, because a conditional merge patch is the one
-way in which this program writes the status of a Workload; and the three gates of the founding proposals exist only here.
+way in which this program writes the status of a Workload; and the gates of the founding proposals, of the history and
+of time exist only here.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("DefaultLocalQueue", _OFF, _A, "0.1", _HERE, "A ClusterQueue creates a LocalQueue in every namespace that it selects.", proposal="KEP-7610"),
     FeatureGate("ClusterQueueExcludeResourcePrefixes", _OFF, _A, "0.1", _HERE, "A ClusterQueue excludes resources from its quota by prefix, in addition to the global list.", proposal="KEP-5800"),
     FeatureGate("QuotaCheck", _OFF, _A, "0.1", _HERE, "`resources.quotaCheck` decides whether quota counts every requested resource or only the declared ones.", proposal="KEP-7513"),
+    # ----- history and time
+    FeatureGate("History", _ON, _B, "0.2", _HERE, "The records of Workloads are kept after the objects are deleted, if a file for them is named; `pykueue up` names one."),
+    FeatureGate("WorkloadHints", _OFF, _A, "0.2", _HERE, "The webhook writes who submitted a job into `pykueue.io/submitted-by`, and its Workload gets the deadline of the job; on in `pykueue up` without a Configuration."),
     # ----- queues, quota and order
     FeatureGate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues with less recent usage of a ClusterQueue are admitted first, if the ClusterQueue enables it."),
     FeatureGate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),

@@ -175,17 +175,20 @@ class TestSummary:
 
 class TestApiServices:
     def test_each_version_is_registered_with_low_priority(self) -> None:
-        services = visibility.api_services("kueue-system")
+        services = visibility.api_services(visibility.GROUP_VERSIONS, "kueue-system")
         assert [one["metadata"]["name"] for one in services] == [
             "v1beta2.visibility.kueue.x-k8s.io",
             "v1beta1.visibility.kueue.x-k8s.io",
         ]
         assert all(one["spec"]["groupPriorityMinimum"] < 1000 for one in services), "1000 is what CRDs have"
         assert not any("insecureSkipTLSVerify" in one["spec"] for one in services)
-        assert all(one["spec"]["insecureSkipTLSVerify"] for one in visibility.api_services("n", blindly=True))
+        assert all(
+            one["spec"]["insecureSkipTLSVerify"]
+            for one in visibility.api_services(visibility.GROUP_VERSIONS, "n", blindly=True)
+        )
 
     def test_with_a_ca_certificates_are_verified(self) -> None:
-        for one in visibility.api_services("kueue-system", ca=b"CA", blindly=True):
+        for one in visibility.api_services(visibility.GROUP_VERSIONS, "kueue-system", ca=b"CA", blindly=True):
             assert one["spec"]["caBundle"] == "Q0E="
             assert "insecureSkipTLSVerify" not in one["spec"]
 

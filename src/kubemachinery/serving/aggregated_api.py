@@ -36,13 +36,14 @@ def handler(rows: Sequence[VirtualResource], admit: Admit) -> Handler:
 
 
 def discovered(row: VirtualResource) -> DiscoveredResource:
-    """Return what discovery shows of a virtual resource: no verbs of its own, and `get` for each view."""
+    """Return what discovery shows of a virtual resource: `list` for a collection, and `get` for each view."""
     return DiscoveredResource(
         group=row.group,
         version=row.version,
         plural=row.plural,
         kind=row.kind,
         namespaced=row.namespaced,
+        verbs=row.verbs,
         subresources=[DiscoveredSubresource(name, view.kind) for name, view in sorted(row.views.items())],
     )
 
@@ -57,6 +58,9 @@ class _AggregatedApi:
         parts = paths.segments(request.path)
         path = paths.parse(parts)
         row = self._rows.get((path.group, path.version, path.plural)) if path is not None else None
+        if path is not None and row is not None and row.collection is not None and views.is_collection(path):
+            await admit(request, path)
+            return await views.respond_with_list(request, path, row.collection)
         view = row.views.get(path.subresource) if row is not None and path is not None else None
         if path is not None and row is not None and view is not None:
             await admit(request, path)

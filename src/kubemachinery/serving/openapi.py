@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kubemachinery.serving.negotiation import JSON
-from kubemachinery.serving.views import SubresourceView
+from kubemachinery.serving.views import CollectionView, SubresourceView
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -160,6 +160,9 @@ class ResourceWithViews(Protocol):
     @property
     def views(self) -> Mapping[str, SubresourceView]: ...
 
+    @property
+    def collection(self) -> CollectionView | None: ...
+
 
 # --- Documents --------------------------------------------------------------------------------------------------------
 
@@ -206,7 +209,10 @@ def object_schema(own: Mapping[str, Any], kind: GroupVersionKind) -> Tree:
 
 
 def view_schemas(resource: ResourceWithViews) -> Iterator[tuple[str, Tree]]:
-    for view in resource.views.values():
+    shown: list[SubresourceView | CollectionView] = list(resource.views.values())
+    if resource.collection is not None:
+        shown.append(resource.collection)
+    for view in shown:
         kind = GroupVersionKind(resource.group, resource.version, view.kind)
         yield kind.component, object_schema(view.schema(), kind)
 
@@ -251,6 +257,15 @@ def operation(kind: GroupVersionKind, action: str, query: Sequence[Tree], compon
 
 
 def view_paths(resource: ResourceWithViews) -> Iterator[tuple[str, Tree]]:
+    if (listed := resource.collection) is not None:
+        kind = GroupVersionKind(resource.group, resource.version, listed.kind)
+        query = [query_parameter(key, "string", description) for key, description in listed.parameters.items()]
+        path = collection_path(resource)
+        if resource.namespaced:
+            everywhere = operation(kind, "listForAll", query, kind.component)
+            yield path.replace("/namespaces/{namespace}", ""), {"get": everywhere}
+        get = operation(kind, "list", query, kind.component)
+        yield path, {"get": get, "parameters": object_parameters(resource)[:-1]}
     for name, view in sorted(resource.views.items()):
         kind = GroupVersionKind(resource.group, resource.version, view.kind)
         query = [query_parameter(key, "integer", one.description) for key, one in view.parameters.items()]

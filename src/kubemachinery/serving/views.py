@@ -1,14 +1,14 @@
 """Views: read-only documents about objects, computed per request and never stored.
 
-A `VirtualResource` has no verbs: its objects cannot be read, listed or written, only their views can be read. Discovery
-and OpenAPI list it like every other resource.
+The objects of a `VirtualResource` cannot be read or written. It has views of single objects, which can be read, or a
+view of the whole collection, which can be listed. Discovery and OpenAPI list it like every other resource.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -42,15 +42,35 @@ class SubresourceView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CollectionView:
+    """A document about all objects of a namespace, or of all, computed per request.
+
+    `read(namespace, parameters)` returns its content, or raises `status.StatusError`. The parameters are those of the
+    query that are in `parameters`, each with the values that it was given.
+    """
+
+    kind: str
+    read: Callable[[str, Mapping[str, tuple[str, ...]]], Awaitable[dict[str, Any]]]
+    schema: Callable[[], Mapping[str, Any]] = dict
+    # By name, with a description.
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class VirtualResource:
-    """A resource with views alone, by the last part of their path."""
+    """A resource with views alone, by the last part of their path; and with a view of the collection, if it has one."""
 
     group: str
     version: str
     kind: str
     plural: str
-    views: Mapping[str, SubresourceView]
+    views: Mapping[str, SubresourceView] = field(default_factory=dict)
+    collection: CollectionView | None = None
     namespaced: bool = True
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        return ("list",) if self.collection is not None else ()
 
 
 def respond(request: Request, path: ResourcePath, view: SubresourceView, *, namespaced: bool) -> Response:
@@ -62,7 +82,36 @@ def respond(request: Request, path: ResourcePath, view: SubresourceView, *, name
     wanted = negotiation.negotiate(request.headers.get("accept", ""))
     parameters = {name: _number(request, name, row) for name, row in view.parameters.items()}
     content = view.read(path.namespace, path.name, parameters)
-    tree = {"kind": view.kind, "apiVersion": path.api_version, **content}
+    return _response({"kind": view.kind, "apiVersion": path.api_version, **content}, wanted)
+
+
+def is_collection(path: ResourcePath) -> bool:
+    """Whether a path names all objects of a resource."""
+    return not path.name and not path.subresource
+
+
+async def respond_with_list(request: Request, path: ResourcePath, view: CollectionView) -> Response:
+    """Return the document of a collection. A parameter that the view does not have is refused."""
+    if path.watch or query.flag(request, "watch"):
+        raise status.method_not_allowed("WATCH", path.group_resource)
+    if request.method != "GET":
+        raise status.method_not_allowed(request.method, path.group_resource)
+    wanted = negotiation.negotiate(request.headers.get("accept", ""))
+    given: dict[str, tuple[str, ...]] = {}
+    for name, value in request.query:
+        if name in view.parameters:
+            given[name] = (*given.get(name, ()), value)
+        elif name not in _OF_EVERY_LIST:
+            raise status.bad_request(f"{name[:100]}: is not a parameter of {path.plural}")
+    content = await view.read(path.namespace, given)
+    return _response({"kind": view.kind, "apiVersion": path.api_version, **content}, wanted)
+
+
+# Parameters that clients send with every list.
+_OF_EVERY_LIST: Final = frozenset({"resourceVersion", "resourceVersionMatch", "timeoutSeconds", "watch", "pretty"})
+
+
+def _response(tree: dict[str, Any], wanted: negotiation.Representation) -> Response:
     body = kubectl_yaml.dump(tree, sort_keys=True).encode() if wanted.yaml else msgspec.json.encode(tree)
     return Response(body=body, content_type=wanted.content_type)
 

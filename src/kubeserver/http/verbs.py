@@ -68,6 +68,9 @@ class Verbs:
         if view := resource.views.get(address.subresource):
             authentication.check(info.user, "get", resource.group, resource.plural, address.name)
             return views.respond(request, address, view, namespaced=resource.namespaced)
+        if resource.collection is not None and views.is_collection(address):
+            authentication.check(info.user, "list", resource.group, resource.plural, "")
+            return await views.respond_with_list(request, address, resource.collection)
         if authenticator := self.subresource_handlers.rows.get(f"{resource.group_resource}/{address.subresource}"):
             return await self._subresource(authenticator, info)
         if action := resource.actions.get(address.subresource):

@@ -17,9 +17,10 @@ def resources(rows: Iterable[VirtualResource]) -> tuple[Resource, ...]:
             kind=row.kind,
             plural=row.plural,
             namespaced=row.namespaced,
-            verbs=(),
+            verbs=row.verbs,
             virtual=True,
             views=row.views,
+            collection=row.collection,
         )
         for row in rows
     )

@@ -149,10 +149,10 @@ _ON_OBJECT: Final[dict[str, tuple[str, str, list[Tree]]]] = {
 
 def _paths(resource: Resource) -> Iterator[tuple[str, Tree]]:
     collection, named = openapi.collection_path(resource), openapi.object_parameters(resource)
-    if resource.namespaced and "list" in resource.verbs:
+    if resource.namespaced and "list" in resource.verbs and resource.collection is None:
         everywhere = collection.replace("/namespaces/{namespace}", "")
         yield everywhere, {"get": _operation(resource, "list", "listForAll", _LIST_QUERY)}
-    if resource.verbs:
+    if resource.verbs and resource.collection is None:
         yield collection, _item(resource, _ON_COLLECTION, named[:-1])
     yield from openapi.view_paths(resource)
     if resource.virtual:

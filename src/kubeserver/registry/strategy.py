@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
 from kubemachinery.field_errors import FieldError
-from kubemachinery.serving.views import SubresourceView
+from kubemachinery.serving.views import CollectionView, SubresourceView
 from kubeserver.apply import Shape
 
 Tree: TypeAlias = dict[str, Any]
@@ -169,6 +169,7 @@ class Resource:
     virtual: bool = False
     # By the last part of their path.
     views: Mapping[str, SubresourceView] = field(default_factory=dict)
+    collection: CollectionView | None = None
     actions: Mapping[str, SubresourceAction] = field(default_factory=dict)
     deprecated: str = ""
     # Objects written before this revision are defaulted again when they are read: the schema has changed since.

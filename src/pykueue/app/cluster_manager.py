@@ -21,6 +21,7 @@ from pykueue.app import options, ports
 from pykueue.app.ports import Address
 from pykueue.controllers.aggregation import SERVICE_BESIDE
 from pykueue.controllers.assembly import Manager
+from pykueue.controllers.history_recorder import HistoryOptions
 from pykueue.controllers.populator import Populator, PopulatorConfiguration
 from pykueue.dashboard.summaries import ExplainFunction
 from pykueue.errors import NegativeResult
@@ -45,11 +46,13 @@ async def manage(
     dashboard: Address | None = None,
     explain: ExplainFunction | None = None,
     webhook_client_authority: Path | None = None,
+    history: HistoryOptions | None = None,
 ) -> None:
     """Manage a cluster until cancelled, or until the lease is lost. `built` is called with the manager.
 
     `dashboard` is the address of the dashboard, if it is served, and `explain` computes its explanations.
-    `webhook_client_authority` signs the client certificates that the webhooks require.
+    `webhook_client_authority` signs the client certificates that the webhooks require. `history` is where the history
+    of Workloads is kept, if it is.
     """
     clock, rng = clock or SystemClock(), rng or random.Random()
     agent = f"pykueue-manager/{__version__}"
@@ -59,7 +62,9 @@ async def manage(
     def own_connection() -> ApiClient:
         return ApiClient(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
 
-    running = _ClusterManager(transport, settings, clock, rng, in_pod=in_pod, own_connection=own_connection)
+    running = _ClusterManager(
+        transport, settings, clock, rng, in_pod=in_pod, own_connection=own_connection, history=history
+    )
     built(running.manager)
     for notice in () if in_pod else notices_beside(settings):
         log.warning("configuration: %s", notice)
@@ -83,6 +88,7 @@ class _ClusterManager:
         *,
         in_pod: bool,
         own_connection: Callable[[], ApiClient],
+        history: HistoryOptions | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -96,7 +102,7 @@ class _ClusterManager:
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
         client = ApiClient(transport, rng, RateLimiter(connection.qps or 0.0, connection.burst or 0))
-        chosen = options.manager_options(settings)
+        chosen = options.manager_options(settings, history)
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
         self.manager.metrics.role = ReplicaRole.STANDALONE if self._leads_alone else ReplicaRole.FOLLOWER
         self._webhooks: webhook_server.WebhookServer | None = None
@@ -122,7 +128,7 @@ class _ClusterManager:
                     fenced, chosen, sources, serving, self._clock, own, settings.tls.profile
                 ) as served,
                 ports.metrics(manager, settings, served, self._authorizer(), in_pod),
-                ports.visibility_api(manager, settings, served, self._authorizer(), in_pod),
+                ports.visibility_api(manager, settings, served, self._authorizer(), in_pod, self._clock),
                 ports.dashboard(manager, dashboard, served, self._authorizer(), self._clock, explain),
             ):
                 self._webhooks = served

@@ -22,8 +22,9 @@ from kubeserver.serve import ServerSettings
 from kubeserver.storage.sqlite import Durability
 from pykueue.api import config
 from pykueue.app import options, ports
-from pykueue.controllers import visibility
+from pykueue.controllers import history_views, visibility
 from pykueue.controllers.assembly import Manager
+from pykueue.controllers.history_recorder import HistoryOptions
 from pykueue.dashboard.endpoints import PREFIX
 from pykueue.dashboard.summaries import ExplainFunction
 from pykueue.observe import health
@@ -44,26 +45,28 @@ async def embedded_manager(
     rng: random.Random | None = None,
     *,
     explain: ExplainFunction | None = None,
+    history: HistoryOptions | None = None,
 ) -> AsyncIterator[Manager]:
     """Run a manager in the process of the API server, without leader election.
 
-    `explain` computes the explanations of the dashboard.
+    `explain` computes the explanations of the dashboard; `history` is where the history is kept.
     """
     clock = clock or SystemClock()
     client = _client(embedded, rng or random.Random())
-    manager = Manager(client, options.manager_options(settings), clock, rng or random.Random())
+    manager = Manager(client, options.manager_options(settings, history), clock, rng or random.Random())
     configuration = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(configuration)}
     if ports.metrics_address(settings):
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
+    views = (*seen, *history_views.rows(manager.history, clock))
     # If the manager ends, the server ends too: it would accept jobs that no manager admits.
     async with ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
             with (
                 ports.dashboard_pages(manager, DelegatedAuthorizer(client, clock), clock, explain) as shown,
-                embedded.registry.extended(extensions.resources(seen)),
+                embedded.registry.extended(extensions.resources(views)),
                 embedded.server.showing(pages),
                 embedded.server.hosting({PREFIX: shown.answer}),
             ):

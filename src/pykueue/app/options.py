@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from kubemachinery import meta
 from kubemachinery.client.leader_election import LeaderElectionConfig
 from pykueue.api import config
 from pykueue.controllers.assembly import ManagerOptions
+from pykueue.controllers.history_recorder import (
+    DEFAULT_RETENTION_SECONDS,
+    HistoryOptions,
+    StoreWorker,
+    thread_worker,
+)
 from pykueue.controllers.topology import NodeFailureOptions
 from pykueue.core import requests
 from pykueue.core.topology import PlacementOptions
@@ -27,7 +35,7 @@ def webhook_options(settings: Settings) -> WebhookOptions:
     return WebhookOptions.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
 
 
-def manager_options(settings: Settings) -> ManagerOptions:
+def manager_options(settings: Settings, history: HistoryOptions | None = None) -> ManagerOptions:
     """Return the options of a manager, with the documented differences from Kueue enabled (`departures`)."""
     resources, on = settings.configuration.resources, settings.gates
     controller = settings.configuration.controller or config.ControllerConfigurationSpec()
@@ -52,7 +60,22 @@ def manager_options(settings: Settings) -> ManagerOptions:
         metrics=MetricsOptions.of(settings.configuration, settings.gates),
         concurrency=controller.group_kind_concurrency,
         sync_timeout_seconds=_seconds(controller.cache_sync_timeout) or _SYNC_TIMEOUT_SECONDS,
+        history=history,
     )
+
+
+def history_options(
+    settings: Settings,
+    path: Path | None,
+    *,
+    retention_seconds: int | None = DEFAULT_RETENTION_SECONDS,
+    user_label: str = "",
+    worker: Callable[[], StoreWorker] = thread_worker,
+) -> HistoryOptions | None:
+    """Return how the history is kept, in a file or in memory; None with the gate off."""
+    if not settings.gates["History"]:
+        return None
+    return HistoryOptions(path, retention_seconds, user_label, worker)
 
 
 def leader_election_config(settings: Settings) -> LeaderElectionConfig:

@@ -17,7 +17,7 @@ from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 from kubemachinery.serving import aggregated_api
 from pykueue.api import config
-from pykueue.controllers import visibility
+from pykueue.controllers import history_views, visibility
 from pykueue.controllers.aggregation import Aggregated
 from pykueue.controllers.assembly import Manager
 from pykueue.dashboard.endpoints import PREFIX, DashboardEndpoints
@@ -91,17 +91,21 @@ async def visibility_api(
     served: webhook_server.WebhookServer,
     authorizer: DelegatedAuthorizer,
     in_pod: bool,
+    clock: Clock,
 ) -> AsyncIterator[None]:
-    """Serve the visibility API while inside; the API server forwards requests to it (aggregation)."""
+    """Serve the visibility API and the history while inside; the API server forwards requests to them (aggregation)."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
-    if not settings.gates["VisibilityOnDemand"]:
+    seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
+    views = (*seen, *history_views.rows(manager.history, clock))
+    if not views:
         yield
         return
     namespace = settings.configuration.namespace or config.DEFAULT_NAMESPACE
     tls = served.another_context()
-    aggregated = Aggregated(authorizer, tls, namespace, beside=not in_pod)
+    groups = tuple(dict.fromkeys((row.group, row.version) for row in views))
+    aggregated = Aggregated(authorizer, tls, namespace, groups, beside=not in_pod)
     await served.accompany(aggregated)
-    handler = aggregated_api.handler(visibility.rows(manager.world, manager.informers), aggregated.admit)
+    handler = aggregated_api.handler(views, aggregated.admit)
     # Outside the cluster any port will do: it is registered with the API server.
     address = (chosen.bind_address or EVERYWHERE, chosen.bind_port or BIND_PORT) if in_pod else (LOOPBACK[0], 0)
     async with _served("visibility API", handler, address, tls) as http:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -30,6 +31,40 @@ FEATURE_GATES = click.option(
 )
 
 
+# The value of --history that turns it off.
+OFF: Final = "off"
+
+
+def _retention(context: click.Context, option: click.Parameter, text: str) -> int | None:
+    """A number of days, in seconds; None for ever."""
+    if text == "forever":
+        return None
+    days = text.removesuffix("d")
+    if not days.isascii() or not days.isdecimal() or not 1 <= int(days) <= 100_000:
+        raise UsageError(f"{option.opts[0]} {text}: must be a number of days, such as 400d, or forever")
+    return int(days) * 86_400
+
+
+HISTORY = click.option(
+    "--history",
+    default="",
+    metavar="FILE|off",
+    help="The file for the history of Workloads (default: history.db in the data directory), or off.",
+)
+HISTORY_RETENTION = click.option(
+    "--history-retention",
+    default="400d",
+    show_default=True,
+    callback=_retention,
+    help="How long records are kept after their Workload ended, in days, or forever. Usage by day is always kept.",
+)
+HISTORY_USER_LABEL = click.option(
+    "--history-user-label",
+    default="",
+    help="The label of Workloads that names the user, for those without the annotation pykueue.io/submitted-by.",
+)
+
+
 def address(option: str, text: str) -> tuple[str, int]:
     """The host and the port of an option HOST:PORT."""
     host, _, port = text.rpartition(":")
@@ -39,12 +74,15 @@ def address(option: str, text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def configured(path: Path | None, namespace: str = "", *, feature_gates: str = "") -> Settings:
+def configured(
+    path: Path | None, namespace: str = "", *, feature_gates: str = "", defaults: Mapping[str, bool] | None = None
+) -> Settings:
     """The settings of a file and of the flag `--feature-gates`. A Configuration that no manager can start with is
-    refused before anything starts. `namespace` is the manager's own, for a Configuration that names none."""
+    refused before anything starts. `namespace` is the manager's own, for a Configuration that names none;
+    `defaults` are gates that the flag overrides."""
     from pykueue import settings
 
-    flagged = settings.flagged_gates(feature_gates)
+    flagged = {**(defaults or {}), **settings.flagged_gates(feature_gates)}
     source = str(path) if path is not None else "--feature-gates"
     chosen = settings.load(written(path), source, namespace=namespace, flagged=flagged)
     if found := settings.obstacles(chosen):

@@ -33,6 +33,10 @@ CONFIG = click.option(
 @FEATURE_GATES
 @click.option("--image", default="", help="The image of the manager.")
 @click.option("--dashboard", is_flag=True, help="Serve the dashboard from the manager, with its own Service.")
+@click.option("--history", is_flag=True, help="Keep the history of Workloads, on a volume of its own.")
+@click.option(
+    "--history-size", default="5Gi", show_default=True, help="The size of that volume: 1Gi holds two million Workloads."
+)
 @click.option(
     "--api-server-cidr",
     "api_server",
@@ -55,6 +59,8 @@ def command(
     feature_gates: str,
     image: str,
     dashboard: bool,
+    history: bool,
+    history_size: str,
     api_server: tuple[str, ...],
     dry_run: bool,
     output: str,
@@ -65,10 +71,15 @@ def command(
     Repeat it to upgrade an installation: objects that are no longer part of it, such as the dashboard's, are deleted.
     Objects created by users are not touched.
     """
+    from pykueue.client import job_request
     from pykueue.install import apply, kustomize, manifests
 
     plan = plan_of(namespace, config, image, dashboard=dashboard, feature_gates=feature_gates)
     plan = replace(plan, api_server=tuple(map(_cidr, api_server)))
+    if history:
+        if not plan.settings.gates["History"]:
+            raise UsageError("install: --history needs the gate History")
+        plan = replace(plan, history_size=job_request.amount(history_size, "--history-size"))
     for notice in plan.settings.notices:
         click.echo(f"{config or '--feature-gates'}: notice: {notice}", err=True)
     objects = manifests.all_manifests(plan)

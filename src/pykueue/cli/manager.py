@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from kubemachinery import process
-from pykueue.cli.configuration_options import CONFIG, FEATURE_GATES, address, configured, log_notices
+from pykueue.cli.configuration_options import (
+    CONFIG,
+    FEATURE_GATES,
+    HISTORY_RETENTION,
+    HISTORY_USER_LABEL,
+    address,
+    configured,
+    log_notices,
+)
 from pykueue.cli.connection import connection_options
 from pykueue.cli.connection_flags import ConnectionFlags
 from pykueue.cli.log_options import LoggingOptions, log_options
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from kubemachinery.client.client_config import ClientConfig
     from pykueue.controllers.assembly import Manager
     from pykueue.controllers.decision_trace import Write
+    from pykueue.controllers.history_recorder import HistoryOptions
     from pykueue.settings import Settings
 
 
@@ -42,6 +51,14 @@ if TYPE_CHECKING:
     default=None,
     help="Accept webhook requests only from clients with a certificate signed by this authority.",
 )
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Keep the history of Workloads in this file, on a volume of one manager (default: no history).",
+)
+@HISTORY_RETENTION
+@HISTORY_USER_LABEL
 @log_options
 def command(
     connection_flags: ConnectionFlags,
@@ -50,6 +67,9 @@ def command(
     record: Path | None,
     dashboard: str | None,
     webhook_client_ca_file: Path | None,
+    history: Path | None,
+    history_retention: int | None,
+    history_user_label: str,
     logging_options: LoggingOptions,
 ) -> None:
     """Run the scheduler and the controllers against an API server.
@@ -63,9 +83,16 @@ def command(
     settings = configured(config, client_config.own_namespace(), feature_gates=feature_gates)
     shown_at = address("--dashboard", dashboard) if dashboard is not None else None
     target = connection_flags.target()
+    from pykueue.app import options
+
+    kept = None
+    if history is not None:
+        kept = options.history_options(
+            settings, history, retention_seconds=history_retention, user_label=history_user_label
+        )
     with decision_trace.trace(record, settings.tree) if record is not None else nullcontext() as write:
         process.event_loop().run(
-            _manage(target, settings, config, logging_options, write, shown_at, webhook_client_ca_file)
+            _manage(target, settings, config, logging_options, write, shown_at, webhook_client_ca_file, kept)
         )
 
 
@@ -77,6 +104,7 @@ async def _manage(
     write: Write | None,
     dashboard: tuple[str, int] | None,
     webhook_client_ca: Path | None,
+    history: HistoryOptions | None,
 ) -> None:
     from pykueue.analysis import explanation
     from pykueue.app.cluster_manager import manage
@@ -99,6 +127,7 @@ async def _manage(
         dashboard=dashboard,
         explain=explain,
         webhook_client_authority=webhook_client_ca,
+        history=history,
     )
     # A manager that stops by itself has lost its lease or failed: the exit code is not 0.
     await process.run_until(process.stop_event(), managing)

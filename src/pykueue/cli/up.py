@@ -14,12 +14,23 @@ import click
 from kubemachinery import process
 from kubemachinery.errors import UsageError
 from pykueue import paths
-from pykueue.cli.configuration_options import CONFIG, FEATURE_GATES, address, configured, log_notices
+from pykueue.cli.configuration_options import (
+    CONFIG,
+    FEATURE_GATES,
+    HISTORY,
+    HISTORY_RETENTION,
+    HISTORY_USER_LABEL,
+    OFF,
+    address,
+    configured,
+    log_notices,
+)
 from pykueue.cli.log_options import LoggingOptions, log_options
 
 if TYPE_CHECKING:
     from kubeserver.serve import ServerSettings, Serving
     from pykueue.app.embedded_manager import RunnerName
+    from pykueue.controllers.history_recorder import HistoryOptions
     from pykueue.settings import Settings
 
 
@@ -70,6 +81,9 @@ if TYPE_CHECKING:
     help="End the processes and delete the logs of pods that are not in the database, because it is new or was "
     "restored from an older backup. Without this option they are not touched.",
 )
+@HISTORY
+@HISTORY_RETENTION
+@HISTORY_USER_LABEL
 @log_options
 def command(
     data_dir: Path | None,
@@ -81,6 +95,9 @@ def command(
     runner: str | None,
     durability: str,
     discard_unknown_pods: bool,
+    history: str,
+    history_retention: int | None,
+    history_user_label: str,
     logging_options: LoggingOptions,
 ) -> None:
     """Run a Kubernetes-compatible API server with the queueing system, in one process.
@@ -89,7 +106,8 @@ def command(
     or SIGTERM stops it; acknowledged writes are durable.
     """
     host, port = address("--listen", listen)
-    chosen = configured(config, feature_gates=feature_gates)
+    # Without a Configuration, jobs are marked with who submitted them. A file is taken as it is: it may be Kueue's.
+    chosen = configured(config, feature_gates=feature_gates, defaults={"WorkloadHints": True} if config is None else {})
     logging_options.start()
     log_notices(chosen, config)
     from kubeserver.serve import ServerSettings
@@ -107,7 +125,21 @@ def command(
     )
     process.raise_open_files_limit()
     chosen_runner = RunnerName(runner or _usual_runner(host))
-    process.event_loop().run(_serve(settings, chosen, chosen_runner, discards_unknown=discard_unknown_pods))
+    from pykueue.app import options
+
+    kept = None
+    if history != OFF:
+        in_memory = settings.durability is Durability.MEMORY
+        path = Path(history) if history else settings.data_dir / "history.db"
+        kept = options.history_options(
+            chosen,
+            None if in_memory and not history else path,
+            retention_seconds=history_retention,
+            user_label=history_user_label,
+        )
+    process.event_loop().run(
+        _serve(settings, chosen, chosen_runner, discards_unknown=discard_unknown_pods, history=kept)
+    )
 
 
 def _usual_runner(host: str) -> str:
@@ -117,7 +149,14 @@ def _usual_runner(host: str) -> str:
     return "process" if host in LOOPBACK else "none"
 
 
-async def _serve(settings: ServerSettings, configured: Settings, runner: RunnerName, *, discards_unknown: bool) -> None:
+async def _serve(
+    settings: ServerSettings,
+    configured: Settings,
+    runner: RunnerName,
+    *,
+    discards_unknown: bool,
+    history: HistoryOptions | None,
+) -> None:
     from kubeserver.serve import announce, api_server
     from kubeserver.storage.sqlite import Durability
     from pykueue.app.embedded_manager import RunnerName, embedded_runner
@@ -150,18 +189,18 @@ async def _serve(settings: ServerSettings, configured: Settings, runner: RunnerN
         if settings.kubeconfig is None:
             paths.remember(serving.kubeconfig)
         _greet(serving, settings, runner)
-        await process.run_until(stop, _manage(serving, configured))
+        await process.run_until(stop, _manage(serving, configured, history))
         if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
             click.echo(f"{processes.running} processes continue; the next `pykueue up` adopts them", err=True)
 
 
-async def _manage(serving: Serving, configured: Settings) -> None:
+async def _manage(serving: Serving, configured: Settings, history: HistoryOptions | None) -> None:
     from pykueue.analysis import explanation
     from pykueue.app.embedded_manager import embedded_manager
     from pykueue.app.state_dump_signal import dump_on_signal
 
     explain = explanation.explainer(configured.tree)
-    async with embedded_manager(serving.embedded, configured, explain=explain) as manager:
+    async with embedded_manager(serving.embedded, configured, explain=explain, history=history) as manager:
         dump_on_signal(manager)
         process.tune_garbage_collector()
         # The link contains a token: it is printed to a terminal, and not to a log file.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -43,10 +43,20 @@ _LOOPBACK: Final = "127.0.0.1"
 class Aggregated:
     """Registers the visibility API with the API server, and reads how the API server authenticates itself."""
 
-    def __init__(self, authorizer: DelegatedAuthorizer, tls: ssl.SSLContext, namespace: str, *, beside: bool) -> None:
+    def __init__(
+        self,
+        authorizer: DelegatedAuthorizer,
+        tls: ssl.SSLContext,
+        namespace: str,
+        groups: Sequence[tuple[str, str]],
+        *,
+        beside: bool,
+    ) -> None:
+        """`groups` are the API groups that are served, each with its version."""
         self._client = authorizer.client
         self._tls = tls
         self._namespace = namespace
+        self._groups = groups
         self._beside = beside
         self._authorizer = authorizer
         self._said: set[str] = set()
@@ -94,7 +104,7 @@ class Aggregated:
                 await retry_transient(self._name_this_machine)
             return [
                 f"{API_SERVICE.kind} {wanted['metadata']['name']}"
-                for wanted in visibility.api_services(self._namespace, service, port, ca=authority)
+                for wanted in visibility.api_services(self._groups, self._namespace, service, port, ca=authority)
                 if await retry_transient(partial(create_or_update, self._client, API_SERVICE, wanted, "spec"))
             ]
         except errors.ApiError as error:
@@ -126,7 +136,8 @@ class Aggregated:
 
 def _wanted(request: Request, address: ResourcePath | None) -> Tree:
     """Return the attributes of a request for a SubjectAccessReview."""
-    verb = {"GET": "get", "HEAD": "get"}.get(request.method, request.method.lower())
+    reading = "list" if address is not None and not address.name else "get"
+    verb = {"GET": reading, "HEAD": reading}.get(request.method, request.method.lower())
     if address is None:
         return {"nonResourceAttributes": {"path": request.path, "verb": verb}}
     attributes: Mapping[str, Any] = {

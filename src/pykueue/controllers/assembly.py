@@ -27,6 +27,7 @@ from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
+from pykueue.controllers.history_recorder import HistoryOptions, HistoryRecorder
 from pykueue.controllers.in_use_protection import InUseController
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.jobs import JobsController
@@ -69,6 +70,8 @@ class ManagerOptions:
     # `controller.groupKindConcurrency`, and after how long a start that cannot read its objects fails; None: never.
     concurrency: Mapping[str, int] = field(default_factory=dict)
     sync_timeout_seconds: float | None = None
+    # Where the history of Workloads is kept; None: no history.
+    history: HistoryOptions | None = None
 
     @property
     def lifecycle(self) -> LifecycleOptions:
@@ -142,6 +145,7 @@ class Manager:
             *(part.loop for part in chosen),
         )
         concurrency.limit(self.loops, options.concurrency, options.kinds)
+        self.history = self._history(options, clock)
         self._sync_timeout_seconds = options.sync_timeout_seconds
         self._clock_watch = ClockWatch(clock, self.loops, self.scheduler.wake)
 
@@ -162,6 +166,14 @@ class Manager:
         self.informers.in_cohort_cycle = lambda: self.world.in_cohort_cycle(clock.now())
         for informer in self.informers.scheduling:
             informer.add_handler(made.handle)
+        return made
+
+    def _history(self, options: ManagerOptions, clock: Clock) -> HistoryRecorder | None:
+        if options.history is None:
+            return None
+        pods = self.informers.pods if options.policy.topology else None
+        made = HistoryRecorder(options.history, self.informers.workloads, pods, clock, self.metrics.history_gaps)
+        self.writer.history = made
         return made
 
     @asynccontextmanager
@@ -190,6 +202,8 @@ class Manager:
             group.create_task(self._clock_watch.run(), name="clock")
             group.create_task(self.scheduler.run(), name="scheduler")
             group.create_task(self.auditor.run(), name="auditor")
+            if self.history is not None:
+                group.create_task(self.history.run(), name="history")
 
     @property
     def idle(self) -> bool:

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -46,6 +46,14 @@ WORKLOAD = registry.KUEUE.of(kueue.Workload)
 _READ_RETRY_SECONDS: Final = 0.2
 
 
+class WrittenStates(Protocol):
+    """Receives the states of Workloads that were written."""
+
+    def observe(self, workload: kueue.Workload) -> None: ...
+
+    async def commit(self, workload: kueue.Workload, *, is_deleted: bool) -> None: ...
+
+
 class WorkloadWriter:
     """Writes changes of Workloads."""
 
@@ -65,6 +73,8 @@ class WorkloadWriter:
         # What was written, and the UIDs of deleted Workloads: until the watch shows it.
         self._ahead: dict[ObjectKey, kueue.Workload] = {}
         self._gone: dict[ObjectKey, str] = {}
+        # Records what is written, if a history is kept.
+        self.history: WrittenStates | None = None
         workloads.add_handler(self._seen)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
@@ -134,6 +144,7 @@ class WorkloadWriter:
         if after.status != before.status:
             difference = {"status": _difference(before.status, after.status)}
             made = await self._patch(before, difference, "status", low_priority=low_priority)
+        await self._record(before, after, changes, made)
         for each in workload_changes.on_object(changes):
             match each:
                 case SetInactive():
@@ -157,6 +168,19 @@ class WorkloadWriter:
             self._remember(after, made)
         self._reporter.changes(after, changes, controller)
         return made
+
+    async def _record(self, before: kueue.Workload, after: kueue.Workload, changes: Changes, made: int) -> None:
+        """Pass the written state to the history. Before a finalizer goes, or the object itself, its record is stored:
+        nothing could be read again later [HI6]."""
+        if self.history is None:
+            return
+        written = replace(after, metadata=replace(after.metadata, resource_version=str(made)))
+        is_deleted = before.metadata.deletion_timestamp is not None
+        if any(isinstance(each, RemoveFinalizer | DeleteWorkload) for each in changes):
+            deletes = any(isinstance(each, DeleteWorkload) for each in changes)
+            await self.history.commit(written, is_deleted=is_deleted or deletes)
+        elif made != revision(before):
+            self.history.observe(written)
 
     def emit(self, workload: kueue.Workload, event: EmitEvent, controller: str) -> None:
         """Emit an Event that belongs to no write."""

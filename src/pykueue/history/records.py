@@ -235,6 +235,11 @@ def observe(
 _NAMES: Final = frozenset(each.value for each in FinishedReason)
 
 
+def is_like(before: WorkloadRecord, after: WorkloadRecord) -> bool:
+    """Whether two versions of a record differ in nothing but when the Workload was last seen."""
+    return replace(before, revision=after.revision, seen=after.seen) == after
+
+
 def gone(record: WorkloadRecord, last: kueue.Workload | None, seen: Seconds) -> WorkloadRecord:
     """Return the record of a Workload that is deleted: it ended when the deletion was requested [HI6]."""
     if record.ended is not None:

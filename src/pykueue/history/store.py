@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ from pykueue.history import rollups
 from pykueue.history.queries import NO_END, RecordFilter, WaitingRow, waiting_row
 from pykueue.history.records import Attempt, Outcome, Seconds, WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS, RollupKey
+
+T = TypeVar("T")
 
 LAYOUT: Final = 1
 PAGE_BYTES: Final = 8_192
@@ -100,15 +102,17 @@ class NewerStoreError(HistoryStoreError):
 class HistoryStore:
     """The records of one cluster in one file. Calls come one at a time, and may block."""
 
-    def __init__(self, path: Path, *, max_bytes: int = 0) -> None:
-        """Open or create the file. Raises HistoryStoreError with the reason if it cannot be used."""
+    def __init__(self, path: Path | None, *, max_bytes: int = 0) -> None:
+        """Open or create the file; None keeps the records in memory. Raises HistoryStoreError with the reason if it
+        cannot be used."""
         self.path = path
         self._max_bytes = max_bytes
-        self._lock = _take_lock(path)
+        self._lock = _take_lock(path) if path is not None else None
         try:
-            self._connection = self._open()
+            with _reported(path):
+                self._connection = self._open()
         except BaseException:
-            os.close(self._lock)
+            self._unlock()
             raise
         self._words: dict[str, int] = {}
         self._texts: dict[int, str] = {}
@@ -118,17 +122,22 @@ class HistoryStore:
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self._connection.close()
-        os.close(self._lock)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
-        # Created here and not by SQLite, so that it is never readable by others, not even for a moment.
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        if self.path is not None:
+            # Created here and not by SQLite, so that it is never readable by others, not even for a moment.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
         try:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal" and self.path is not None:
                 raise HistoryStoreError(f"{self.path}: the file system does not support SQLite's write-ahead log")
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
             # What power loss takes is read again from the objects.
@@ -137,13 +146,7 @@ class HistoryStore:
             if self._max_bytes:
                 connection.execute(f"PRAGMA max_page_count = {max(32, self._max_bytes // PAGE_BYTES)}")
             self._prepare(connection)
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            # An OperationalError is about the disk or the lock; any other is about the content.
-            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-                raise HistoryStoreError(f"{self.path}: {error}") from error
-            raise DamagedStoreError(f"{self.path}: {error}") from error
-        except HistoryStoreError:
+        except BaseException:
             connection.close()
             raise
         return connection
@@ -173,9 +176,8 @@ class HistoryStore:
 
     def save(self, records: Sequence[WorkloadRecord]) -> None:
         """Store all records or, raising, none. A record that is stored already changes nothing [HI3]."""
-        words, texts, shapes = dict(self._words), dict(self._texts), dict(self._shapes)
         try:
-            with _transaction(self._connection):
+            with _reported(self.path), _transaction(self._connection):
                 changed: dict[RollupKey, int] = {}
                 for record in records:
                     before = self._usage_before(record.uid)
@@ -186,8 +188,14 @@ class HistoryStore:
                 self._add_usage(changed)
         except BaseException:
             # Numbers of words that the transaction would have added are not in the file.
-            self._words, self._texts, self._shapes = words, texts, shapes
+            self._forget_words()
             raise
+
+    def _forget_words(self) -> None:
+        self._words.clear()
+        self._texts.clear()
+        self._shapes.clear()
+        self._bodies.clear()
 
     def _usage_before(self, uid: str) -> dict[RollupKey, int]:
         found = self._connection.execute(
@@ -248,6 +256,11 @@ class HistoryStore:
         )
 
     # --- Reading ------------------------------------------------------------------------------------------------------
+
+    def ask(self, question: Callable[[HistoryStore], T]) -> T:
+        """Answer a question, with an error of SQLite as one of the store."""
+        with _reported(self.path):
+            return question(self)
 
     def find(self, uids: Iterable[str]) -> dict[str, WorkloadRecord]:
         """The stored records of some Workloads."""
@@ -315,7 +328,7 @@ class HistoryStore:
             if (total := (high << _LOW_BITS) + low)
         }
 
-    def waiting(self, wanted: RecordFilter, by: Sequence[str], now: Seconds) -> list[WaitingRow]:
+    def waiting(self, wanted: RecordFilter, by: Sequence[str]) -> list[WaitingRow]:
         """The waiting of Workloads that started in the window, by group."""
         columns = {"clusterqueue": "cluster_queue", "day": f"started / {DAY_SECONDS}"}
         chosen = [columns.get(word, word) for word in by]
@@ -528,6 +541,18 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
+
+
+@contextmanager
+def _reported(path: Path | None) -> Iterator[None]:
+    """Raise an error of SQLite as one of the store: about the content of the file, or about the disk or the lock."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        sentence = f"{path or 'history'}: {error}"
+        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+            raise HistoryStoreError(sentence) from error
+        raise DamagedStoreError(sentence) from error
 
 
 def _packed(uid: str) -> bytes | str:

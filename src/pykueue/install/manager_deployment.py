@@ -24,21 +24,34 @@ _BUDGET: Final = {"maxUnavailable": 1, "selector": {"matchLabels": dict(_SELECTO
 DASHBOARD_ARGUMENT: Final = f"--dashboard=0.0.0.0:{_DASHBOARD_PORT}"
 
 
+# Where the history is in the pod, and the names of its volume.
+_HISTORY_FOLDER: Final = "/var/lib/pykueue"
+HISTORY_CLAIM: Final = "pykueue-history"
+
+
 def documents(
-    written: Tree, settings: Settings, namespace: str, image: str, *, dashboard: bool, api_server: Sequence[str] = ()
+    written: Tree,
+    settings: Settings,
+    namespace: str,
+    image: str,
+    *,
+    dashboard: bool,
+    api_server: Sequence[str] = (),
+    history_size: str = "",
 ) -> Iterator[Tree]:
     """Yield Configuration, certificate Secret, Services, network policies, disruption budget, Deployment.
 
     `written` is the content of the Configuration file, `settings` its parsed form. `api_server` are the address ranges
     from which the
-    API server calls webhooks and the visibility API; none is any address.
+    API server calls webhooks and the visibility API; none is any address. With a `history_size` the manager keeps the
+    history on a volume of this size.
     """
     effective = settings.configuration
     own = effective.internal_cert_management or config.InternalCertManagement()
     yield document("v1", "ConfigMap", CONFIG_MAP, namespace, data={CONFIG_FILE: configuration_text(written)})
     if own.enable:
         yield document("v1", "Secret", own.webhook_secret_name, namespace, type="Opaque")
-    ports = _ports(settings)
+    ports = _ports(settings, with_history=bool(history_size))
     yield _service(own.webhook_service_name, namespace, "https-webhook", SERVICE_PORT, "webhook-server")
     if "metrics" in ports:
         yield _service(METRICS_SERVICE, namespace, "metrics", ports["metrics"], "metrics")
@@ -49,7 +62,32 @@ def documents(
         yield from dashboard_documents(namespace)
     yield document("policy/v1", "PodDisruptionBudget", MANAGER, namespace, spec=_BUDGET)
     deployment = _deployment(effective, image, ports, [DASHBOARD_ARGUMENT] if dashboard else [])
+    if history_size:
+        yield document("v1", "PersistentVolumeClaim", HISTORY_CLAIM, namespace, spec=_claim(history_size))
+        deployment = _with_history(deployment)
     yield document("apps/v1", "Deployment", MANAGER, namespace, spec=deployment)
+
+
+def _claim(size: str) -> Tree:
+    return {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+
+
+def _with_history(deployment: Tree) -> Tree:
+    """Return the Deployment with the volume of the history. One file has one writer, so the old pod ends before the new
+    one starts."""
+    pod = deployment["template"]["spec"]
+    (manager,) = pod["containers"]
+    manager = {
+        **manager,
+        "args": [*manager["args"], f"--history={_HISTORY_FOLDER}/history.db"],
+        "volumeMounts": [*manager["volumeMounts"], {"name": "history", "mountPath": _HISTORY_FOLDER}],
+    }
+    volume = {"name": "history", "persistentVolumeClaim": {"claimName": HISTORY_CLAIM}}
+    # The volume belongs to the group of the manager, which is no root.
+    security = {**pod["securityContext"], "fsGroup": _USER}
+    pod = {**pod, "containers": [manager], "volumes": [*pod["volumes"], volume], "securityContext": security}
+    template = {**deployment["template"], "spec": pod}
+    return {**deployment, "strategy": {"type": "Recreate"}, "template": template}
 
 
 def dashboard_documents(namespace: str) -> Iterator[Tree]:
@@ -88,7 +126,7 @@ def configuration_text(written: Tree) -> str:
     return yaml.dump(written, sort_keys=False, width=120, allow_unicode=True)
 
 
-def _ports(settings: Settings) -> dict[str, int]:
+def _ports(settings: Settings, *, with_history: bool = False) -> dict[str, int]:
     """Return the ports of the pod by name; a disabled server has none."""
     effective = settings.configuration
     served = effective.webhook or config.ControllerWebhook()
@@ -98,7 +136,7 @@ def _ports(settings: Settings) -> dict[str, int]:
         port = address.rpartition(":")[2]
         if port.isdecimal() and int(port):
             ports[name] = int(port)
-    if settings.gates["VisibilityOnDemand"]:
+    if settings.gates["VisibilityOnDemand"] or with_history:
         visibility_server = effective.visibility_server or config.VisibilityServerConfiguration()
         ports["visibility"] = visibility_server.bind_port or visibility.BIND_PORT
     return ports

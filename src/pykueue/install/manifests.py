@@ -41,6 +41,8 @@ class InstallPlan:
     source: str = "configuration"
     # The address ranges from which the API server calls webhooks; none is any address.
     api_server: tuple[str, ...] = ()
+    # The size of the volume for the history, such as 5Gi; empty: no history.
+    history_size: str = ""
 
     @property
     def settings(self) -> Settings:
@@ -69,6 +71,7 @@ def all_manifests(plan: InstallPlan) -> list[Tree]:
             plan.image,
             dashboard=plan.dashboard,
             api_server=plan.api_server,
+            history_size=plan.history_size,
         ),
         *visibility_api_services(plan),
         *webhooks(plan),
@@ -76,11 +79,11 @@ def all_manifests(plan: InstallPlan) -> list[Tree]:
 
 
 def superseded(plan: InstallPlan) -> list[Tree]:
-    """Return the Services and network policies that an installation with other options would have, and this one has
-    not."""
-    fullest = InstallPlan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True)
+    """Return the Services, network policies and APIServices that an installation with other options would have, and
+    this one has not. The volume of the history stays: it holds data."""
+    fullest = InstallPlan(namespace=plan.namespace, kinds=plan.kinds, dashboard=True, history_size="1Gi")
     wanted = {(one["kind"], one["metadata"]["name"]) for one in all_manifests(plan)}
-    leading = [one for one in all_manifests(fullest) if one["kind"] in ("Service", "NetworkPolicy")]
+    leading = [one for one in all_manifests(fullest) if one["kind"] in ("Service", "NetworkPolicy", "APIService")]
     return [one for one in leading if (one["kind"], one["metadata"]["name"]) not in wanted]
 
 
@@ -101,13 +104,14 @@ def webhooks(plan: InstallPlan) -> Iterator[Tree]:
 
 
 def visibility_api_services(plan: InstallPlan) -> Iterator[Tree]:
-    """Yield the APIServices of the visibility API. The manager adds its CA; without own certificates the API server
-    does
-    not verify it."""
+    """Yield the APIServices of the visibility API and of the history. The manager adds its CA; without own certificates
+    the API server does not verify it."""
     found = plan.settings
     own = found.configuration.internal_cert_management or config.InternalCertManagement()
-    if found.gates["VisibilityOnDemand"]:
-        yield from map(_labelled, visibility.api_services(plan.namespace, blindly=not own.enable))
+    groups = visibility.GROUP_VERSIONS if found.gates["VisibilityOnDemand"] else ()
+    if plan.history_size and found.gates["History"]:
+        groups = (*groups, rbac.HISTORY)
+    yield from map(_labelled, visibility.api_services(groups, plan.namespace, blindly=not own.enable))
 
 
 def _labelled(made: Tree) -> Tree:

@@ -15,6 +15,7 @@ from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import autoscaling, kube, kueue, labels, registry
 from pykueue.controllers import aggregation
+from pykueue.history import documents as history_documents
 from pykueue.install.names import MANAGER, PREFIX, document
 from pykueue.jobs import selection
 from pykueue.jobs.kinds import REPLICA_SET, JobIntegration, JobKinds
@@ -23,6 +24,9 @@ from pykueue.webhooks import registration
 
 API: Final = "rbac.authorization.k8s.io/v1"
 _GROUP: Final = "rbac.authorization.k8s.io"
+
+# The group and version of the history.
+HISTORY: Final = (history_documents.GROUP, history_documents.VERSION)
 
 _READ: Final = ("get", "list", "watch")
 _STATUS: Final = ("get", "patch")
@@ -155,7 +159,7 @@ def _named_rules() -> Iterator[Tree]:
     for phase, kind in registration.KINDS.items():
         yield _named(kind, [registration.NAMES[phase]], ("get", "update"))
     yield _named(registration.CRD, sorted(row.name for row in registry.KUEUE if row.converts), ("get", "update"))
-    names = [one["metadata"]["name"] for one in visibility.api_services("")]
+    names = [one["metadata"]["name"] for one in visibility.api_services((*visibility.GROUP_VERSIONS, HISTORY), "")]
     yield _named(aggregation.API_SERVICE, sorted(names), ("get", "update"))
 
 
@@ -202,6 +206,9 @@ _PENDING_LISTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("cq", "clusterqueues"): (labels.RBAC_BATCH_ADMIN, *_TO_ALL),
     ("lq", "localqueues"): (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL),
 }
+# The history, in the namespaces where a role is bound.
+_HISTORY_LISTS: Final = (history_documents.RECORDS, history_documents.USAGE, history_documents.WAITING)
+_HISTORY_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
 _JOB_EDITORS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)
 _JOB_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
 
@@ -218,6 +225,8 @@ def user_roles(kinds: JobKinds) -> Iterator[Tree]:
         resources = [f"{plural}/pendingworkloads"]
         looking = {"apiGroups": [visibility.GROUP], "resources": resources, "verbs": list(_READ)}
         yield _cluster_role(f"pending-workloads-{word}-viewer-role", [looking], takers)
+    listing = {"apiGroups": [history_documents.GROUP], "resources": list(_HISTORY_LISTS), "verbs": ["list"]}
+    yield _cluster_role("history-viewer-role", [listing], _HISTORY_VIEWERS)
     yield _cluster_role("metrics-reader", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
     for job in _runnable(kinds):
         # Permissions on pods exist in every cluster; queueing does not change them.

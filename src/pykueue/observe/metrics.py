@@ -383,6 +383,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Preemption loops: Workloads that preempt each other in turns without any other change.",
     ),
     Metric(
+        f"{OWN}history_gaps_total",
+        MetricType.COUNTER,
+        (ROLE,),
+        "Workloads of which the history has no end, or no record.",
+    ),
+    Metric(
         "kueue_build_info",
         MetricType.GAUGE,
         ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
@@ -689,6 +695,10 @@ class Metrics:
     def loop_found(self, cluster_queue: str) -> None:
         """Count a preemption loop."""
         self._add(f"{OWN}eviction_loops_total", cluster_queue)
+
+    def history_gaps(self, count: int) -> None:
+        """Count Workloads that the history does not have as they were."""
+        self._series[f"{OWN}history_gaps_total"][self.role.value,].inc(count)
 
     def slice_replaced(self, cluster_queue: str) -> None:
         self._add("kueue_replaced_workload_slices_total", cluster_queue)

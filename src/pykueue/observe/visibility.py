@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Annotated, Final, NamedTuple
@@ -137,11 +137,20 @@ def summary_schema() -> Tree:
 # --- API aggregation --------------------------------------------------------------------------------------------------
 
 
+GROUP_VERSIONS: Final = tuple((GROUP, version) for version in VERSIONS)
+
+
 def api_services(
-    namespace: str, service: str = SERVICE, port: int = SERVICE_PORT, *, ca: bytes = b"", blindly: bool = False
+    groups: Sequence[tuple[str, str]],
+    namespace: str,
+    service: str = SERVICE,
+    port: int = SERVICE_PORT,
+    *,
+    ca: bytes = b"",
+    blindly: bool = False,
 ) -> list[Tree]:
-    """Return the APIServices that forward the group to a Service. The API server verifies its certificate with `ca`, or
-    not at all with `blindly`."""
+    """Return the APIServices that forward groups, each with its version, to a Service. The API server verifies its
+    certificate with `ca`, or not at all with `blindly`."""
     trust: Tree = {"insecureSkipTLSVerify": True} if blindly else {}
     if ca:
         trust = {"caBundle": base64.b64encode(ca).decode()}
@@ -149,9 +158,9 @@ def api_services(
         {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
-            "metadata": {"name": f"{version}.{GROUP}"},
+            "metadata": {"name": f"{version}.{group}"},
             "spec": {
-                "group": GROUP,
+                "group": group,
                 "version": version,
                 # Low, so that `clusterqueues` without a group still refers to the ClusterQueue objects.
                 "groupPriorityMinimum": 100,
@@ -160,5 +169,5 @@ def api_services(
                 **trust,
             },
         }
-        for version in VERSIONS
+        for group, version in groups
     ]

@@ -35,12 +35,14 @@ from kubeserver.storage.sqlite import Durability, LoadedState, MemoryJournal
 from pykueue import settings
 from pykueue.analysis.explanation import Explanation
 from pykueue.api import config, registry
+from pykueue.app import options
 from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
 from pykueue.app.server import managed_parts
 from pykueue.client.client import AsyncClient, JobOptions
 from pykueue.client.job_service import QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.controllers.assembly import Manager
+from pykueue.controllers.history_recorder import inline_worker
 from pykueue.errors import PykueueError
 from pykueue.jobs import kinds as job_kinds
 from pykueue.runner.machine import Machine
@@ -211,11 +213,12 @@ class _Life:
         embedded = Embedded(
             parts, MemoryJournal(), authentication.Authenticator({}, ()), clock, rng, ServerInfo("test"), loaded=loaded
         )
+        history = options.history_options(self._chosen, None, worker=lambda: inline_worker)
         place = ServerSettings(data_dir=Path(), durability=Durability.MEMORY)
         await embedded.start()
         try:
             async with (
-                embedded_manager(embedded, self._chosen, clock, rng) as self.manager,
+                embedded_manager(embedded, self._chosen, clock, rng, history=history) as self.manager,
                 embedded_runner(embedded, self._runner, place, MACHINE, clock, rng),
             ):
                 api_client = ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), rng)

@@ -1,0 +1,384 @@
+"""Keeps the history: every state of a Workload that the manager reads or writes becomes a part of its record.
+
+States come from the watch and from the writes of this manager, so a transition that the manager made is recorded even
+if the watch is lost before it shows it. Only the leader records. Nothing waits for the store but the removal of a
+Workload's finalizer, at most COMMIT_SECONDS: while the store fails, records are kept in memory, and queueing continues.
+
+    read or written ──▶ records (live) ──▶ unsaved ──▶ store, every second, in one transaction
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from kubemachinery import meta
+from kubemachinery.client.informer import Informer, InformerEvent
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND
+from pykueue.api import kube, kueue
+from pykueue.history import records
+from pykueue.history import store as stores
+from pykueue.history.records import Seconds, WorkloadRecord
+from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# How long the removal of a finalizer waits for the record of the Workload [HI6].
+COMMIT_SECONDS: Final = 5.0
+_BATCH_SECONDS: Final = 1.0
+_BATCH_ROWS: Final = 500
+_RETRY_SECONDS: Final = 5.0
+_OPEN_RETRY_SECONDS: Final = 30.0
+_PURGE_SECONDS: Final = 3600.0
+DEFAULT_RETENTION_SECONDS: Final = 400 * 86_400
+# Records of deleted Workloads that are kept in memory while the store fails.
+UNSAVED_MAX: Final = 50_000
+
+
+class StoreWorker(Protocol):
+    """Runs the blocking calls of the store, one at a time."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+def thread_worker() -> StoreWorker:
+    """Return a worker with a thread of its own: a slow disk does not delay the event loop."""
+    pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
+
+    async def run(work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    return run
+
+
+async def inline_worker(work: Callable[[], T]) -> T:
+    """Call the store on the event loop: for tests and simulations on a virtual clock, which has no threads."""
+    return work()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """Where the history is kept and for how long. `path` None keeps it in memory."""
+
+    path: Path | None
+    # None keeps records for ever.
+    retention_seconds: int | None = DEFAULT_RETENTION_SECONDS
+    # The label that names the user of a Workload without the annotation `pykueue.io/submitted-by`.
+    user_label: str = ""
+    worker: Callable[[], StoreWorker] = thread_worker
+
+
+class HistoryUnavailable(HistoryStoreError):
+    """The history cannot be read now; the message has the reason."""
+
+
+class HistoryRecorder:
+    """Records the Workloads of an informer while it runs."""
+
+    def __init__(
+        self,
+        options: HistoryOptions,
+        workloads: Informer[kueue.Workload],
+        pods: Informer[kube.Pod] | None,
+        clock: Clock,
+        count_gaps: Callable[[int], None] = lambda gaps: None,
+    ) -> None:
+        self._options = options
+        self._workloads = workloads
+        self._pods = pods
+        self._clock = clock
+        self._count_gaps = count_gaps
+        self._work = options.worker()
+        self._store: HistoryStore | None = None
+        self._problem = "the history is not open yet"
+        self._records: dict[str, WorkloadRecord] = {}
+        self._unsaved: dict[str, WorkloadRecord] = {}
+        # The last states of Workloads that were deleted before the store could be read.
+        self._missed: dict[str, tuple[kueue.Workload, Seconds]] = {}
+        self._is_reading = False
+        self._is_failing = False
+        self._has_work = asyncio.Event()
+        self._is_urgent = asyncio.Event()
+        self._saved: asyncio.Future[None] | None = None
+        workloads.add_handler(self._seen)
+        if pods is not None:
+            pods.add_index("owner", _owners)
+
+    # --- Observing ----------------------------------------------------------------------------------------------------
+
+    def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
+        if change.new is not None:
+            self.observe(change.new)
+        elif change.old is not None:
+            self._gone(change.old)
+
+    def observe(self, workload: kueue.Workload) -> None:
+        """Record a state that was read or written."""
+        if not self._is_reading:
+            return
+        uid, before = workload.metadata.uid, self._records.get(workload.metadata.uid)
+        after = records.observe(before, workload, self._now(), user_label=self._options.user_label)
+        if after.ended is not None and after.exit_code is None:
+            after = records.with_exit_code(after, self._exit_code(workload))
+        if after is before:
+            return
+        self._records[uid] = after
+        if before is None or not records.is_like(before, after):
+            self._save_soon(after)
+
+    def _gone(self, last: kueue.Workload) -> None:
+        uid, now = last.metadata.uid, self._now()
+        if not self._is_reading:
+            self._missed[uid] = last, now
+            if len(self._missed) > UNSAVED_MAX:
+                del self._missed[next(iter(self._missed))]
+            return
+        self.observe(last)
+        record = self._records.pop(uid, None)
+        if record is not None and record.is_open:
+            self._save_soon(records.gone(record, last, now))
+
+    def _save_soon(self, record: WorkloadRecord) -> None:
+        self._unsaved[record.uid] = record
+        self._has_work.set()
+
+    def _exit_code(self, workload: kueue.Workload) -> int | None:
+        """The exit code of the pods: of the container that failed last, or 0 if containers ended and none failed."""
+        if self._pods is None:
+            return None
+        uids = (workload.metadata.uid, *(owner.uid for owner in workload.metadata.owner_references))
+        pods = [pod for uid in uids for _, pod in self._pods.by_index("owner", uid)]
+        ended = [
+            (state.finished_at or "", state.exit_code)
+            for pod in pods
+            for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+            if status.state is not None and (state := status.state.terminated) is not None
+        ]
+        failed = [each for each in ended if each[1]]
+        return max(failed)[1] if failed else 0 if ended else None
+
+    def _now(self) -> Seconds:
+        return self._clock.now() // SECOND
+
+    # --- Committing ---------------------------------------------------------------------------------------------------
+
+    async def commit(self, workload: kueue.Workload, *, is_deleted: bool) -> None:
+        """Store the record of a Workload before its finalizer is removed, or before it is deleted [HI6].
+
+        The wait is bounded, and there is none while the store fails: queueing does not depend on the history.
+        """
+        if not self._is_reading:
+            return
+        self.observe(workload)
+        record = self._records.get(workload.metadata.uid)
+        if record is not None and record.is_open and is_deleted:
+            record = records.gone(record, workload, self._now())
+            self._records[record.uid] = record
+            self._save_soon(record)
+        if workload.metadata.uid in self._unsaved and not self._is_failing:
+            await self._wait_until_saved()
+
+    async def _wait_until_saved(self) -> None:
+        if self._saved is None:
+            self._saved = asyncio.get_running_loop().create_future()
+        self._is_urgent.set()
+        await asyncio.wait([self._saved], timeout=COMMIT_SECONDS)
+
+    async def ask(self, question: Callable[[HistoryStore], T]) -> T:
+        """Answer a question about the stored records, with everything that was recorded until now."""
+        if self._unsaved and not self._is_failing:
+            await self._wait_until_saved()
+        store = self._store
+        if store is None:
+            raise HistoryUnavailable(self._problem)
+        return await self._work(lambda: store.ask(question))
+
+    # --- Storing ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Record until cancelled. Only the leader may be here: one file has one writer [HI8]."""
+        purging = asyncio.create_task(self._purge_regularly(), name="history-retention")
+        try:
+            while True:
+                if self._store is None and not await self._open():
+                    await asyncio.sleep(_OPEN_RETRY_SECONDS)
+                    continue
+                await self._has_work.wait()
+                await self._wait_for_batch()
+                await self._save()
+        finally:
+            purging.cancel()
+            await self._close()
+
+    async def _wait_for_batch(self) -> None:
+        try:
+            async with asyncio.timeout(_RETRY_SECONDS if self._is_failing else _BATCH_SECONDS):
+                await (asyncio.Event() if self._is_failing else self._is_urgent).wait()
+        except TimeoutError:
+            pass
+
+    async def _save(self) -> None:
+        """Save what was recorded until now, and wake those that wait for it."""
+        store, waiting = self._store, self._saved
+        batch, self._unsaved, self._saved = self._unsaved, {}, None
+        self._has_work.clear()
+        self._is_urgent.clear()
+        try:
+            if store is not None and batch:
+                rows = list(batch.values())
+                await self._work(lambda: _save_in_parts(store, rows))
+            if self._is_failing:
+                log.warning("the history is written again")
+            self._is_failing = False
+        except HistoryStoreError as error:
+            self._failed(error, batch)
+            if isinstance(error, DamagedStoreError):
+                await self._set_aside()
+        except BaseException:
+            self._unsaved = {**batch, **self._unsaved}
+            raise
+        finally:
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+
+    def _failed(self, error: HistoryStoreError, batch: dict[str, WorkloadRecord]) -> None:
+        """Keep what could not be saved: all live Workloads, and a bounded number of deleted ones."""
+        if not self._is_failing:
+            log.error("the history cannot be written, and is kept in memory: %s", error)
+        self._is_failing = True
+        self._unsaved = {**batch, **self._unsaved}
+        deleted = [uid for uid in self._unsaved if uid not in self._records]
+        for uid in deleted[: max(0, len(deleted) - UNSAVED_MAX)]:
+            del self._unsaved[uid]
+            self._count_gaps(1)
+        self._has_work.set()
+
+    async def _open(self) -> bool:
+        """Open the store; a damaged one is set aside, and a new one begun. Returns whether it is open."""
+        path = self._options.path
+        try:
+            store = await self._work(lambda: HistoryStore(path))
+        except DamagedStoreError as error:
+            self._note_problem(error)
+            await self._set_aside()
+            return False
+        except HistoryStoreError as error:
+            self._note_problem(error)
+            return False
+        if not self._is_reading:
+            uids = [workload.metadata.uid for workload in self._workloads.values()]
+            known = await self._work(lambda: _known(store, [*uids, *self._missed]))
+            self._begin(known)
+        else:
+            # A new file after a damaged one: the records of all live Workloads belong into it.
+            self._unsaved = {**self._records, **self._unsaved}
+            self._has_work.set()
+        self._store, self._problem = store, ""
+        return True
+
+    def _begin(self, known: dict[str, WorkloadRecord]) -> None:
+        """Go on from the stored records with the states of all Workloads as they are now."""
+        self._is_reading = True
+        live = {workload.metadata.uid: workload for workload in self._workloads.values()}
+        self._records = {uid: record for uid, record in known.items() if uid in live or uid in self._missed}
+        for workload in live.values():
+            self.observe(workload)
+        for last, seen in self._missed.values():
+            self.observe(last)
+            record = self._records.pop(last.metadata.uid)
+            if record.is_open:
+                self._save_soon(records.gone(record, last, seen))
+        gone = [record for uid, record in known.items() if uid not in live and uid not in self._missed]
+        for record in gone:
+            # The finalizer was removed by another program while no manager ran [HI7].
+            self._save_soon(records.lost(record))
+        if gone:
+            log.warning("%d Workloads disappeared while no manager ran; their end is unknown", len(gone))
+            self._count_gaps(len(gone))
+        self._missed.clear()
+
+    def _note_problem(self, error: HistoryStoreError) -> None:
+        if str(error) != self._problem:
+            log.error("the history cannot be used: %s", error)
+            self._problem = str(error)
+
+    async def _set_aside(self) -> None:
+        """Move a damaged file away; the next attempt to open begins a new one."""
+        store, path, self._store = self._store, self._options.path, None
+        assert path is not None, "a store in memory is never damaged"
+        stamp = meta.format_time(self._clock.now()).replace(":", "")
+
+        def move() -> Path:
+            if store is not None:
+                store.close()
+            return stores.set_aside(path, stamp)
+
+        try:
+            moved = await self._work(move)
+        except OSError as error:
+            log.error("the damaged history cannot be moved away: %s", error)
+            return
+        log.error("the history is damaged: %s is kept, and a new history begins", moved)
+        self._problem = ""
+        await self._open()
+
+    async def _purge_regularly(self) -> None:
+        """Delete records after their retention, a bounded number at a time [HI10]."""
+        if self._options.retention_seconds is None:
+            return
+        while True:
+            await asyncio.sleep(_PURGE_SECONDS)
+            await self.purge(self._now() - self._options.retention_seconds)
+
+    async def purge(self, before: Seconds) -> int:
+        """Delete the records that ended before a time; return how many."""
+        deleted = 0
+        try:
+            while some := await self.ask(lambda store: store.purge(before)):
+                deleted += some
+        except HistoryStoreError as error:
+            log.error("old records cannot be deleted: %s", error)
+        return deleted
+
+    async def _close(self) -> None:
+        """Save what is left, and release the file for the next leader."""
+        store, rows = self._store, list(self._unsaved.values())
+        self._is_reading, self._store = False, None
+        self._problem = "this manager is not the leader"
+        self._records.clear()
+        self._unsaved.clear()
+        if store is None:
+            return
+
+        def finish() -> None:
+            try:
+                _save_in_parts(store, rows)
+            except HistoryStoreError as error:
+                log.error("%d records are not stored: %s", len(rows), error)
+            finally:
+                store.close()
+
+        await self._work(finish)
+
+
+def _save_in_parts(store: HistoryStore, rows: Sequence[WorkloadRecord]) -> None:
+    for start in range(0, len(rows), _BATCH_ROWS):
+        store.save(rows[start : start + _BATCH_ROWS])
+
+
+def _known(store: HistoryStore, uids: Iterable[str]) -> dict[str, WorkloadRecord]:
+    """The records that have not ended, and those of some Workloads."""
+    found = store.ask(lambda one: {record.uid: record for record in one.open_records()})
+    return found | store.ask(lambda one: one.find(uid for uid in uids if uid not in found))
+
+
+def _owners(pod: kube.Pod) -> Iterable[str]:
+    return (pod.metadata.uid, *(owner.uid for owner in pod.metadata.owner_references))

@@ -1,0 +1,224 @@
+"""The documents of the API `views.pykueue.io`: records, usage and waiting as clients read them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+from kubemachinery import codec
+from kubemachinery.fields import Field, Int32, Int64, Time
+from kubemachinery.meta import SECOND, ApiStruct, format_time
+from kubemachinery.unstructured import Tree
+from pykueue.core import amounts
+from pykueue.history import queries
+from pykueue.history.queries import UsageRow, WaitingRow
+from pykueue.history.records import Attempt, Seconds, UsageSegment, WorkloadRecord
+from pykueue.history.rollups import DAY_SECONDS
+
+GROUP: Final = "views.pykueue.io"
+VERSION: Final = "v1alpha1"
+RECORDS: Final = "workloadrecords"
+USAGE: Final = "usage"
+WAITING: Final = "waiting"
+
+
+class RecordIdentity(ApiStruct, frozen=True):
+    """The metadata of a record. Its name is the UID of the Workload: names are used again."""
+
+    name: Annotated[str, Field("The UID of the Workload.")]
+    namespace: Annotated[str, Field("The namespace of the Workload.")]
+    creation_timestamp: Annotated[Time | None, Field("When the Workload was created.")] = None
+
+
+class RecordedUsage(ApiStruct, frozen=True):
+    """Quota that was reserved for a part of an attempt."""
+
+    flavor: Annotated[str, Field("The ResourceFlavor.")]
+    resource: Annotated[str, Field("The resource.")]
+    amount: Annotated[str, Field("The reserved amount.")]
+    start: Annotated[Time, Field("From when it was reserved.")]
+    end: Annotated[Time | None, Field("Until when; absent while it is reserved.")] = None
+
+
+class RecordedAttempt(ApiStruct, frozen=True):
+    """One reservation of quota, from QuotaReserved until the quota was released."""
+
+    cluster_queue: Annotated[str, Field("The ClusterQueue that reserved the quota.")]
+    reserved: Annotated[Time, Field("When quota was reserved.")]
+    admitted: Annotated[Time | None, Field("When the Workload was admitted.")] = None
+    released: Annotated[Time | None, Field("When the quota was released.")] = None
+    reason: Annotated[str, Field("Why it ended: Finished, Deleted, Released, or the reason of the eviction.")] = ""
+    preemptor: Annotated[str, Field("The UID of the Workload that preempted it.")] = ""
+    usage: Annotated[tuple[RecordedUsage, ...], Field("What was reserved, and when.")] = ()
+
+
+class JobRecord(ApiStruct, frozen=True):
+    """The life of one Workload, as the history has it."""
+
+    metadata: Annotated[RecordIdentity, Field("Identity of the record.")]
+    workload: Annotated[str, Field("The name of the Workload.")]
+    job: Annotated[str, Field("The name of the job, or of the Workload without one.")]
+    job_kind: Annotated[str, Field("The kind of the job, such as job.batch.")] = ""
+    job_uid: Annotated[str, Field("The UID of the job.")] = ""
+    queue: Annotated[str, Field("The LocalQueue.")] = ""
+    cluster_queue: Annotated[str, Field("The ClusterQueue that last reserved quota.")] = ""
+    user: Annotated[str, Field("Who submitted the job, if it is known.")] = ""
+    priority: Annotated[Int32, Field("The priority.")] = 0
+    priority_class: Annotated[str, Field("The class of the priority.")] = ""
+    pods: Annotated[Int32, Field("The number of pods.")] = 0
+    requests: Annotated[dict[str, str], Field("The requests of all pods together.")] = {}
+    state: Annotated[str, Field("Waiting, Running, Succeeded, Failed, Cancelled, Replaced or Unknown.")] = ""
+    submitted: Annotated[Time | None, Field("When the Workload was created.")] = None
+    started: Annotated[Time | None, Field("When it was first admitted.")] = None
+    ready: Annotated[Time | None, Field("When its pods were first ready.")] = None
+    ended: Annotated[Time | None, Field("When it ended.")] = None
+    waited_seconds: Annotated[Int64, Field("Time until the first admission, and from each release to the next.")] = 0
+    ran_seconds: Annotated[Int64, Field("Time from each admission to the release of its quota.")] = 0
+    resource_seconds: Annotated[
+        dict[str, str], Field("Admitted quota times seconds, such as 7200 for one cpu during two hours.")
+    ] = {}
+    evictions: Annotated[Int32, Field("How often it was evicted.")] = 0
+    exit_code: Annotated[Int32 | None, Field("The exit code of its pods; that of the last failure, or 0.")] = None
+    limit_seconds: Annotated[Int64 | None, Field("The enforced limit of its run time.")] = None
+    expected_seconds: Annotated[Int64 | None, Field("The run time that the user expected.")] = None
+    slice_of: Annotated[str, Field("The Workload that it replaces as a slice of an elastic job.")] = ""
+    inexact: Annotated[bool, Field("Whether a state is missing, so that a time is a bound.")] = False
+    attempts: Annotated[tuple[RecordedAttempt, ...], Field("The reservations of quota, in order.")] = ()
+
+
+class UsageItem(ApiStruct, frozen=True):
+    """Admitted quota of one resource in one group."""
+
+    group: Annotated[dict[str, str], Field("What it is the usage of, by the words of `by`.")]
+    resource: Annotated[str, Field("The resource.")]
+    resource_seconds: Annotated[str, Field("Admitted quota times seconds.")]
+
+
+class WaitingItem(ApiStruct, frozen=True):
+    """The waiting of the Workloads of one group, from submission to the first admission."""
+
+    group: Annotated[dict[str, str], Field("What it is the waiting of, by the words of `by`.")]
+    started: Annotated[Int64, Field("How many Workloads started.")]
+    p50_seconds: Annotated[Int64, Field("The median.")]
+    p90_seconds: Annotated[Int64, Field("The 90th percentile.")]
+    p99_seconds: Annotated[Int64, Field("The 99th percentile.")]
+    longest_seconds: Annotated[Int64, Field("The longest waiting.")]
+    over_an_hour: Annotated[Int64, Field("How many waited longer than an hour.")]
+
+
+class JobRecordList(ApiStruct, frozen=True):
+    items: Annotated[tuple[JobRecord, ...], Field("A page of the records.")]
+
+
+class UsageList(ApiStruct, frozen=True):
+    items: Annotated[tuple[UsageItem, ...], Field("The usage, by group and resource.")]
+
+
+class WaitingList(ApiStruct, frozen=True):
+    items: Annotated[tuple[WaitingItem, ...], Field("The waiting, by group.")]
+
+
+# --- From records -----------------------------------------------------------------------------------------------------
+
+
+def record_document(record: WorkloadRecord, now: Seconds) -> JobRecord:
+    """The document of a record; of one that has not ended, waiting and running count until now."""
+    requested = queries.requested(record)
+    used = record.resource_seconds(now)
+    return JobRecord(
+        metadata=RecordIdentity(record.uid, record.namespace, _time(record.submitted)),
+        workload=record.name,
+        job=record.job,
+        job_kind=record.job_kind,
+        job_uid=record.job_uid,
+        queue=record.queue,
+        cluster_queue=record.cluster_queue,
+        user=record.user,
+        priority=record.priority,
+        priority_class=record.priority_class,
+        pods=record.pods,
+        requests={name: amounts.text(name, amount) for name, amount in sorted(requested.items())},
+        state=record.state,
+        submitted=_time(record.submitted),
+        started=_time(record.started),
+        ready=_time(record.ready),
+        ended=_time(record.ended),
+        waited_seconds=record.waited(now),
+        ran_seconds=record.ran(now),
+        resource_seconds={name: amounts.as_quantity(name, used[name]).canonical for name in sorted(used)},
+        evictions=record.evictions,
+        exit_code=record.exit_code,
+        limit_seconds=record.limit_seconds,
+        expected_seconds=record.expected_seconds,
+        slice_of=record.slice_of,
+        inexact=record.inexact,
+        attempts=tuple(map(_attempt, record.attempts)),
+    )
+
+
+def _attempt(attempt: Attempt) -> RecordedAttempt:
+    return RecordedAttempt(
+        cluster_queue=attempt.cluster_queue,
+        reserved=_time(attempt.reserved) or "",
+        admitted=_time(attempt.admitted),
+        released=_time(attempt.released),
+        reason=attempt.reason,
+        preemptor=attempt.preemptor,
+        usage=tuple(usage for segment in attempt.segments for usage in _usage(segment)),
+    )
+
+
+def _usage(segment: UsageSegment) -> Iterable[RecordedUsage]:
+    for flavor, resource, amount in segment.amounts:
+        start, end = _time(segment.start) or "", _time(segment.end)
+        yield RecordedUsage(flavor, resource, amounts.text(resource, amount), start, end)
+
+
+def _time(seconds: Seconds | None) -> str | None:
+    return None if seconds is None else format_time(seconds * SECOND)
+
+
+def record_list(records: Iterable[WorkloadRecord], now: Seconds, after: int) -> Tree:
+    """A page of records; `after` is from which to continue, or 0."""
+    page = JobRecordList(tuple(record_document(record, now) for record in records))
+    metadata = {"continue": token(after)} if after else {}
+    return {"metadata": metadata, **codec.to_tree(page)}
+
+
+def usage_list(rows: Sequence[UsageRow], by: Sequence[str]) -> Tree:
+    items = tuple(
+        UsageItem(_group(row.group, by), row.resource, amounts.as_quantity(row.resource, row.amount_seconds).canonical)
+        for row in rows
+    )
+    return {"metadata": {}, **codec.to_tree(UsageList(items))}
+
+
+def waiting_list(rows: Sequence[WaitingRow], by: Sequence[str]) -> Tree:
+    items = tuple(WaitingItem(_group(row.group, by), *row[1:]) for row in rows)
+    return {"metadata": {}, **codec.to_tree(WaitingList(items))}
+
+
+def _group(values: Sequence[str | int], by: Sequence[str]) -> dict[str, str]:
+    return {word: day_text(value) if isinstance(value, int) else value for word, value in zip(by, values, strict=True)}
+
+
+def day_text(day: int) -> str:
+    """A day since 1970 as YYYY-MM-DD."""
+    return format_time(day * DAY_SECONDS * SECOND)[:10]
+
+
+# --- Continue tokens --------------------------------------------------------------------------------------------------
+
+
+def token(after: int) -> str:
+    return base64.urlsafe_b64encode(f"v1:{after}".encode()).decode()
+
+
+def after(text: str) -> int | None:
+    """From which to continue, by a token; None if it is none."""
+    try:
+        version, _, number = base64.urlsafe_b64decode(text.encode()).decode().partition(":")
+        return int(number) if version == "v1" and number.isdecimal() else None
+    except ValueError:
+        return None
