@@ -64,6 +64,7 @@ def _request(phase: Phase, attributes: AdmissionAttributes) -> AdmissionRequest:
         namespace=attributes.namespace,
         name=attributes.name,
         subresource=attributes.subresource,
+        user=attributes.user,
     )
 
 

@@ -17,6 +17,7 @@ import random
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
@@ -25,6 +26,7 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer, InformerEvent, decoder
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND
 from kubemachinery.yaml_documents import Document
 from pykueue import paths
 from pykueue.analysis import explanation, live_case, whatif
@@ -32,10 +34,11 @@ from pykueue.analysis.explanation import Explanation
 from pykueue.analysis.planner import read
 from pykueue.analysis.whatif import WhatIfReport
 from pykueue.api import kueue
-from pykueue.client import job_request, job_service, pod_logs
+from pykueue.client import job_history, job_request, job_service, moments, pod_logs
 from pykueue.client.job_service import JobService, QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.queued_job import WORKLOADS
+from pykueue.history.documents import JobRecord
 
 T = TypeVar("T")
 
@@ -59,6 +62,22 @@ class JobOptions(TypedDict, total=False):
     priority_class: str
     image: str
     directory: str
+
+
+class HistoryFilter(TypedDict, total=False):
+    """The keyword arguments of `history`. Times are texts such as `monday` or `-30d`, or datetimes."""
+
+    since: str | datetime
+    until: str | datetime
+    user: str
+    queue: str
+    cluster_queue: str
+    name: str
+    states: Sequence[str]
+    evicted: bool
+    flavor: str
+    larger_than: Mapping[str, str | int]
+    all_namespaces: bool
 
 
 class WorkloadEvent(NamedTuple):
@@ -180,6 +199,34 @@ class AsyncClient:
         why = (await self._service.status(job)).message or "does it name a queue?"
         raise UsageError(f"job {job} has no Workload: {why}")
 
+    async def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
+        """The records of jobs that are running, waiting or over, also of deleted ones; oldest first."""
+        found = [record async for record in job_history.records(self.api_client, self._history_request(wanted))]
+        return sorted(found, key=lambda record: (record.submitted or "", record.metadata.name))
+
+    def _history_request(self, wanted: HistoryFilter) -> job_history.HistoryRequest:
+        for unknown in wanted.keys() - HistoryFilter.__annotations__.keys():
+            raise TypeError(f"history() got an unexpected keyword argument '{unknown}'")
+
+        def seconds(given: str | datetime | None, name: str) -> int | None:
+            if isinstance(given, datetime):
+                return int(given.timestamp())
+            return None if given is None else moments.moment(given, name, self._clock.now() // SECOND)
+
+        return job_history.HistoryRequest(
+            namespace="" if wanted.get("all_namespaces") else self.namespace,
+            since=seconds(wanted.get("since"), "since"),
+            until=seconds(wanted.get("until"), "until"),
+            user=wanted.get("user", ""),
+            queue=wanted.get("queue", ""),
+            cluster_queue=wanted.get("cluster_queue", ""),
+            name=wanted.get("name", ""),
+            states=tuple(wanted.get("states", ())),
+            evicted=wanted.get("evicted", False),
+            flavor=wanted.get("flavor", ""),
+            larger_than=[f"{resource}={amount}" for resource, amount in wanted.get("larger_than", {}).items()],
+        )
+
     async def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
         """Which Workloads would start, wait or be evicted if these objects were applied; jobs are submitted."""
         change = read(Document(f"object {n}", dict(tree)) for n, tree in enumerate(objects, start=1))
@@ -270,6 +317,10 @@ class Client:
     def explain(self, job: str, *, suggest: bool = True) -> Explanation:
         """Why a job or a Workload waits, and which changes would admit it."""
         return self._run(self._client.explain(job, suggest=suggest))
+
+    def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
+        """The records of jobs that are running, waiting or over, also of deleted ones; oldest first."""
+        return self._run(self._client.history(**wanted))
 
     def whatif(self, *objects: Mapping[str, Any]) -> WhatIfReport:
         """Which Workloads would start, wait or be evicted if these objects were applied."""

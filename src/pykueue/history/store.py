@@ -352,7 +352,7 @@ class HistoryStore:
         return sorted(waiting_row(named(group), values) for group, values in found.items())
 
     def runs(self, limit: int) -> list[WorkloadRecord]:
-        """The records that ended last and ran, oldest first: what run times are learned from [RT4]."""
+        """The records that ended last and ran, oldest first: what run times are learned from."""
         rows = self._connection.execute(
             f"SELECT {_COLUMNS} FROM record WHERE ended < ? AND started IS NOT NULL"
             " ORDER BY ended DESC, id DESC LIMIT ?",

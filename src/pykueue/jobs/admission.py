@@ -18,7 +18,7 @@ from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import job_metadata
-from pykueue.jobs import selection, unreadable_owners
+from pykueue.jobs import hints, selection, unreadable_owners
 from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.interface import GenericJob, RelatedObjects
 from pykueue.jobs.kinds import JobIntegration, JobKinds
@@ -36,6 +36,8 @@ class JobAdmissionFacts:
     default_queue: bool = False
     # A WorkloadPriorityClass `default` exists.
     default_priority_class: bool = False
+    # The user name of the request.
+    user: str = ""
     # The related objects of the job that exist, and of the job before an update.
     related: RelatedObjects = field(default_factory=dict)
     old_related: RelatedObjects = field(default_factory=dict)
@@ -79,6 +81,8 @@ def default(
     tree = row.job(_with_defaults(row, tree, facts, kinds, options), facts.related).prepared(options)
     if is_child or not _is_held(row, tree, facts, options):
         return tree
+    if options.workload_hints:
+        tree = hints.submitted(tree, facts.user)
     held, unread = row.job(tree, facts.related).defaulted(options), facts.ancestry.unread
     return held if unread is None else unreadable_owners.marked(held, unread)
 
@@ -178,7 +182,8 @@ def validate_create(
     job = row.job(tree, facts.related)
     if not job.is_validated(None, options):
         return AdmissionResult(warnings=_warnings(row, job, kinds, options))
-    found = [*_new(row, job, options), *job.validate_create(options), *job.validate_new(options)]
+    rules = (*_new(row, job, options), *hints.validate(tree))
+    found = [*rules, *job.validate_create(options), *job.validate_new(options)]
     return _result(row, job, found, _warnings(row, job, kinds, options), options)
 
 
@@ -201,7 +206,8 @@ def validate_update(
         default_queue_exists=facts.default_queue,
     )
     repeated = _new(row, job, options) if row.repeats_rules else ()
-    found = [*errors, *repeated, *job.validate_create(options), *job.validate_update(before, options)]
+    hinted = (*hints.validate(new), *(hints.validate_update(new, old) if options.workload_hints else ()))
+    found = [*errors, *repeated, *hinted, *job.validate_create(options), *job.validate_update(before, options)]
     has_parent = labels.POD_SUSPENDING_PARENT in job.annotations
     return _result(row, job, found, () if has_parent else _warnings(row, job, kinds, options), options)
 
@@ -244,7 +250,7 @@ def _once(errors: list[FieldError]) -> tuple[FieldError, ...]:
 
 
 def _warnings(row: JobIntegration, job: GenericJob, kinds: JobKinds, options: IntegrationOptions) -> tuple[str, ...]:
-    warnings = list(job.warnings(options))
+    warnings = [*job.warnings(options), *hints.warnings(job)]
     if unreadable_owners.is_marked(job):
         title = job.annotations[labels.UNREAD_OWNER]
         warnings.append(

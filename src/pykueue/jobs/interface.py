@@ -415,6 +415,8 @@ class JobIntegration:
     sorts_errors: bool = False
     # A feature gate without which the framework cannot be enabled.
     required_gate: str = ""
+    # The field with the number of seconds after which the controller of the job ends it.
+    deadline_path: unstructured.Path = ()
 
     @property
     def controller(self) -> str:

@@ -168,6 +168,7 @@ BUILT_IN: Final = (
         takes_elastic=True,
         managed_by_path=("spec", "managedBy"),
         own_controller="kubernetes.io/job-controller",
+        deadline_path=("spec", "activeDeadlineSeconds"),
     ),
     JobIntegration(
         "pod",

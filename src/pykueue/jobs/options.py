@@ -33,6 +33,7 @@ GATES: Final[Mapping[str, str]] = {
     "topology": "TopologyAwareScheduling",
     "validate_group_owner": "PodIntegrationValidateGroupOwner",
     "validate_ray_and_spark_updates": "ValidateRayAndSparkJobUpdates",
+    "workload_hints": "WorkloadHints",
 }
 
 
@@ -67,6 +68,7 @@ class IntegrationOptions:
     topology: bool = True
     validate_group_owner: bool = True
     validate_ray_and_spark_updates: bool = True
+    workload_hints: bool = False
 
     @classmethod
     def of(

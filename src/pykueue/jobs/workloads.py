@@ -12,7 +12,7 @@ from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, names, registry
 from pykueue.api.validation import job_metadata
-from pykueue.jobs import podsets
+from pykueue.jobs import hints, podsets
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.options import IntegrationOptions
@@ -172,7 +172,7 @@ def copied_annotations(job: GenericJob, options: IntegrationOptions) -> dict[str
         copied[labels.ADMISSION_GATED_BY] = job.gated_by
     if is_elastic(job, options):
         copied[labels.ELASTIC_JOB] = "true"
-    return copied | dict(job.workload_annotations())
+    return copied | hints.on_workload(job, enabled=options.workload_hints) | dict(job.workload_annotations())
 
 
 def owner_reference(job: GenericJob, owner: ObjectView) -> Tree:

@@ -38,12 +38,13 @@ from pykueue.api import config, registry
 from pykueue.app import options
 from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
 from pykueue.app.server import managed_parts
-from pykueue.client.client import AsyncClient, JobOptions
+from pykueue.client.client import AsyncClient, HistoryFilter, JobOptions
 from pykueue.client.job_service import QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.history_recorder import inline_worker
 from pykueue.errors import PykueueError
+from pykueue.history.documents import JobRecord
 from pykueue.jobs import kinds as job_kinds
 from pykueue.runner.machine import Machine
 from pykueue.testing.installed_server import installed
@@ -131,6 +132,10 @@ class Kueue:
     def queue(self, *, all: bool = False) -> list[QueueEntry]:
         """Running jobs, then waiting jobs in queue order; with `all` also finished ones."""
         return self._run(self._client.queue(all=all))
+
+    def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
+        """The records of jobs, also of deleted ones; oldest first."""
+        return self._run(self._client.history(**wanted))
 
     def metrics(self) -> str:
         """The metrics of the manager, in the text format of Prometheus."""

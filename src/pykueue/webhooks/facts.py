@@ -90,6 +90,7 @@ async def _about_job(
         namespace=ObjectView(namespace or {}).labels,
         default_queue=queue is not None and ObjectView(queue).spec.get("stopPolicy") in (None, kueue.StopPolicy.NONE),
         default_priority_class=await sources.find(PRIORITY_CLASS, DEFAULT, "") is not None,
+        user=request.user,
     )
     if row.related is not no_related:
         old = {} if request.old is None else await related.read(row, request.old, sources.owner)

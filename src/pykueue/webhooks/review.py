@@ -50,6 +50,8 @@ class AdmissionRequest:
     subresource: str = ""
     # The field manager of the writer.
     manager: str = ""
+    # The name of the writer.
+    user: str = ""
 
 
 @dataclass(frozen=True)

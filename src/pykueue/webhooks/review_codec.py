@@ -43,6 +43,10 @@ class _Options(msgspec.Struct, frozen=True, rename="camel"):
     field_manager: str = ""
 
 
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
 class _Request(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
     operation: str = ""
@@ -52,6 +56,7 @@ class _Request(msgspec.Struct, frozen=True, rename="camel"):
     object: msgspec.Raw = _NOTHING
     old_object: msgspec.Raw = _NOTHING
     options: _Options | None = None
+    user_info: _UserInfo | None = None
 
 
 class _AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
@@ -80,6 +85,7 @@ def read_admission(body: bytes, phase: Phase) -> tuple[str, AdmissionRequest]:
         name=asked.name,
         subresource=asked.sub_resource,
         manager=asked.options.field_manager if asked.options is not None else "",
+        user=asked.user_info.username if asked.user_info is not None else "",
     )
 
 

@@ -1,0 +1,97 @@
+"""The history of jobs, read from the API `views.pykueue.io`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kubemachinery import codec
+from kubemachinery.client import errors
+from kubemachinery.client.client import ApiClient
+from kubemachinery.client.transport import ApiRequest
+from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND, format_time
+from pykueue.history import documents
+from pykueue.history.documents import JobRecord, UsageItem, WaitingItem
+from pykueue.history.records import Seconds
+
+_PAGE: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRequest:
+    """Which records are wanted; empty fields match all."""
+
+    namespace: str = ""
+    since: Seconds | None = None
+    until: Seconds | None = None
+    user: str = ""
+    queue: str = ""
+    cluster_queue: str = ""
+    name: str = ""
+    states: Iterable[str] = ()
+    evicted: bool = False
+    flavor: str = ""
+    # RESOURCE=QUANTITY
+    larger_than: Iterable[str] = ()
+    # Usage and waiting only: what to group by.
+    by: str = ""
+
+    def query(self) -> list[tuple[str, str]]:
+        """The parameters of the request."""
+        single = {
+            "since": "" if self.since is None else format_time(self.since * SECOND),
+            "until": "" if self.until is None else format_time(self.until * SECOND),
+            "user": self.user,
+            "queue": self.queue,
+            "clusterQueue": self.cluster_queue,
+            "name": self.name,
+            "evicted": "true" if self.evicted else "",
+            "flavor": self.flavor,
+            "by": self.by,
+        }
+        several = [*(("state", state) for state in self.states), *(("largerThan", text) for text in self.larger_than)]
+        return [*((name, value) for name, value in single.items() if value), *several]
+
+
+async def records(client: ApiClient, wanted: HistoryRequest) -> AsyncIterator[JobRecord]:
+    """The records that match, page by page, in the order in which they were first recorded."""
+    after = ""
+    while True:
+        page = [("limit", str(_PAGE)), *([("continue", after)] if after else [])]
+        tree = await _read(client, documents.RECORDS, wanted, page)
+        for item in tree["items"]:
+            yield codec.from_tree(item, JobRecord)
+        after = tree["metadata"].get("continue", "")
+        if not after:
+            return
+
+
+async def usage(client: ApiClient, wanted: HistoryRequest) -> list[UsageItem]:
+    """Admitted quota times seconds, by group and resource."""
+    tree = await _read(client, documents.USAGE, wanted)
+    return [codec.from_tree(item, UsageItem) for item in tree["items"]]
+
+
+async def waiting(client: ApiClient, wanted: HistoryRequest) -> list[WaitingItem]:
+    """The time from submission to the first admission, by group."""
+    tree = await _read(client, documents.WAITING, wanted)
+    return [codec.from_tree(item, WaitingItem) for item in tree["items"]]
+
+
+async def _read(
+    client: ApiClient, resource: str, wanted: HistoryRequest, more: Iterable[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    place = f"namespaces/{wanted.namespace}/" if wanted.namespace else ""
+    path = f"/apis/{documents.GROUP}/{documents.VERSION}/{place}{resource}"
+    try:
+        answer = await client.request(ApiRequest("GET", path, (*wanted.query(), *more)))
+    except errors.NotFound:
+        raise UsageError(
+            "this server has no history: start `pykueue up` without --history off, or `pykueue manager` with --history"
+        ) from None
+    found: dict[str, Any] = msgspec.json.decode(answer.body)
+    return found
