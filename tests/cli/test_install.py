@@ -404,10 +404,35 @@ def test_a_service_that_leads_nowhere_any_more_is_superseded() -> None:
         return [f"{one['kind']} {one['metadata']['name']}" for one in manifests.superseded(plan)]
 
     dashboard = ["Service kueue-dashboard", "NetworkPolicy kueue-dashboard"]
-    assert names(InstallPlan(dashboard=True)) == []
-    assert names(InstallPlan()) == dashboard
+    history = ["APIService v1alpha1.views.pykueue.io"]
+    assert names(InstallPlan(dashboard=True, history_size="1Gi")) == []
+    assert names(InstallPlan(dashboard=True)) == history
+    assert names(InstallPlan()) == [*dashboard, *history]
     silent = {"apiVersion": config.V1BETA2, "kind": config.KIND, "metrics": {"bindAddress": "0"}}
-    assert names(InstallPlan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard]
+    assert names(InstallPlan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard, *history]
+
+
+def test_the_history_is_on_a_volume_of_one_manager() -> None:
+    found = {one["kind"]: one for one in manifests.all_manifests(InstallPlan(history_size="2Gi"))}
+    deployment, claim = found["Deployment"]["spec"], found["PersistentVolumeClaim"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    pod = deployment["template"]["spec"]
+    (manager,) = pod["containers"]
+    assert "--history=/var/lib/pykueue/history.db" in manager["args"]
+    assert {"name": "history", "mountPath": "/var/lib/pykueue"} in manager["volumeMounts"]
+    assert {"name": "history", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}} in pod["volumes"]
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
+    assert claim["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
+
+
+def test_without_history_an_installation_has_no_volume_and_no_views() -> None:
+    names = [f"{one['kind']} {one['metadata']['name']}" for one in manifests.all_manifests(InstallPlan())]
+    assert not [name for name in names if "PersistentVolumeClaim" in name or "views.pykueue.io" in name]
+
+
+def test_a_history_without_its_gate_is_refused() -> None:
+    result = CliRunner().invoke(install.command, ["--dry-run", "--history", "--feature-gates", "History=false"])
+    assert "--history needs the gate History" in str(result.exception)
 
 
 async def test_what_is_superseded_goes_if_it_is_ours(client: ApiClient) -> None:

@@ -38,6 +38,8 @@ VERBS: Final[dict[str, Verb]] = {
     "wait": Verb("wait", "Wait until jobs have finished."),
     "logs": Verb("logs", "Show the log of a job."),
     "cancel": Verb("cancel", "Cancel jobs."),
+    "history": Verb("history", "Show the history of jobs, also of deleted ones."),
+    "report": Verb("report", "Report usage and waiting from the history."),
     "top": Verb("top", "Watch cohorts, queues and pending Workloads, live."),
     "plan": Verb("plan", "Compute scheduling decisions offline, from objects in files."),
     "replay": Verb("replay", "Replay the trace of a manager, and compare the decisions."),

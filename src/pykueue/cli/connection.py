@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -32,15 +32,19 @@ class Connection:
         return self.connection_flags.run(lambda client, target: work(client, self.namespace or target.namespace))
 
 
-def connection_options(command: Command) -> Command:
-    """Add the connection options; the command receives them as one `reach`."""
+def connection_options(command: Command, own: Collection[str] = ()) -> Command:
+    """Add the connection options; the command receives them as one `connection_flags`.
+
+    `own` names options that the command has for itself, with another meaning.
+    """
+    taken = [flag for flag in FLAGS if flag.name not in own]
 
     @functools.wraps(command)
     def parsed(*args: Any, **kwargs: Any) -> Any:
-        said = {name: kwargs.pop(name) for name in ("kubeconfig", "context", *(flag.variable for flag in FLAGS))}
+        said = {name: kwargs.pop(name) for name in ("kubeconfig", "context", *(flag.variable for flag in taken))}
         return command(*args, connection_flags=ConnectionFlags.of(said), **kwargs)
 
-    for flag in reversed(FLAGS):
+    for flag in reversed(taken):
         parsed = click.option(
             *filter(None, (flag.short, f"--{flag.name}", flag.variable)),
             is_flag=flag.is_switch,
@@ -67,7 +71,12 @@ def connection_options(command: Command) -> Command:
     return cast("Command", parsed)
 
 
-def connects(command: Command) -> Command:
+def connects_but(*own: str) -> Callable[[Command], Command]:
+    """The same as `connects`, without the connection flags that the command has for itself."""
+    return lambda command: connects(command, own)
+
+
+def connects(command: Command, own: Collection[str] = ()) -> Command:
     """Add the connection options and --namespace; the command receives them as one `connection`."""
 
     @functools.wraps(command)
@@ -81,4 +90,4 @@ def connects(command: Command) -> Command:
         help="The namespace (default: that of the kubeconfig).",
         shell_complete=completion_candidates.objects("namespace"),
     )
-    return connection_options(cast("Command", option(parsed)))
+    return connection_options(cast("Command", option(parsed)), own)

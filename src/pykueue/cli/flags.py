@@ -30,6 +30,18 @@ class Command(click.Command):
         return super().parse_args(ctx, said + args[end:])
 
 
+class DefaultGroup(click.Group):
+    """A group with one command that is meant where none is named: `history` is `history list`."""
+
+    def __init__(self, *args: Any, default: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named else [self.default, *args])
+
+
 def files(help: str, *names: str, into: str = "files") -> Callable[[F], F]:
     """An option for files, folders, or - for standard input; -f unless `names` are given."""
     return click.option(*(names or ("-f", "--filename")), into, multiple=True, metavar="FILE", help=help)

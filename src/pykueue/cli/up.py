@@ -155,7 +155,7 @@ async def _serve(
     runner: RunnerName,
     *,
     discards_unknown: bool,
-    history: HistoryOptions | None,
+    history: HistoryOptions | None = None,
 ) -> None:
     from kubeserver.serve import announce, api_server
     from kubeserver.storage.sqlite import Durability

@@ -190,7 +190,10 @@ class HistoryRecorder:
         if self._saved is None:
             self._saved = asyncio.get_running_loop().create_future()
         self._is_urgent.set()
-        await asyncio.wait([self._saved], timeout=COMMIT_SECONDS)
+        _, late = await asyncio.wait([self._saved], timeout=COMMIT_SECONDS)
+        if late and not self._is_failing:
+            log.error("the history is not written within %g s; queueing continues without waiting", COMMIT_SECONDS)
+            self._is_failing = True
 
     async def ask(self, question: Callable[[HistoryStore], T]) -> T:
         """Answer a question about the stored records, with everything that was recorded until now."""
@@ -366,7 +369,9 @@ class HistoryRecorder:
             finally:
                 store.close()
 
-        await self._work(finish)
+        done, _ = await asyncio.wait([asyncio.ensure_future(self._work(finish))], timeout=COMMIT_SECONDS)
+        if not done:
+            log.error("%d records are not stored: the disk does not answer", len(rows))
 
 
 def _save_in_parts(store: HistoryStore, rows: Sequence[WorkloadRecord]) -> None:

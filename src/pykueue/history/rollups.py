@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from pykueue.history.records import Seconds, WorkloadRecord
 
 DAY_SECONDS: Final = 86_400
+_SPAN_MAX: Final = 36_525 * DAY_SECONDS
 
 # The end of a segment -> until when it counts; None: not at all.
 _End: TypeAlias = Callable[[Seconds | None], Seconds | None]
@@ -59,7 +60,9 @@ def total(records: Iterable[WorkloadRecord]) -> dict[RollupKey, int]:
 
 
 def days(start: Seconds, end: Seconds) -> Iterator[tuple[int, int]]:
-    """The days that a time span touches, each with its seconds in it."""
+    """The days that a time span touches, each with its seconds in it. A clock may be far off: of a longer span than a
+    century, only that counts."""
+    end = min(end, start + _SPAN_MAX)
     while start < end:
         day = start // DAY_SECONDS
         edge = min(end, (day + 1) * DAY_SECONDS)

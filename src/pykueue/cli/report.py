@@ -1,0 +1,114 @@
+"""`pykueue report`: usage and waiting from the history, by queue, user, day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pykueue.cli import flags, printing
+from pykueue.cli.connection import Connection, connects_but
+from pykueue.cli.history import csv_text, request, window_options
+from pykueue.errors import NegativeResult
+
+if TYPE_CHECKING:
+    from kubemachinery.client.client import ApiClient
+    from pykueue.history.documents import UsageItem, WaitingItem
+
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
+)
+
+
+@click.group("report")
+def command() -> None:
+    """Report usage and waiting from the history."""
+
+
+@command.command("usage", cls=flags.Command)
+@window_options
+@click.option(
+    "--by",
+    default="queue",
+    show_default=True,
+    help="What to group by, separated by commas: day, namespace, queue, clusterqueue, user, flavor.",
+)
+@_OUTPUT
+@connects_but("user")
+def usage(connection: Connection, all_namespaces: bool, output: str, **filters: Any) -> None:
+    """Report admitted quota times hours. It covers the whole days (UTC) that the time window touches.
+
+    \b
+    pykueue report usage --by queue,day --since 2026-11-01 -o csv
+    """
+
+    async def work(client: ApiClient, namespace: str) -> list[UsageItem]:
+        from pykueue.client import job_history
+
+        return await job_history.usage(client, request(filters, "" if all_namespaces else namespace))
+
+    items = connection.talk(work)
+    by = _words(filters["by"])
+    rows = [{**item.group, "resource": item.resource, "hours": _hours(item)} for item in items]
+    _print([*by, "resource", "hours"], rows, output)
+
+
+@command.command("waiting", cls=flags.Command)
+@window_options
+@click.option(
+    "--by",
+    default="queue",
+    show_default=True,
+    help="What to group by, separated by commas: day, namespace, queue, clusterqueue, user.",
+)
+@_OUTPUT
+@connects_but("user")
+def waiting(connection: Connection, all_namespaces: bool, output: str, **filters: Any) -> None:
+    """Report how long jobs waited that started in the time window: from submission to the first admission.
+
+    \b
+    pykueue report waiting --by queue --since -30d
+    """
+
+    async def work(client: ApiClient, namespace: str) -> list[WaitingItem]:
+        from pykueue.client import job_history
+
+        return await job_history.waiting(client, request(filters, "" if all_namespaces else namespace))
+
+    from pykueue.history.columns import duration
+
+    items = connection.talk(work)
+    by = _words(filters["by"])
+    is_table = output == "table"
+    head = [*by, "started", "p50", "p90", "p99", "longest", "over_an_hour"]
+    rows = []
+    for item in items:
+        times = (item.p50_seconds, item.p90_seconds, item.p99_seconds, item.longest_seconds)
+        shown = [duration(time) if is_table else time for time in times]
+        share = f"{item.over_an_hour / item.started:.0%}" if is_table else item.over_an_hour
+        rows.append({**item.group, **dict(zip(head[len(by) :], [item.started, *shown, share], strict=True))})
+    _print(head, rows, output)
+
+
+def _words(by: str) -> list[str]:
+    return [word.strip().lower() for word in by.split(",") if word.strip()]
+
+
+def _hours(item: UsageItem) -> str:
+    from kubemachinery import quantity
+
+    return f"{quantity.parse(item.resource_seconds).milli_value() / 1000 / 3600:.2f}"
+
+
+def _print(head: Sequence[str], rows: Sequence[dict[str, Any]], output: str) -> None:
+    if not rows:
+        raise NegativeResult("the history has nothing in this time window")
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif output == "csv":
+        click.echo(csv_text(head, rows), nl=False)
+    else:
+        title = [word.replace("_", " ").upper() for word in head]
+        printing.table(title, ([str(row.get(name, "")) for name in head] for row in rows))

@@ -1,0 +1,168 @@
+"""The Standard Workload Format 2.2: one line of 18 numbers for each job, as simulators of schedulers read it.
+
+    1 number           5 processors given     9 limit            13 namespace       17 −1
+    2 submitted        6 −1                  10 memory, KB each   14 name            18 −1
+    3 waited           7 −1                  11 status            15 LocalQueue
+    4 ran              8 processors asked    12 user              16 ClusterQueue
+
+Names are numbers in the file; `names` has them by column. A number that is not known is −1. Waiting is until the first
+start, and running is that of the last attempt: the format has no evictions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kubemachinery import quantity
+from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND, parse_time
+from pykueue.history.documents import JobRecord
+from pykueue.history.learning import name_shape
+
+_STATUS: Final = {"Succeeded": 1, "Failed": 0, "Cancelled": 5}
+_FIELDS: Final = 18
+_UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SwfTrace:
+    """A file in the format, and the names behind its numbers by column."""
+
+    text: str
+    names: dict[str, list[str]]
+
+    @property
+    def names_text(self) -> str:
+        return json.dumps(self.names, indent=2, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class SwfJob:
+    """One line of a file; −1 is unknown."""
+
+    number: int
+    submitted: int
+    waited: int
+    ran: int
+    processors: int
+    requested_processors: int
+    limit: int
+    memory_kb: int
+    status: int
+    user: int
+    group: int
+    executable: int
+    queue: int
+    partition: int
+
+
+class _Numbers:
+    """Numbers for names, from 1."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._known: dict[str, int] = {}
+
+    def of(self, name: str) -> int:
+        if not name:
+            return _UNKNOWN
+        if name not in self._known:
+            self.names.append(name)
+            self._known[name] = len(self.names)
+        return self._known[name]
+
+
+def trace(records: Iterable[JobRecord], processor: str = "") -> SwfTrace:
+    """The records that have ended, by submission. `processor` is the resource that counts as processors."""
+    rows = sorted(
+        (record for record in records if record.ended is not None and record.submitted is not None),
+        key=lambda record: (record.submitted or "", record.metadata.name),
+    )
+    first = _seconds(rows[0].submitted) if rows else 0
+    numbers = {column: _Numbers() for column in ("user", "namespace", "name", "queue", "clusterqueue")}
+    lines = [_line(number, record, first, processor, numbers) for number, record in enumerate(rows, start=1)]
+    most = max((int(line.split()[4]) for line in lines), default=0)
+    head = [
+        "; Version: 2.2",
+        "; Computer: Kubernetes, queued by pykueue",
+        f"; UnixStartTime: {first}",
+        "; TimeZoneString: UTC",
+        f"; MaxJobs: {len(lines)}",
+        f"; MaxProcs: {max(most, 0)}",
+        *(f"; Queue: {place} {name}" for place, name in enumerate(numbers["queue"].names, start=1)),
+    ]
+    return SwfTrace("\n".join([*head, *lines]) + "\n", {name: found.names for name, found in numbers.items()})
+
+
+def _line(number: int, record: JobRecord, first: int, processor: str, numbers: dict[str, _Numbers]) -> str:
+    submitted = _seconds(record.submitted)
+    waited = _seconds(record.started) - submitted if record.started else _UNKNOWN
+    asked = _processors(record.requests, processor)
+    given = asked if record.started else 0
+    memory = quantity.parse(record.requests.get("memory", "0")).rounded(0) // 1024
+    fields = [
+        number,
+        submitted - first,
+        max(waited, _UNKNOWN),
+        _last_run(record),
+        given,
+        _UNKNOWN,
+        _UNKNOWN,
+        asked,
+        record.limit_seconds or _UNKNOWN,
+        memory // asked if memory and asked > 0 else _UNKNOWN,
+        _STATUS.get(record.state, _UNKNOWN),
+        numbers["user"].of(record.user),
+        numbers["namespace"].of(record.metadata.namespace),
+        numbers["name"].of(name_shape(record.job)),
+        numbers["queue"].of(record.queue),
+        numbers["clusterqueue"].of(record.cluster_queue),
+        _UNKNOWN,
+        _UNKNOWN,
+    ]
+    return " ".join(map(str, fields))
+
+
+def _last_run(record: JobRecord) -> int:
+    ran = [a for a in record.attempts if a.admitted is not None and a.released is not None]
+    return _seconds(ran[-1].released) - _seconds(ran[-1].admitted) if ran else _UNKNOWN
+
+
+def _processors(requests: dict[str, str], processor: str) -> int:
+    """The requested processors: of the chosen resource, of the first accelerator, or whole cpus."""
+    accelerators = sorted(name for name in requests if "/" in name)
+    chosen = processor or (accelerators[0] if accelerators else "cpu")
+    return quantity.parse(requests.get(chosen, "0")).rounded(0)
+
+
+def _seconds(text: str | None) -> int:
+    return parse_time(text) // SECOND if text else 0
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(text: str, source: str) -> list[SwfJob]:
+    """The jobs of a file. Raises UsageError with the number of the first line that is none."""
+    found = []
+    for place, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith(";"):
+            continue
+        found.append(_job(line.split(), f"{source}, line {place}"))
+    return found
+
+
+def _job(fields: Sequence[str], place: str) -> SwfJob:
+    if len(fields) != _FIELDS:
+        raise UsageError(f"{place}: has {len(fields)} fields; a job of the Standard Workload Format has {_FIELDS}")
+    try:
+        # Some traces write fractions of seconds.
+        values = [int(float(text)) for text in fields]
+    except (ValueError, OverflowError):
+        raise UsageError(f"{place}: a field is no number") from None
+    if values[1] < 0:
+        raise UsageError(f"{place}: the time of submission is negative")
+    return SwfJob(*(values[field - 1] for field in (1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16)))

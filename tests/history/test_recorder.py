@@ -1,0 +1,403 @@
+"""The recorder in a manager: scenarios of the history on a virtual clock, with restarts and faults of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubemachinery.client.client import ApiClient
+from kubemachinery.client.errors import ApiError
+from kubemachinery.client.transport import LocalTransport
+from kubeserver.assembly import Embedded
+from kubeserver.http.health import ServerInfo
+from kubeserver.protocol import authentication
+from kubeserver.serve import ServerSettings
+from kubeserver.storage.sqlite import Durability, MemoryJournal
+from pykueue import settings
+from pykueue.api import config, kueue, registry
+from pykueue.app import options
+from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
+from pykueue.app.server import managed_parts
+from pykueue.client.client import AsyncClient
+from pykueue.controllers import history_recorder
+from pykueue.controllers.assembly import Manager
+from pykueue.controllers.history_recorder import inline_worker
+from pykueue.history.documents import JobRecord
+from pykueue.testing import MACHINE
+from pykueue.testing.installed_server import installed
+from pykueue.testing.virtual_loop import VirtualClock
+from virtual import virtual_time
+
+WORKLOADS = registry.ALL.of(kueue.Workload)
+JOBS = registry.ALL.named("job")
+
+
+class World:
+    """A server with simulated pods. `manager` runs a manager with a history in a file."""
+
+    def __init__(self, embedded: Embedded, clock: VirtualClock, path: Path) -> None:
+        self.embedded = embedded
+        self.clock = clock
+        self.path = path
+        self.api = ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), random.Random(3))
+        self.client = AsyncClient(namespace="default", api_client=self.api, clock=clock)
+
+    @asynccontextmanager
+    async def manager(self, **history: Any) -> AsyncIterator[Manager]:
+        chosen = _settings()
+        kept = options.history_options(chosen, self.path, worker=lambda: inline_worker, **history)
+        async with embedded_manager(self.embedded, chosen, self.clock, random.Random(5), history=kept) as manager:
+            await asyncio.sleep(1)
+            yield manager
+
+    async def submit(self, name: str, seconds: int, cpu: int = 1, **more: Any) -> None:
+        await self.client.submit(["sleep", str(seconds)], name=name, cpu=cpu, **more)
+        await asyncio.sleep(1)
+
+    async def record(self, job: str) -> JobRecord:
+        (found,) = [each for each in await self.client.history() if each.job == job]
+        return found
+
+    async def workloads(self) -> list[Any]:
+        return list((await self.api.list(WORKLOADS)).items)
+
+
+def _settings() -> settings.Settings:
+    tree = {"apiVersion": config.V1BETA2, "kind": config.KIND, "featureGates": {"WorkloadHints": True}}
+    return settings.load(tree, "test")
+
+
+@asynccontextmanager
+async def world(path: Path) -> AsyncIterator[World]:
+    usual, loaded = installed()
+    clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
+    own = managed_parts(_settings(), MACHINE)
+    parts = replace(usual, plugins=own.plugins, initial=(*usual.initial, *own.first))
+    embedded = Embedded(
+        parts, MemoryJournal(), authentication.Authenticator({}, ()), clock, rng, ServerInfo("test"), loaded=loaded
+    )
+    await embedded.start()
+    place = ServerSettings(data_dir=Path(), durability=Durability.MEMORY)
+    try:
+        async with embedded_runner(embedded, RunnerName.SIMULATED, place, MACHINE, clock, rng):
+            yield World(embedded, clock, path)
+    finally:
+        await embedded.close()
+
+
+def scenario(test: Callable[[World], Any]) -> Callable[[Path], None]:
+    """A test in a world of its own, on virtual time."""
+
+    @virtual_time
+    async def run(tmp_path: Path) -> None:
+        async with world(tmp_path / "history.db") as made:
+            await test(made)
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+@scenario
+async def test_a_record_is_there_after_its_job_is_deleted(made: World) -> None:
+    async with made.manager():
+        await made.submit("train", 60)
+        await asyncio.sleep(90)
+        await made.client.cancel("train")
+        await asyncio.sleep(60)
+        assert await made.workloads() == []
+        record = await made.record("train")
+    assert (record.state, record.ran_seconds, record.waited_seconds, record.exit_code) == ("Succeeded", 60, 0, 0)
+    assert (record.user, record.evictions, record.inexact) == ("admin", 0, False)
+
+
+@scenario
+async def test_a_preempted_job_has_two_attempts(made: World) -> None:
+    async with made.manager():
+        queue = registry.ALL.of(kueue.ClusterQueue)
+        preempting = {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
+        await made.api.patch(queue, "default", preempting)
+        tree = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": 10}
+        await made.api.create(registry.ALL.of(kueue.WorkloadPriorityClass), {**tree, "metadata": {"name": "high"}})
+        await made.submit("low", 100, cpu=6)
+        await asyncio.sleep(29)
+        await made.submit("urgent", 50, cpu=6, priority_class="high")
+        await asyncio.sleep(300)
+        low, urgent = await made.record("low"), await made.record("urgent")
+    first, second = low.attempts
+    assert (first.reason, first.preemptor, second.reason) == ("Preempted", urgent.metadata.name, "Finished")
+    assert (low.evictions, low.state, urgent.evictions) == (1, "Succeeded", 0)
+    assert low.ran_seconds >= 130
+
+
+@scenario
+async def test_a_job_deleted_while_it_waits_was_cancelled_and_never_ran(made: World) -> None:
+    async with made.manager():
+        await made.submit("holder", 1000, cpu=8)
+        await made.submit("waits", 10, cpu=8)
+        await asyncio.sleep(99)
+        await made.client.cancel("waits")
+        await asyncio.sleep(60)
+        record = await made.record("waits")
+    assert (record.state, record.ran_seconds, record.attempts) == ("Cancelled", 0, ())
+    assert record.waited_seconds == pytest.approx(100, abs=2)
+
+
+@scenario
+async def test_the_end_of_a_job_without_a_manager_has_its_own_time(made: World) -> None:
+    async with made.manager():
+        await made.submit("train", 60)
+    # The job ends while no manager runs; its Workload is finished by the next one.
+    await asyncio.sleep(500)
+    async with made.manager():
+        await asyncio.sleep(60)
+        record = await made.record("train")
+    assert record.state == "Succeeded"
+    assert not record.inexact
+    finished = await made.api.list(WORKLOADS)
+    assert len(finished.items) == 1
+    assert record.ended is not None
+
+
+@scenario
+async def test_a_restart_adds_and_changes_nothing(made: World) -> None:
+    async with made.manager():
+        await made.submit("done", 10)
+        await made.submit("running", 10_000)
+        await made.submit("waiting", 10, cpu=8)
+        await asyncio.sleep(60)
+        before = await made.client.history()
+    async with made.manager():
+        await asyncio.sleep(60)
+        after = await made.client.history()
+    assert [_times(record) for record in after] == [_times(record) for record in before]
+    assert [record.state for record in after] == ["Succeeded", "Running", "Waiting"]
+
+
+def _times(record: JobRecord) -> Any:
+    return record.metadata, record.submitted, record.started, record.ended, record.attempts, record.evictions
+
+
+@scenario
+async def test_a_workload_deleted_without_a_manager_is_held_by_its_finalizer(made: World) -> None:
+    async with made.manager():
+        await made.submit("train", 1000)
+        record = await made.record("train")
+    await asyncio.sleep(100)
+    await made.api.delete(WORKLOADS, record.workload, "default")
+    requested = made.clock.now() // 10**9
+    await asyncio.sleep(100)
+    async with made.manager():
+        await asyncio.sleep(60)
+        old = [each for each in await made.client.history() if each.metadata.name == record.metadata.name]
+    (found,) = old
+    assert found.ended is not None
+    from kubemachinery import meta
+
+    assert meta.parse_time(found.ended) // meta.SECOND >= requested
+    assert found.state in ("Cancelled", "Failed")
+    assert not found.inexact
+
+
+@scenario
+async def test_a_workload_whose_finalizer_was_removed_by_hand_ends_unknown_and_is_a_gap(made: World) -> None:
+    async with made.manager():
+        await made.submit("train", 1000)
+        record = await made.record("train")
+    job = registry.ALL.named("job")
+    assert job is not None
+    await made.api.delete(job, "train", "default")
+    await made.api.patch(WORKLOADS, record.workload, {"metadata": {"finalizers": None}}, "default")
+    await asyncio.sleep(60)
+    assert await made.workloads() == []
+    async with made.manager() as manager:
+        await asyncio.sleep(5)
+        found = await made.record("train")
+        gaps = [line for line in manager.metrics.exposition().decode().splitlines() if "history_gaps_total{" in line]
+    assert (found.state, found.inexact) == ("Unknown", True)
+    assert gaps[0].endswith(" 1.0")
+
+
+@scenario
+async def test_admission_goes_on_while_the_store_refuses_writes_and_nothing_is_lost(made: World) -> None:
+    async with made.manager() as manager:
+        recorder = manager.history
+        assert recorder is not None
+        store = recorder._store
+        assert store is not None
+        store._connection.execute("PRAGMA query_only = ON")
+        for number in range(6):
+            await made.submit(f"job-{number:02}", 5)
+        await asyncio.sleep(60)
+        for number in range(6):
+            await made.client.cancel(f"job-{number:02}")
+        await asyncio.sleep(60)
+        assert await made.workloads() == []
+        assert recorder._is_failing
+        store._connection.execute("PRAGMA query_only = OFF")
+        await asyncio.sleep(30)
+        found = await made.client.history()
+    assert [(record.job, record.state) for record in found] == [(f"job-{n:02}", "Succeeded") for n in range(6)]
+
+
+@scenario
+async def test_a_file_that_is_damaged_at_start_is_kept_and_a_new_history_begins(made: World) -> None:
+    made.path.write_bytes(b"damaged" * 1000)
+    async with made.manager():
+        await made.submit("train", 5)
+        await asyncio.sleep(30)
+        record = await made.record("train")
+    assert record.state == "Succeeded"
+    (kept,) = made.path.parent.glob("history.db.damaged-*")
+    assert kept.read_bytes() == b"damaged" * 1000
+
+
+@scenario
+async def test_a_file_that_is_damaged_while_it_is_used_is_replaced_by_one_with_all_present_workloads(
+    made: World,
+) -> None:
+    async with made.manager() as manager:
+        await made.submit("first", 10_000)
+        await asyncio.sleep(5)
+        recorder = manager.history
+        assert recorder is not None
+        assert recorder._store is not None
+        recorder._store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        recorder._store._connection.execute("PRAGMA mmap_size = 0")
+        with made.path.open("r+b") as file:
+            file.seek(8192)
+            file.write(b"\xff" * (made.path.stat().st_size - 8192))
+            os.fsync(file.fileno())
+        recorder._store._connection.execute("PRAGMA shrink_memory")
+        await made.submit("second", 10_000)
+        await asyncio.sleep(60)
+        found = await made.client.history()
+    assert sorted(record.job for record in found) == ["first", "second"]
+    assert len(list(made.path.parent.glob("history.db.damaged-*"))) == 1
+
+
+@scenario
+async def test_a_newer_file_stops_the_history_and_not_the_queue(made: World) -> None:
+    import sqlite3
+
+    async with made.manager():
+        pass
+    with sqlite3.connect(made.path) as connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE key = 'layout'")
+    connection.close()
+    async with made.manager():
+        await made.submit("train", 5)
+        await asyncio.sleep(30)
+        assert (await made.client.status("train")).state == "Succeeded"
+        with pytest.raises(ApiError, match="the history has layout 99"):
+            await made.client.history()
+
+
+@scenario
+async def test_records_older_than_the_retention_are_deleted_and_usage_stays(made: World) -> None:
+    async with made.manager(retention_seconds=1200):
+        await made.submit("old", 100)
+        await asyncio.sleep(3000)
+        await made.submit("new", 100)
+        await asyncio.sleep(700)
+        assert [record.job for record in await made.client.history()] == ["new"]
+        from pykueue.client import job_history
+
+        usage = await job_history.usage(made.api, job_history.HistoryRequest(by="queue"))
+    assert [(item.resource, item.resource_seconds) for item in usage] == [("cpu", "200")]
+
+
+@scenario
+async def test_a_clock_that_is_set_back_during_a_run_makes_no_time_negative(made: World) -> None:
+    async with made.manager():
+        await made.submit("train", 100)
+        made.clock.wrong_by_seconds = -3600
+        await asyncio.sleep(200)
+        record = await made.record("train")
+    assert record.state == "Succeeded"
+    assert record.ran_seconds == 0
+    assert record.waited_seconds == 0
+    assert record.ended is not None
+    assert record.started is not None
+    assert record.ended >= record.started
+
+
+@scenario
+async def test_the_record_is_stored_before_the_finalizer_is_removed(made: World) -> None:
+    """A manager that is killed right after a Workload disappeared has its record on the disk."""
+    from pykueue.history.queries import RecordFilter
+    from pykueue.history.store import HistoryStore
+
+    async with made.manager() as manager:
+        await made.submit("train", 5)
+        seen: list[str] = []
+        recorder = manager.history
+        assert recorder is not None
+
+        def look(change: Any) -> None:
+            if change.new is not None and not change.new.metadata.finalizers:
+                store = recorder._store
+                assert store is not None
+                seen.extend(record.state for record in store.select(RecordFilter())[0])
+
+        manager.informers.workloads.add_handler(look)
+        await asyncio.sleep(30)
+    assert seen
+    assert seen[0] == "Succeeded"
+    HistoryStore(made.path).close()
+
+
+@scenario
+async def test_a_disk_that_hangs_delays_a_finalizer_no_longer_than_the_bound(made: World) -> None:
+    async with made.manager() as manager:
+        recorder = manager.history
+        assert recorder is not None
+        await made.submit("train", 50)
+        hangs = asyncio.Event()
+
+        async def hanging(work: Callable[[], Any]) -> Any:
+            await hangs.wait()
+            return work()
+
+        recorder._work = hanging
+        await asyncio.sleep(49 + history_recorder.COMMIT_SECONDS + 5)
+        (workload,) = await made.workloads()
+        assert b'"finalizers"' not in bytes(workload)
+        hangs.set()
+        await asyncio.sleep(5)
+        assert (await made.record("train")).state == "Succeeded"
+
+
+@scenario
+async def test_a_list_of_records_has_pages_and_refuses_unknown_parameters(made: World) -> None:
+    from kubemachinery.client.transport import ApiRequest
+
+    path = "/apis/views.pykueue.io/v1alpha1/namespaces/default/workloadrecords"
+    async with made.manager():
+        for name in ("a", "b", "c"):
+            await made.submit(name, 1)
+        import msgspec
+
+        first = msgspec.json.decode((await made.api.request(ApiRequest("GET", path, (("limit", "2"),)))).body)
+        token = first["metadata"]["continue"]
+        rest = msgspec.json.decode((await made.api.request(ApiRequest("GET", path, (("continue", token),)))).body)
+        assert [item["job"] for item in first["items"] + rest["items"]] == ["a", "b", "c"]
+        assert (first["kind"], rest["metadata"]) == ("WorkloadRecordList", {})
+        for query, sentence in (
+            (("sinse", "x"), "sinse: is not a parameter of workloadrecords"),
+            (("since", "yesterday"), "since yesterday"),
+            (("state", "Sleeping"), "state Sleeping: must be one of"),
+            (("largerThan", "gpu"), "must be RESOURCE=QUANTITY"),
+            (("continue", "x"), "is not the token of a page"),
+            (("limit", "many"), "limit many: must be a whole number"),
+        ):
+            with pytest.raises(ApiError, match=sentence):
+                await made.api.request(ApiRequest("GET", path, (query,)))

@@ -1,0 +1,162 @@
+"""One Workload's record: what its states make of it."""
+
+from __future__ import annotations
+
+from history.lives import START, Life
+from pykueue.history import records
+from pykueue.history.records import Outcome, WorkloadRecord
+
+
+def fold(*states: tuple[object, int]) -> WorkloadRecord:
+    """The record after states, each with the time at which it was seen."""
+    record: WorkloadRecord | None = None
+    for workload, seen in states:
+        record = records.observe(record, workload, START + seen)  # type: ignore[arg-type]
+    assert record is not None
+    return record
+
+
+def spans(record: WorkloadRecord) -> list[tuple[int, int | None, int]]:
+    """The segments: start and end after START, and the amount of cpu."""
+    return [
+        (s.start - START, None if s.end is None else s.end - START, s.amounts[0][2])
+        for a in record.attempts
+        for s in a.segments
+    ]
+
+
+def test_a_job_that_waits_runs_and_succeeds() -> None:
+    life = Life()
+    record = fold((life.workload, 0), (life.started(40), 40), (life.finished(100), 101))
+    assert (record.job, record.job_kind, record.queue, record.cluster_queue) == (
+        "train", "job.batch", "research", "physics",
+    )  # fmt: skip
+    assert (record.waited(0), record.ran(0), record.outcome) == (40, 60, Outcome.SUCCEEDED)
+    assert record.ended == START + 100
+    assert spans(record) == [(40, 100, 4000)]
+    assert record.resource_seconds(0) == {"cpu": 4000 * 60}
+
+
+def test_a_preempted_workload_has_two_attempts_and_names_its_preemptor() -> None:
+    life = Life()
+    states = [
+        (life.started(0), 0), (life.evicted(30), 30), (life.released(35), 35), (life.started(50), 50),
+        (life.finished(150), 150),
+    ]  # fmt: skip
+    record = fold(*states)
+    first, second = record.attempts
+    assert (first.reason, first.preemptor, second.reason) == ("Preempted", "big", "Finished")
+    assert (record.ran(0), record.waited(0), record.evictions) == (135, 15, 1)
+
+
+def test_quota_that_is_only_reserved_is_recorded_and_not_charged() -> None:
+    life = Life()
+    record = fold((life.reserved(10), 10), (life.admitted(25), 25), (life.finished(85), 85))
+    assert spans(record) == [(10, 25, 4000), (25, 85, 4000)]
+    assert record.resource_seconds(0) == {"cpu": 4000 * 60}
+    assert record.waited(0) == 25
+
+
+def test_reclaimable_pods_end_a_segment() -> None:
+    life = Life()
+    record = fold((life.started(0), 0), (life.reclaimable(2), 40), (life.finished(100), 100))
+    assert spans(record) == [(0, 40, 4000), (40, 100, 2000)]
+
+
+def test_a_partly_admitted_workload_is_charged_for_its_admitted_pods() -> None:
+    life = Life(pods=4)
+    life.reserved(0, count=3)
+    record = fold((life.admitted(0), 0), (life.finished(10), 10))
+    assert spans(record) == [(0, 10, 3000)]
+
+
+def test_a_workload_deleted_while_it_waits_has_waited_until_then() -> None:
+    life = Life()
+    record = fold((life.workload, 0), (life.deleting(70), 71))
+    record = records.gone(record, life.workload, START + 75)
+    assert (record.outcome, record.waited(0), record.attempts) == (Outcome.CANCELLED, 70, ())
+
+
+def test_a_running_workload_that_is_deleted_ends_when_the_deletion_was_requested() -> None:
+    life = Life()
+    record = fold((life.started(0), 0), (life.deleting(70), 71))
+    record = records.gone(record, life.workload, START + 90)
+    assert (record.outcome, record.ran(0), record.attempts[0].reason) == (Outcome.CANCELLED, 70, "Deleted")
+
+
+def test_the_end_is_that_of_the_condition_and_not_of_the_observation() -> None:
+    life = Life()
+    record = fold((life.started(0), 0), (life.finished(60), 4000))
+    assert record.ran(0) == 60
+
+
+def test_a_workload_first_seen_after_its_end_has_the_same_record() -> None:
+    life = Life()
+    states = [(life.workload, 0), (life.started(40), 40), (life.finished(100), 100)]
+    late = fold(states[-1])
+    assert late.attempts == fold(*states).attempts
+    assert (late.waited(0), late.ran(0)) == (40, 60)
+
+
+def test_older_and_repeated_states_change_nothing() -> None:
+    life = Life()
+    first, second = life.started(0), life.reclaimable(1)
+    record = fold((first, 0), (second, 10))
+    assert records.observe(record, first, START + 20) is record
+    assert records.observe(record, second, START + 20) is record
+
+
+def test_a_missed_release_ends_no_later_than_the_next_reservation_and_is_inexact() -> None:
+    life = Life()
+    first = life.started(0)
+    life.evicted(30)
+    life.released(35)
+    record = fold((first, 0), (life.started(50), 51), (life.finished(60), 60))
+    assert [(a.reserved - START, (a.released or 0) - START) for a in record.attempts] == [(0, 50), (50, 60)]
+    assert record.inexact
+
+
+def test_a_clock_that_is_set_back_makes_no_time_negative() -> None:
+    life = Life()
+    states = [
+        (life.started(3600), 3600), (life.evicted(3700), 3700), (life.released(100), 100), (life.started(110), 110),
+        (life.finished(200), 200),
+    ]  # fmt: skip
+    record = fold(*states)
+    times = [time for a in record.attempts for time in (a.reserved, a.admitted, a.released)]
+    assert times == sorted(t for t in times if t is not None)
+    assert all((s.end or 0) >= s.start for a in record.attempts for s in a.segments)
+    assert record.ended is not None
+    assert record.ended >= (record.attempts[-1].released or 0)
+
+
+def test_a_second_reservation_in_the_same_second_is_another_attempt() -> None:
+    life = Life()
+    states = [(life.started(5), 5), (life.evicted(5), 5), (life.released(5), 5), (life.started(5), 5)]
+    assert len(fold(*states).attempts) == 2
+
+
+def test_a_slice_that_was_replaced_is_neither_a_failure_nor_a_success() -> None:
+    life = Life()
+    record = fold((life.started(0), 0), (life.finished(30, "WorkloadSliceReplaced"), 30))
+    assert (record.outcome, record.ran(0)) == (Outcome.REPLACED, 30)
+
+
+def test_a_lost_workload_ends_at_its_last_recorded_change_with_an_unknown_outcome() -> None:
+    life = Life()
+    record = records.lost(fold((life.started(0), 0), (life.touched(), 50)))
+    assert (record.outcome, record.ran(0), record.inexact) == (Outcome.UNKNOWN, 50, True)
+
+
+def test_hints_become_limit_expected_time_and_user() -> None:
+    life = Life()
+    record = fold((life.annotated(submitted_by="ana", expected_time="90m", active_deadline_seconds="7200"), 0))
+    assert (record.user, record.expected_seconds, record.limit_seconds) == ("ana", 5400, 7200)
+    odd = fold((Life().annotated(expected_time="soon", active_deadline_seconds="-1"), 0))
+    assert (odd.expected_seconds, odd.limit_seconds) == (None, None)
+
+
+def test_the_first_exit_code_is_kept() -> None:
+    record = records.with_exit_code(fold((Life().workload, 0)), 3)
+    assert records.with_exit_code(record, 0).exit_code == 3
+    assert records.with_exit_code(record, None).exit_code == 3
