@@ -119,4 +119,3 @@ class Life:
 
 def _text(at: int) -> str:
     return meta.format_time((START + at) * SECOND)
-

@@ -16,7 +16,7 @@ import pytest
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
-from kubemachinery.client.transport import LocalTransport
+from kubemachinery.client.local_transport import LocalTransport
 from kubeserver.assembly import Embedded
 from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
