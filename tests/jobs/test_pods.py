@@ -89,6 +89,16 @@ def test_an_evicted_pod_is_marked_and_deleted_and_its_quota_is_free_at_once() ->
     assert harness.events == ["CreatedWorkload", "Started", "Stopped"]
 
 
+def test_pod_that_is_evicted_while_it_is_gated_is_requeued() -> None:
+    """The eviction comes between the admission and the removal of the gate: the pod was never started [LC49]."""
+    harness = JobHarness(pod()).settle().admit().evict().settle()
+    assert PodView(harness.job).has_gate()
+    assert harness.condition("QuotaReserved").startswith("False/")
+    assert harness.condition("Requeued") == "True/Preempted"
+    harness.admit().settle()
+    assert not PodView(harness.job).has_gate()
+
+
 def test_pod_over_its_execution_time_finishes_its_workload_with_its_reservation() -> None:
     harness = JobHarness(pod()).settle().admit().settle().status(phase="Running").settle()
     harness.evict(DeactivationReason.MAXIMUM_EXECUTION_TIME_EXCEEDED.evicted).settle()

@@ -36,15 +36,17 @@ def test_quota_stays_taken_until_the_job_has_stopped() -> None:
     assert workload_changes.Released("cq", "NodeFailures", 600 * SECOND) in stopped.notifications
 
 
-@pytest.mark.parametrize(
-    ("facts", "requeued"), [(facts_of(), "False/Preempted"), (facts_of(*TWO_CHECKS), "True/Preempted")]
-)
-def test_single_pod_is_requeued_only_if_it_was_never_started(facts: WorkloadFacts, requeued: str) -> None:
-    """With checks still to pass, it has quota and stands at its gate."""
+@pytest.mark.parametrize("facts", [facts_of(), facts_of(*TWO_CHECKS)], ids=["admitted", "with checks pending"])
+@pytest.mark.parametrize(("was_started", "requeued"), [(True, "False/Preempted"), (False, "True/Preempted")])
+def test_single_pod_is_requeued_only_if_it_was_never_started(
+    facts: WorkloadFacts, was_started: bool, requeued: str
+) -> None:
+    """Its pod may still be gated when the Workload is admitted already [LC49]."""
     pod = meta.OwnerReference(api_version="v1", kind="Pod", name="p", uid="u", controller=True)
     harness = WorkloadHarness(facts=facts)
     harness.workload = replace(harness.workload, metadata=replace(harness.workload.metadata, owner_references=(pod,)))
-    assert evicted(harness.reserved().settle(), EvictedReason.PREEMPTED).released().conditions["Requeued"] == requeued
+    evicted(harness.reserved().settle(), EvictedReason.PREEMPTED).released(was_started=was_started)
+    assert harness.conditions["Requeued"] == requeued
 
 
 def test_evicted_stays_true_while_it_waits_again() -> None:
@@ -159,8 +161,8 @@ def test_started_single_pod_is_not_requeued() -> None:
 
 def test_release_without_quota_changes_nothing() -> None:
     harness = evicted(WorkloadHarness())
-    assert eviction.release(harness.workload, harness.options, harness.now) == ()
-    assert eviction.release(WorkloadHarness().reserved().workload, harness.options, harness.now) == ()
+    for workload in (harness.workload, WorkloadHarness().reserved().workload):
+        assert eviction.release(workload, harness.options, harness.now) == ()
 
 
 def test_conditions_stand_in_one_order_from_the_first_eviction_on() -> None:

@@ -98,9 +98,9 @@ class WorkloadHarness:
         self.workload = replace(self.workload, metadata=metadata)
         return self
 
-    def released(self) -> WorkloadHarness:
-        """Its job has stopped."""
-        return self.write(eviction.release(self.workload, self.options, self.now))
+    def released(self, *, was_started: bool = True) -> WorkloadHarness:
+        """Its job is not active any more."""
+        return self.write(eviction.release(self.workload, self.options, self.now, was_started=was_started))
 
     # Rules.
 

@@ -270,7 +270,8 @@ class ScenarioRunner:
             self._put(self._workloads[name])
 
     def holds(self, names: list[str], options: Options) -> None:
-        """A Workload with a reservation; `evicted` while it is being evicted."""
+        """A Workload with a reservation; `evicted` while it is being evicted; `unplaced` while its checks are Ready and its
+        placement is delayed."""
         name, *flags = names
         pending = self._workload(name, options)
         since = meta.format_time(DAY + int(options.get("since", options.get("at", "0"))) * meta.SECOND)
@@ -284,10 +285,12 @@ class ScenarioRunner:
                     for resource, amount in self._used(options).items()
                 },
                 topology_assignment=_placement(options),
+                delayed_topology_request="Pending" if "unplaced" in flags else None,
             )
             for pod_set in pending.spec.pod_sets
         )
-        shown = [("QuotaReserved", "QuotaReserved"), ("Admitted", "Admitted")]
+        shown = [("QuotaReserved", "QuotaReserved")]
+        shown += [("Admitted", "Admitted")] if "unplaced" not in flags else []
         shown += [("Evicted", "Preempted")] if "evicted" in flags else []
         status = kueue.WorkloadStatus(
             admission=kueue.Admission(cluster_queue=options["queue"], pod_set_assignments=assigned),
@@ -295,6 +298,7 @@ class ScenarioRunner:
                 meta.Condition(type=kind, status="True", reason=reason, last_transition_time=since)
                 for kind, reason in shown
             ),
+            admission_checks=(kueue.AdmissionCheckState(name="c", state="Ready"),) if "unplaced" in flags else (),
             reclaimable_pods=_reclaimable(options),
             unhealthy_nodes=(kueue.UnhealthyNode(name=options["lost"]),) if "lost" in options else (),
         )

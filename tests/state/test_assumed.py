@@ -25,6 +25,17 @@ def test_a_read_that_shows_the_reservation_books_it(ledger: AssumedReservations)
     assert "ns/w" not in ledger
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_a_read_that_shows_the_reservation_before_a_second_pass_settles_nothing(
+    ledger: AssumedReservations, written: bool
+) -> None:
+    """The placement of the second pass is in the write; the object has quota before it, too."""
+    if written:
+        ledger.written("ns/w", "11")
+    assert ledger.read("ns/w", "10", shows_it=True) is ReadOutcome.KEEP
+    assert ledger.read("ns/w", "11", shows_it=True) is ReadOutcome.CONFIRMED
+
+
 def test_after_the_answer_only_a_read_at_or_above_its_revision_counts(ledger: AssumedReservations) -> None:
     ledger.written("ns/w", "12")
     assert ledger.read("ns/w", "11", shows_it=False) is ReadOutcome.KEEP

@@ -13,6 +13,7 @@ from laws.random_clusters import NAMESPACE, NOW, ClusterCase, QueueCase, QuotaCa
 from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.queue import FlavorResource
 from pykueue.state import audit
 from pykueue.state.assumed import WriteStage
 from pykueue.state.intake import WatchedObject, is_watched
@@ -233,6 +234,15 @@ def test_the_audit_reports_differences_as_sentences() -> None:
         "ns/w1: holds quota only in the cache",
         "queue q, cpu of f0: uses 3000, rebuilt 0",
     ]
+
+
+def test_audit_reports_usage_that_is_hidden_behind_no_preemptor() -> None:
+    """No object has deferred preemptions (KEP-993): the audit copies those that are consistent, and no others."""
+    holding = msgspec_holding(WAITING)
+    world, other = small(holding), small(holding)
+    world.reservations[holding.key].hidden["ns/gone"] = {FlavorResource("f0", "cpu"): 1000}
+    world._parts.structure.recount(world.reservations[holding.key])
+    assert audit.differences(world, other) == ["queue q, cpu of f0: uses 2000, rebuilt 3000"]
 
 
 def test_a_kind_that_scheduling_does_not_depend_on_is_refused() -> None:

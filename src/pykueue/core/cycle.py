@@ -482,6 +482,9 @@ class Cycle:
     def _admit(self, entry: CycleEntry, assumed_targets: tuple[TargetWorkload, ...] = ()) -> Admit:
         workload, assignment = entry.workload, entry.assignment
         pod_sets = assignment.recorded()
+        before = workload.reservation
+        # A second pass changes nothing about targets that leave later: until they have ended it is not admitted.
+        waits_for_targets = bool(assumed_targets or (before is not None and before.assumed_targets))
         old = next((target.reservation for target in entry.targets if target.reason is None), None)
         return Admit(
             workload=workload.key,
@@ -489,10 +492,10 @@ class Cycle:
             explanation=assignment.explanation(),
             pod_sets=pod_sets,
             placed=assignment.placed(entry.queue, None, self.snapshot.fleet),
-            is_admitted=not assumed_targets and is_admitted(workload, entry.queue, pod_sets),
-            was_admitted=workload.reservation is not None and workload.reservation.admitted,
-            is_second_pass=workload.reservation is not None,
-            replaces_node=bool(workload.details.unhealthy_nodes) and workload.reservation is not None,
+            is_admitted=not waits_for_targets and is_admitted(workload, entry.queue, pod_sets),
+            was_admitted=before is not None and before.admitted,
+            is_second_pass=before is not None,
+            replaces_node=bool(workload.details.unhealthy_nodes) and before is not None,
             replaces=old.key if old is not None else "",
             borrowing_level=assignment.level,
             assumed_targets=assumed_targets,

@@ -11,7 +11,7 @@ The result is one of three: it holds, it holds once these targets have ended, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kubemachinery.meta import Nanoseconds
@@ -19,6 +19,7 @@ from pykueue.core import eligibility, preemption, quota
 from pykueue.core.decision import TargetWorkload
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget, TargetSearch
+from pykueue.core.queue import FlavorResource, UsageByNumber
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation, WorkloadInfo, WorkloadShape
 
@@ -50,12 +51,15 @@ def recheck(
     policy: SchedulingPolicy,
     now: Nanoseconds,
     leaving: Iterable[PreemptionTarget] = (),
+    preemptors: Iterable[tuple[Queue, Mapping[FlavorResource, int]]] = (),
 ) -> Holds | HoldsAfter | Lost:
     """Evaluate the reservation as if its Workload requested the same flavors and amounts now.
 
     `leaving` are targets of earlier checks whose eviction is under way. It can no longer be undone, so their usage
-    counts as free, whether or not they would be legal targets now. A reservation in an inactive ClusterQueue holds as
-    long as it fits; nothing is preempted for it.
+    counts as free, whether or not they would be legal targets now. `preemptors` wait for the end of this reservation:
+    their ClusterQueues, and the part of its usage that counts as theirs meanwhile. It is evaluated with its whole
+    usage, in place of that part. A reservation in an inactive ClusterQueue holds as long as it fits; nothing is
+    preempted for it.
     """
     if queue is None:
         return Lost(f"ClusterQueue {reservation.cluster_queue} no longer exists")
@@ -63,23 +67,26 @@ def recheck(
     if missing:
         return Lost(missing)
     leaving = tuple(leaving)
+    usage = _numbered(queue, reservation.usage)
     mark = snapshot.mark()
     snapshot.withdraw(queue, reservation.usage_by_number, reservation.placed)
+    for waiting, hidden in preemptors:
+        snapshot.withdraw(waiting, _numbered(waiting, hidden.items()).items())
     try:
-        if _fits(snapshot, queue, reservation):
+        if _fits(snapshot, queue, reservation, usage):
             return Holds()
         for target in leaving:
             snapshot.remove(target.reservation)
-        if _fits(snapshot, queue, reservation):
+        if _fits(snapshot, queue, reservation, usage):
             return HoldsAfter(_target_workloads(leaving))
         targets: list[PreemptionTarget] = []
         if queue.name in snapshot.queues:
             # Neither the reservation itself nor a Workload that is being evicted already can be a new target.
             with snapshot.treating_as_ended((reservation.key, *(target.reservation.key for target in leaving))):
-                targets = preemption.find(_search(snapshot, queue, reservation, policy, now))
+                targets = preemption.find(_search(snapshot, queue, reservation, usage, policy, now))
         if targets:
             return HoldsAfter(_target_workloads((*leaving, *targets)))
-        return Lost(_shortage(snapshot, queue, reservation))
+        return Lost(_shortage(queue, usage))
     finally:
         snapshot.undo(mark)
 
@@ -102,16 +109,25 @@ def _unusable_flavor(snapshot: Snapshot, queue: Queue, reservation: Reservation,
     return ""
 
 
-def _fits(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> bool:
-    return not _short(queue, reservation) and (not reservation.placed or snapshot.fleet.fits(reservation.placed))
+def _numbered(queue: Queue, usage: Iterable[tuple[FlavorResource, int]]) -> UsageByNumber:
+    return {queue.node.tree.number(*pair): amount for pair, amount in usage}
 
 
-def _short(queue: Queue, reservation: Reservation) -> frozenset[int]:
-    return frozenset(n for n, amount in reservation.usage_by_number if amount > quota.available(queue.node, n))
+def _fits(snapshot: Snapshot, queue: Queue, reservation: Reservation, usage: UsageByNumber) -> bool:
+    return not _short(queue, usage) and (not reservation.placed or snapshot.fleet.fits(reservation.placed))
+
+
+def _short(queue: Queue, usage: UsageByNumber) -> frozenset[int]:
+    return frozenset(n for n, amount in usage.items() if amount > quota.available(queue.node, n))
 
 
 def _search(
-    snapshot: Snapshot, queue: Queue, reservation: Reservation, policy: SchedulingPolicy, now: Nanoseconds
+    snapshot: Snapshot,
+    queue: Queue,
+    reservation: Reservation,
+    usage: UsageByNumber,
+    policy: SchedulingPolicy,
+    now: Nanoseconds,
 ) -> TargetSearch:
     """The search for targets that a cycle would run for the same amounts and the same placement."""
     preemptor = WorkloadInfo(
@@ -123,7 +139,7 @@ def _search(
         queue_time=reservation.queue_time,
     )
     # Where only the nodes are full, everything that the Workload uses is contested.
-    contested = _short(queue, reservation) or reservation.used_numbers
+    contested = _short(queue, usage) or reservation.used_numbers
     return TargetSearch(
         snapshot,
         policy,
@@ -131,7 +147,7 @@ def _search(
         preemptor,
         queue,
         contested=contested,
-        requests=dict(reservation.usage_by_number),
+        requests=usage,
         placed=reservation.placed,
     )
 
@@ -146,8 +162,8 @@ def _target_workloads(targets: Iterable[PreemptionTarget]) -> tuple[TargetWorklo
     )
 
 
-def _shortage(snapshot: Snapshot, queue: Queue, reservation: Reservation) -> str:
-    short = _short(queue, reservation)
+def _shortage(queue: Queue, usage: UsageByNumber) -> str:
+    short = _short(queue, usage)
     if not short:
         return "the capacity of its placement is in use"
     pairs = ", ".join(

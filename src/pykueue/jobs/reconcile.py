@@ -285,9 +285,10 @@ def _evicted(matched: _MatchedJob) -> StepResult:
     if not states.is_reserved(matched.workload):
         actions += _requeued(matched)
     elif not matched.job.is_active() and not (actions and _ends_with_its_pod(matched, evicted.reason)):
-        actions.append(
-            ChangeWorkload(matched.workload, eviction.release(matched.workload, matched.options.lifecycle, matched.now))
+        changes = eviction.release(
+            matched.workload, matched.options.lifecycle, matched.now, was_started=not matched.job.is_suspended()
         )
+        actions.append(ChangeWorkload(matched.workload, changes))
     return (*actions, *_retired(matched, evicted.reason))
 
 

@@ -144,19 +144,19 @@ def preempt(workload: Workload, reason: PreemptedReason, message: str, now: Nano
     )
 
 
-def release(workload: Workload, options: LifecycleOptions, now: Nanoseconds) -> Changes:
-    """The job of an evicted Workload has stopped: release the quota and set Requeued [LC48], [LC49].
+def release(workload: Workload, options: LifecycleOptions, now: Nanoseconds, *, was_started: bool = True) -> Changes:
+    """The job of an evicted Workload is not active: release the quota and set Requeued [LC48], [LC49].
 
-    A Workload without quota releases none, and its condition Requeued stays as it is.
+    `was_started`: the job was started under this reservation, also if it has been stopped by now. A Workload without
+    quota releases none, and its condition Requeued stays as it is.
     """
     evicted = conditions.find(workload.status.conditions, WorkloadCondition.EVICTED)
     if evicted is None or evicted.status != ConditionStatus.TRUE or not states.is_reserved(workload):
         return workload_changes.NOTHING
-    # A pod cannot be started twice, so the Workload of a single pod is not requeued; unless it was never admitted and
-    # the pod is still gated.
+    # A pod cannot be started twice, so the Workload of a single pod is not requeued; unless the pod is still gated.
+    # That is not the same as not admitted: the eviction may come between the admission and the removal of the gate.
     is_pod = options.skip_reassignment_for_pod_owned and states.is_owned_by_single_pod(workload)
-    is_over = is_pod and states.is_admitted(workload)
-    at_once = evicted.reason in _AT_ONCE and not is_over
+    at_once = evicted.reason in _AT_ONCE and not (is_pod and was_started)
     since = states.moment(evicted.last_transition_time)
     return (
         SetCondition(

@@ -11,7 +11,8 @@ old read, or a lost answer, were taken for "it was not written". So:
                                                     conditional on its revision, can never be applied any more
     confirmed  (not kept here)                      the object shows the reservation
 
-A read of the very revision that the write is conditional on settles nothing: the write may still arrive.
+A read of the very revision that the write is conditional on settles nothing: the write may still arrive. That holds
+also if the object shows a reservation there: it is the one before, which a second pass replaces.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ReadOutcome(Enum):
 
 @dataclass(slots=True)
 class AssumedReservation:
-    base: int  # the revision that the write is conditional on
+    base: int  # the revision that the write is conditional on; 0: not known
     stage: WriteStage = WriteStage.ASSUMED
     revision: int = 0  # where it was stored, once that is known
 
@@ -81,7 +82,7 @@ class AssumedReservations:
         """Return what a read of the object at this revision means; it may settle the reservation."""
         assumed = self._reservations.get(key)
         number = _number(revision)
-        if shows_it:
+        if shows_it and (assumed is None or assumed.base == 0 or number > assumed.base):
             self.end(key)
             return ReadOutcome.CONFIRMED
         if assumed is None:

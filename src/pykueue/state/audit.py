@@ -36,11 +36,17 @@ def _usage(kept: World, rebuilt: World) -> Iterator[str]:
 
 
 def _copy_deferred_preemptions(kept: World, rebuilt: World) -> None:
-    """Copy which targets leave later for which Workload (KEP-993): no object has it, and the sums depend on it."""
+    """Copy which targets leave later for which Workload (KEP-993): no object has it, and the sums depend on it. Usage
+    that is hidden behind a Workload without quota, or behind one that does not assume the target, is not copied: it
+    should have been shown again, and the sums differ by it."""
     for key, held in kept.reservations.items():
         theirs = rebuilt.reservations.get(key)
         if held.hidden and theirs is not None:
-            theirs.hidden = dict(held.hidden)
+            theirs.hidden = {
+                preemptor: amounts
+                for preemptor, amounts in held.hidden.items()
+                if preemptor in kept.reservations and key in kept.reservations[preemptor].assumed_targets
+            }
             rebuilt._parts.structure.recount(theirs)
 
 

@@ -34,24 +34,20 @@ class Reservations:
     def put(self, reservation: Reservation) -> Reservation:
         """Put a reservation as its object shows it. One that equals the known value keeps that value."""
         before = self.held.get(reservation.key)
+        if before is not None and before.is_like(reservation):
+            before.shape = reservation.shape
+            self._structure.note_update(before.cluster_queue)
+            return before
+        self._replace(before, reservation)
         if before is not None:
-            if before.is_like(reservation):
-                before.shape = reservation.shape
-                self._structure.note_update(before.cluster_queue)
-                return before
-            reservation.assumed_targets, reservation.hidden = before.assumed_targets, before.hidden
-            self._release(before)
             self._scopes.invalidate(before.cluster_queue)
             if before.usage != reservation.usage or before.priority != reservation.priority:
                 self._give_back(before)
-        self._reserve(reservation)
         return reservation
 
     def assume(self, workload: WorkloadInfo, decision: Admit, now: Nanoseconds) -> None:
         """Count a decided reservation from now on; after a second pass it replaces the one before."""
         before = self.held.get(workload.key)
-        if before is not None:
-            self._release(before)
         reservation = Reservation(
             key=workload.key,
             uid=workload.uid,
@@ -70,8 +66,9 @@ class Reservations:
             shape=workload.shape,
             assumed_targets={victim.key: victim.reason for victim in decision.assumed_targets},
         )
-        self._reserve(reservation)
-        self._invalidate(self._hide_victims(reservation))
+        self._replace(before, reservation)
+        if before is None:
+            self._invalidate(self._hide_victims(reservation))
 
     def end(self, key: str) -> None:
         """Remove a reservation. Workloads of its cohort tree may fit now; if it was placed on nodes, of all trees."""
@@ -110,7 +107,12 @@ class Reservations:
         before = self._hidden_behind(held)
         self._show_victims(held)
         queue = self._structure.queue(held.cluster_queue)
-        result = recheck(self._structure.snapshot, queue, held, policy, now, leaving)
+        preemptors = [
+            (waiting, hidden)
+            for who, hidden in held.hidden.items()
+            if who in self.held and (waiting := self._structure.queue(self.held[who].cluster_queue)) is not None
+        ]
+        result = recheck(self._structure.snapshot, queue, held, policy, now, leaving, preemptors)
         if not isinstance(result, Lost):
             victims = result.targets if isinstance(result, HoldsAfter) else ()
             held.assumed_targets = {each.key: each.reason for each in victims}
@@ -126,6 +128,14 @@ class Reservations:
         """Return and clear the reservations that lost one of their assumed targets since the last call."""
         unblocked, self._unblocked = self._unblocked, set()
         return unblocked
+
+    def _replace(self, before: Reservation | None, reservation: Reservation) -> None:
+        """Reserve, in place of the same Workload's reservation if it has one. Deferred preemptions stay as they are: a
+        target that is forgotten here would stay hidden behind its preemptor for ever, and its quota be given twice."""
+        if before is not None:
+            reservation.assumed_targets, reservation.hidden = before.assumed_targets, before.hidden
+            self._release(before)
+        self._reserve(reservation)
 
     def _reserve(self, reservation: Reservation) -> None:
         self.held[reservation.key] = reservation
