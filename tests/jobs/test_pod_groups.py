@@ -297,7 +297,7 @@ def test_pods_that_succeed_give_their_quota_back_one_by_one() -> None:
 
 
 def test_a_pod_that_succeeded_counts_as_ready() -> None:
-    """A departure from the public system (lifecycle 14.2, S6): else a group that ends bit by bit would be evicted."""
+    """A departure from Kueue [LD6]: otherwise a group whose pods succeed one by one would be evicted."""
     harness = pair().status("a", phase="Succeeded", conditions=[{"type": "Ready", "status": "False"}]).settle()
     assert harness.condition("PodsReady") == "True/Started"
 

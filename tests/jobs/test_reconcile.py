@@ -130,7 +130,7 @@ def test_quota_is_kept_until_the_pods_have_ended() -> None:
 
 
 def test_evicted_job_may_change_its_queue() -> None:
-    """A departure from the public system, where it has to be admitted once more first (lifecycle 14.2, S3)."""
+    """A departure from Kueue [LD3], where the Workload has to be admitted once more first."""
     harness = JobHarness(batch_job()).settle().admit().settle().evict().settle()
     harness.edit({"metadata": {"labels": {labels.QUEUE_NAME: "other"}}}).settle()
     assert harness.workload.spec.queue_name == "other"

@@ -161,8 +161,8 @@ def test_started_single_pod_is_not_requeued() -> None:
 
 def test_release_without_quota_changes_nothing() -> None:
     harness = evicted(WorkloadHarness())
-    for workload in (harness.workload, WorkloadHarness().reserved().workload):
-        assert eviction.release(workload, harness.options, harness.now) == ()
+    for each in (harness.workload, WorkloadHarness().reserved().workload):
+        assert eviction.release(each, harness.options, harness.now) == ()
 
 
 def test_conditions_stand_in_one_order_from_the_first_eviction_on() -> None:

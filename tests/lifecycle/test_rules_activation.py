@@ -56,7 +56,7 @@ def test_deactivation_sets_the_target_then_active_false_then_evicts_with_the_cau
 
 @pytest.mark.parametrize("reason", [reason for reason in EvictedReason if reason.startswith("Deactivated")])
 def test_reactivation_queues_it_whatever_the_deactivation_was_for(reason: EvictedReason) -> None:
-    """S2: not only after a deactivation without a cause."""
+    """After a deactivation with any cause, not only by a user [LD2]."""
     harness = WorkloadHarness().with_condition(WorkloadCondition.REQUEUED, ConditionStatus.FALSE, reason).settle()
     assert harness.conditions["Requeued"] == "True/Reactivated"
 

@@ -260,7 +260,7 @@ def test_retry_without_delay_releases_quota_and_requeues_at_once(asked: tuple[Ch
 
 
 def test_retry_releases_quota_before_the_delay_ends() -> None:
-    """S1: the delay keeps the Workload out of the queue, not the quota taken."""
+    """The delay keeps the Workload out of the queue; its quota is released at once [LD1]."""
     harness = reserving((CheckFacts("c1", retry_delay_minutes=1),)).after(2).check_state("c1", "Retry")
     found = harness.step_once()
     harness.write(found.changes)

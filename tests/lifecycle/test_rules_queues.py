@@ -96,7 +96,7 @@ def test_missing_queue_clears_reservations_but_not_admissions(broken: object) ->
 
 
 def test_quota_that_is_held_is_the_affair_of_the_queue_it_was_taken_from() -> None:
-    """S9: a held or moved LocalQueue does not keep a drain from its Workloads."""
+    """A LocalQueue that is stopped or points elsewhere does not keep a drain from its Workloads [LD9]."""
     elsewhere = kueue.LocalQueue(spec=kueue.LocalQueueSpec(cluster_queue="other"))
     assert cluster_queue_of(WorkloadHarness().reserved().workload, elsewhere) == "cq"
     assert cluster_queue_of(WorkloadHarness().reserved().workload, None) == "cq"

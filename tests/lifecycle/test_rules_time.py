@@ -187,7 +187,7 @@ def test_time_is_up_once_all_admissions_together_took_it() -> None:
 
 
 def test_a_workload_that_is_activated_again_has_its_full_time() -> None:
-    """S11: the account was closed when the time was up."""
+    """The accumulated time does not change after the limit expired [LD11]."""
     harness = (
         WorkloadHarness(workload(maximum_execution_time_seconds=100), options=LifecycleOptions(pods_ready=None))
         .reserved()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -177,13 +177,18 @@ class Manager:
         return made
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[None]:
-        """Run the informers; inside, all objects have been read. Raises `NotSynced` if that takes too long."""
+    async def reading(
+        self, start_order: Callable[[Sequence[Informer[Any]]], Sequence[Informer[Any]]] = tuple
+    ) -> AsyncIterator[None]:
+        """Run the informers; inside, all objects have been read. Raises `NotSynced` if that takes too long.
+
+        `start_order` reorders the informers that start together: no behaviour may depend on their order.
+        """
         timeout = self._sync_timeout_seconds
         async with (
-            run_informers(self.informers.shaping, timeout),
+            run_informers(start_order(self.informers.shaping), timeout),
             run_informers((self.informers.workloads,), timeout),
-            run_informers(self._jobs, timeout),
+            run_informers(start_order(self._jobs), timeout),
         ):
             yield
 

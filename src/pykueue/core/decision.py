@@ -35,7 +35,6 @@ class Requeue(StrEnum):
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
     PENDING_MIGRATION = "PendingMigration"
-    PREEMPTION_FAILED = "PreemptionFailed"
     SET_ASIDE = "SetAside"  # ours: its evaluation failed, or the decision cannot be written
 
 

@@ -13,7 +13,6 @@ RETRIED_AT_ONCE: Final = frozenset(
         Requeue.FAILED_AFTER_NOMINATION,
         Requeue.PENDING_PREEMPTION,
         Requeue.PENDING_MIGRATION,
-        Requeue.PREEMPTION_FAILED,
     }
 )
 """Reasons after which a head of a BestEffortFIFO queue competes again in the next cycle [QU22]."""

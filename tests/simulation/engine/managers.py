@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from kubemachinery.client.client import ApiClient
+from kubemachinery.client.informer import Informer
 from kubemachinery.client.leader_election import LeaderElectionConfig, LeaderElector
 from kubemachinery.client.transport import Transport
 from pykueue.controllers.assembly import Manager, ManagerOptions
@@ -31,6 +33,7 @@ class Member:
         *,
         is_alone: bool,
         keeps_events: bool,
+        order_rng: random.Random | None,
     ) -> None:
         self.name = name
         self.clock = VirtualClock(asyncio.get_running_loop())
@@ -40,6 +43,7 @@ class Member:
         self._chance = rng
         self._is_alone = is_alone
         self._keeps_events = keeps_events
+        self._order_rng = order_rng  # draws the order in which informers start; None: as they are listed
         self._lives = 0
         self._process = Process()
         self.transport = Stormy(server, weather)
@@ -59,15 +63,18 @@ class Member:
             if self._is_alone:
                 manager = Manager(client, self._options, self.clock, self._chance, instance=identity)
                 self._manager = manager
-                async with manager.reading():
+                async with manager.reading(self._start_order):
                     await manager.lead()
             else:
                 election = LeaderElector(client, self.clock, TERMS, identity)
                 manager = Manager(client, self._options, self.clock, self._chance, instance=identity, election=election)
                 self._manager = manager
-                async with manager.reading():
+                async with manager.reading(self._start_order):
                     await election.run(manager.take_over)
             await asyncio.sleep(_COMES_BACK_SECONDS)
+
+    def _start_order(self, informers: Sequence[Informer[Any]]) -> Sequence[Informer[Any]]:
+        return informers if self._order_rng is None else self._order_rng.sample(informers, len(informers))
 
     async def differences(self) -> list[str]:
         """The differences between its state and one built from a fresh list."""

@@ -229,6 +229,7 @@ class SimulationRun:
                 random.Random(f"{self._seed} manager {name}"),
                 is_alone=len(names) == 1,
                 keeps_events=self._seed % 8 == 0,
+                order_rng=random.Random(f"{self._seed} order {name}") if "informer order" in self.traits else None,
             )
             for name in names
         ]

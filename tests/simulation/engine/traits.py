@@ -49,6 +49,7 @@ LATER: Final[Mapping[str, int]] = {
     "retention": 8,  # what is done, or was given up, is deleted after some seconds
     "prebuilt": 8,  # users create the Workloads of some Jobs: before, after, wrong or never
     "alpha gates": 25,  # gates of the scheduler are on that are off by default
+    "informer order": 20,  # informers that start together start in a drawn order, another one at every start
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
