@@ -69,15 +69,15 @@ def _workload(number: int, queue: str, runs: bool) -> Tree:
     container = {"name": "c", "image": "registry.example/app:1", "resources": {"requests": asks}}
     pods = [{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}]
     words = (("QuotaReserved", "True"), ("Admitted", "True")) if runs else (("QuotaReserved", "False"),)
-    said = [
-        {"type": type_, "status": status, "reason": "Said", "message": "as it is", "lastTransitionTime": TIME}
+    conditions = [
+        {"type": type_, "status": status, "reason": "Set", "message": "as it is", "lastTransitionTime": TIME}
         for type_, status in words
     ]
     flavors = {"cpu": "default", "memory": "default"}
     given = {"name": "main", "flavors": flavors, "resourceUsage": asks, "count": 1}
     admission = {"admission": {"clusterQueue": queue, "podSetAssignments": [given]}} if runs else {}
     spec = {"queueName": queue, "podSets": pods, "priority": number % 7, "active": True}
-    return _named(f"train-{number:05}", "lab", spec=spec, status={"conditions": said, **admission})
+    return _named(f"train-{number:05}", "lab", spec=spec, status={"conditions": conditions, **admission})
 
 
 class Server:

@@ -272,7 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to decide in each world")
     parser.add_argument("--share", type=float, default=1.0, help="how much of each world's queues, Workloads and nodes")
     parser.add_argument("--only", default="", help="worlds whose name contains this")
-    parser.add_argument("--profile", action="store_true", help="say where the time goes, too")
+    parser.add_argument("--profile", action="store_true", help="also print where the time goes")
     given = parser.parse_args(arguments)
     profile = cProfile.Profile()
     if given.profile:

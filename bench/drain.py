@@ -262,14 +262,14 @@ class Player:
 
     def left(self) -> Counter[str]:
         """The conditions of the Workloads that have not finished."""
-        said: Counter[str] = Counter()
+        counted: Counter[str] = Counter()
         for name in sorted(self.created.keys() - self.finished):
             found = self._known.get(name)
             found_conditions = (
                 [f"{each['type']}={each['status']}" for each in found.status.conditions] if found else ["unseen"]
             )
-            said[" ".join(found_conditions) or "nothing"] += 1
-        return said
+            counted[" ".join(found_conditions) or "nothing"] += 1
+        return counted
 
 
 def _ended(status: _Status) -> dict[str, Any] | None:

@@ -35,8 +35,8 @@ async def eventually(asked: Callable[[], T | Awaitable[T | None] | None], pause_
     loop = asyncio.get_running_loop()
     end = loop.time() + PATIENCE_SECONDS
     while True:
-        said = asked()
-        answer = cast(T, await said if inspect.isawaitable(said) else said)
+        result = asked()
+        answer = cast(T, await result if inspect.isawaitable(result) else result)
         if answer:
             return answer
         assert loop.time() < end, f"it did not come true: {answer!r}"

@@ -47,7 +47,7 @@ LONGEST_PAUSE = datetime.timedelta(minutes=15)
 
 @dataclass(frozen=True)
 class Answer:
-    """What the check says. With Retry, `again` is how long the Workload stays out of the queue."""
+    """The answer of the check. With Retry, `again` is how long the Workload stays out of the queue."""
 
     state: str
     message: str
@@ -83,8 +83,9 @@ def next_week(now: datetime.datetime) -> datetime.datetime:
 
 def is_asked(workload: Tree) -> bool:
     """Past the first stage, and not at its end: it holds quota, and waits or runs."""
-    said = {each["type"]: each["status"] for each in workload.get("status", {}).get("conditions", [])}
-    return said.get("QuotaReserved") == "True" and said.get("Finished") != "True" and said.get("Evicted") != "True"
+    conditions = {each["type"]: each["status"] for each in workload.get("status", {}).get("conditions", [])}
+    is_over = conditions.get("Finished") == "True" or conditions.get("Evicted") == "True"
+    return conditions.get("QuotaReserved") == "True" and not is_over
 
 
 # --- Asking -----------------------------------------------------------------------------------------------------------

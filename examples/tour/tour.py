@@ -1,6 +1,6 @@
 """A walk through the five proposals, on a server of its own: `python examples/tour/tour.py`.
 
-Every line that it prints under a stop is read from the server. Where something does not come about it says so and ends
+Every line that it prints under a stop is read from the server. Where something does not come about it prints that and ends
 with 1. Nothing is left behind: the server keeps its data in a folder that goes with it.
 """
 
@@ -146,14 +146,14 @@ class Tour:
         print(f"  Event {reason}: {note[note.index(start) :]}")
 
     async def sees_condition(self, job: str, type_: str, reason: str) -> None:
-        """What the Workload of a Job says of itself."""
+        """A condition of the Workload of a Job."""
 
-        async def said() -> str:
+        async def condition() -> str:
             conditions = (await self.workload_of(job)).get("status", {}).get("conditions", [])
             found = [f"{each['status']}, {each['reason']}" for each in conditions if each["type"] == type_]
             return found[0] if found and found[0].endswith(f" {reason}") else ""
 
-        print(f"  its Workload: {type_} is {await until(f'{type_} of {job} is {reason}', said)}")
+        print(f"  its Workload: {type_} is {await until(f'{type_} of {job} is {reason}', condition)}")
 
 
 def kind_of(name: str) -> Kind:
@@ -196,7 +196,7 @@ async def default_local_queues(tour: Tour) -> None:
 
 
 async def managed_namespaces(tour: Tour) -> None:
-    tour.stop("3589", "one selector says in which namespaces jobs without a queue are managed")
+    tour.stop("3589", "one selector decides in which namespaces jobs without a queue are managed")
     await tour.applies(PROPOSALS / "3589.yaml")
     await tour.sees_job("team/sneaky", run=False, why="it names no queue, and the namespace is managed")
     await tour.sees_job("platform/backup", run=True, why="it names no queue, and its namespace is not selected")
@@ -231,11 +231,11 @@ async def two_stages(tour: Tour) -> None:
 
 
 async def answer(tour: Tour, state: str) -> None:
-    print(f"$ the budget office says {state}")
+    print(f"$ the budget office answers {state}")
     workload = await tour.workload_of("default/train")
     name = f"default/{workload['metadata']['name']}"
-    said = {"name": "budget", "state": state, "message": "", "lastTransitionTime": now()}
-    await tour.changes("Workload", name, {"status": {"admissionChecks": [said]}}, status=True)
+    check = {"name": "budget", "state": state, "message": "", "lastTransitionTime": now()}
+    await tour.changes("Workload", name, {"status": {"admissionChecks": [check]}}, status=True)
 
 
 async def quota_check(tour: Tour) -> None:

@@ -44,7 +44,7 @@ VALUES_MAX: Final = 2_000_000
 Step: TypeAlias = Callable[[list[Any], Walk], list[Any]]
 Find: TypeAlias = Callable[[Any, Walk], list[Any]]
 
-# Where a path starts from is said by these, and space means nothing.
+# These characters select where a path starts; space means nothing.
 _NOTHING: Final = re.compile(r"[\s$@]+")
 _FIELD: Final = re.compile(r"\.(?P<name>(?:[^.,\[\]\\{}()$@\s]|\\.)+)")
 _DEEP: Final = re.compile(r"\.(?=\.\w)|\.\.")

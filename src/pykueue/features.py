@@ -5,7 +5,7 @@ A gate is read once, at the boundary: `resolve` turns the `featureGates` of a Co
 off. tests/project/test_gates.py compares this table with what the code reads.
 
 A gate is on only if it is implemented: `default` is the value here, `in_kueue` the default of Kueue where that differs.
-A gate that only changes the speed of Kueue (`speed_only`) can be set and changes nothing here; a notice says so.
+A gate that only changes the speed of Kueue (`speed_only`) can be set and changes nothing here; a notice is logged.
 
 Where the defaults differ from Kueue's: gates that are not implemented are off;
 `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be changed, because a job that names a queue is managed in

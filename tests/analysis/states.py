@@ -1,4 +1,4 @@
-"""Worlds in which somebody waits for good: random ones, and those of the recorded cases."""
+"""States in which a Workload stays pending: random ones, and those of the recorded cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever keeps a Workload, or its ClusterQueue, from being looked at is a cause that is told."""
+"""Everything that keeps a Workload or its ClusterQueue from being considered is reported as a cause."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_a_topology_that_is_not_there() -> None:
         spec = msgspec.structs.replace(thing.spec, topology_name="racks", node_labels={"a": "b"})
         return msgspec.structs.replace(thing, spec=spec)
 
-    told = explain(CASE.with_objects(map(placed, CASE.objects)), "ns/w1", NOW)
-    assert told.causes == ('ClusterQueue q0 is inactive: there is no Topology "racks" for TAS flavor "f0"',)
-    assert not told.starts_next
+    explained = explain(CASE.with_objects(map(placed, CASE.objects)), "ns/w1", NOW)
+    assert explained.causes == ('ClusterQueue q0 is inactive: there is no Topology "racks" for TAS flavor "f0"',)
+    assert not explained.starts_next
 
 
 def test_cohorts_that_run_in_a_circle() -> None:
@@ -41,8 +41,8 @@ def test_cohorts_that_run_in_a_circle() -> None:
         kueue.Cohort(metadata=meta.ObjectMeta(name=name), spec=kueue.CohortSpec(parent_name=parent))
         for name, parent in (("one", "two"), ("two", "one"))
     ]
-    told = explain(CASE.with_objects([*map(in_cohort, CASE.objects), *circle]), "ns/w1", NOW)
-    assert told.causes == ("ClusterQueue q0 is inactive: its cohorts form a cycle",)
+    explained = explain(CASE.with_objects([*map(in_cohort, CASE.objects), *circle]), "ns/w1", NOW)
+    assert explained.causes == ("ClusterQueue q0 is inactive: its cohorts form a cycle",)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,6 @@ def test_a_mark_on_a_workload_keeps_it_out_only_where_its_feature_gate_is_on(
         admission_blockers: dict[str, Any] = {gate: is_on}
         policy = replace(CASE.configured.policy, **admission_blockers)
         case = Case(replace(CASE.configured, policy=policy), CASE.objects)
-        told = explain(case.with_objects(map(marked, case.objects)), "ns/w1", NOW)
-        assert told.causes == causes
-        assert told.starts_next is not is_on
+        explained = explain(case.with_objects(map(marked, case.objects)), "ns/w1", NOW)
+        assert explained.causes == causes
+        assert explained.starts_next is not is_on

@@ -24,38 +24,38 @@ def asked(*workloads: WorkloadCase, queue: QueueCase = QUEUE, key: str = "ns/w1"
 
 
 def test_a_shortage_names_the_holders_and_what_protects_them() -> None:
-    told = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1))
-    assert told.causes == (
+    explained = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1))
+    assert explained.causes == (
         "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f0, 4 more needed",
         "cpu in flavor f0: requested 6, unused 2",
         "flavor f0: no preemption candidates",
     )
-    assert [(held["workload"], held["amount"], held["protectedBy"]) for held in told.holders] == [
+    assert [(held["workload"], held["amount"], held["protectedBy"]) for held in explained.holders] == [
         ("ns/w0", "8", "withinClusterQueue is Never")
     ]
-    assert told.position == (1, 1)
+    assert explained.position == (1, 1)
 
 
 def test_a_workload_behind_the_head_of_a_strict_queue_names_the_head() -> None:
-    told = asked(
+    explained = asked(
         HOLDER, WorkloadCase(2, "q0", 6, 0, 5), WorkloadCase(1, "q0", 1, 0, 1), queue=replace(QUEUE, strict=True)
     )
-    assert told.causes == ("it would fit alone; ns/w2 is ahead",)
-    assert told.ahead == ("ns/w2",)
-    assert told.position == (2, 2)
-    assert "deactivate ns/w2, which is ahead of it" in [each.sentence() for each in told.suggestions]
+    assert explained.causes == ("it would fit alone; ns/w2 is ahead",)
+    assert explained.ahead == ("ns/w2",)
+    assert explained.position == (2, 2)
+    assert "deactivate ns/w2, which is ahead of it" in [each.sentence() for each in explained.suggestions]
 
 
 def test_one_that_was_never_tried_because_another_of_its_kind_did_not_get_in_can_ask_all_the_same() -> None:
-    """Its status says nothing; see docs/decisions/0019."""
+    """Its status has no reason; see docs/decisions/0019."""
     first = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1), WorkloadCase(2, "q0", 6, 0, 2), key="ns/w1")
     second = asked(HOLDER, WorkloadCase(1, "q0", 6, 0, 1), WorkloadCase(2, "q0", 6, 0, 2), key="ns/w2")
     assert second.causes == first.causes != ()
 
 
 def test_a_workload_that_fits_is_reported_as_about_to_start() -> None:
-    told = asked(WorkloadCase(1, "q0", 1, 0, 1))
-    assert (told.starts_next, told.causes, told.suggestions) == (True, (), ())
+    explained = asked(WorkloadCase(1, "q0", 1, 0, 1))
+    assert (explained.starts_next, explained.causes, explained.suggestions) == (True, (), ())
 
 
 def changed(case: Case, kind: type, **fields: object) -> Case:
@@ -72,14 +72,14 @@ def test_all_closed_gates_are_reported_and_opened_together() -> None:
     case = changed(case, kueue.ClusterQueue, stop_policy="Hold", namespace_selector=meta.LabelSelector({"team": "a"}))
     case = changed(case, kueue.LocalQueue, stop_policy="HoldAndDrain")
     case = changed(case, kueue.Workload, active=False)
-    told = explain(case, "ns/w1", NOW)
-    assert told.causes == (
+    explained = explain(case, "ns/w1", NOW)
+    assert explained.causes == (
         "it is deactivated",
         "LocalQueue ns/q0 is stopped",
         "ClusterQueue q0 is stopped",
         "namespace ns is not selected by ClusterQueue q0",
     )
-    [only] = told.suggestions
+    [only] = explained.suggestions
     assert [part.sentence() for part in only.changes] == [
         "activate ns/w1",
         "resume LocalQueue ns/q0",
@@ -92,9 +92,9 @@ def test_all_closed_gates_are_reported_and_opened_together() -> None:
 def test_a_missing_queue_is_reported_and_created_where_one_cluster_queue_exists() -> None:
     case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 1, 0, 1),), False))
     without = case.with_objects(thing for thing in case.objects if not isinstance(thing, kueue.LocalQueue))
-    told = explain(without, "ns/w1", NOW)
-    assert told.causes == ("LocalQueue ns/q0 does not exist",)
-    assert [each.sentence() for each in told.suggestions] == ["create LocalQueue ns/q0 of ClusterQueue q0"]
+    explained = explain(without, "ns/w1", NOW)
+    assert explained.causes == ("LocalQueue ns/q0 does not exist",)
+    assert [each.sentence() for each in explained.suggestions] == ["create LocalQueue ns/q0 of ClusterQueue q0"]
 
 
 def test_a_missing_namespace_is_reported() -> None:
@@ -104,8 +104,12 @@ def test_a_missing_namespace_is_reported() -> None:
 
 
 def test_a_running_workload_is_explained_by_its_conditions() -> None:
-    told = asked(HOLDER, key="ns/w0")
-    assert (told.state, told.cluster_queue, told.causes) == ("QuotaReserved", "q0", ("QuotaReserved: QuotaReserved",))
+    explained = asked(HOLDER, key="ns/w0")
+    assert (explained.state, explained.cluster_queue, explained.causes) == (
+        "QuotaReserved",
+        "q0",
+        ("QuotaReserved: QuotaReserved",),
+    )
 
 
 def test_an_unknown_name_is_one_sentence() -> None:

@@ -297,29 +297,32 @@ def test_a_default_local_queue_is_a_way_in_only_while_its_gate_is_on() -> None:
 
 def test_a_policy_of_concurrent_admission_is_named_while_its_gate_is_off() -> None:
     policy = "  namespaceSelector: {}\n  concurrentAdmissionPolicy: {migration: {mode: TryPreferredFlavors}}"
-    told = found(SOUND.replace("  namespaceSelector: {}", policy, 1))["no-effect"]
-    assert told == {
+    findings = found(SOUND.replace("  namespaceSelector: {}", policy, 1))["no-effect"]
+    assert findings == {
         "ClusterQueue research: spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off"
     }
 
 
 def test_objects_of_multikueue_are_named() -> None:
-    told = found(SOUND + MULTIKUEUE)["no-effect"]
+    findings = found(SOUND + MULTIKUEUE)["no-effect"]
     assert (
-        "MultiKueueConfig workers: spec.clusters has no effect: MultiKueue is not implemented in this version" in told
+        "MultiKueueConfig workers: spec.clusters has no effect: MultiKueue is not implemented in this version"
+        in findings
     )
-    assert any(each.startswith("MultiKueueCluster east: spec.clusterSource has no effect") for each in told)
-    assert any(each.startswith("AdmissionCheck mk: spec.controllerName") for each in told)
+    assert any(each.startswith("MultiKueueCluster east: spec.clusterSource has no effect") for each in findings)
+    assert any(each.startswith("AdmissionCheck mk: spec.controllerName") for each in findings)
 
 
 def test_rules_about_several_queues() -> None:
-    told = found(SOUND + SECOND_QUEUE)
-    assert told["no-lending"] == {"Cohort shared: none of its 2 ClusterQueues lends anything: none can borrow"}
-    assert told["shadowed-flavor"] == {
+    findings = found(SOUND + SECOND_QUEUE)
+    assert findings["no-lending"] == {"Cohort shared: none of its 2 ClusterQueues lends anything: none can borrow"}
+    assert findings["shadowed-flavor"] == {
         "ClusterQueue third: flavors cpu-nodes and same-nodes select the same nodes: their quotas add up"
     }
-    assert told["exceeds-capacity"] == {"Workload team/huge: requested 40 cpu of flavor cpu-nodes, maximum capacity 2"}
-    assert told["blocked-strict-fifo"] == {
+    assert findings["exceeds-capacity"] == {
+        "Workload team/huge: requested 40 cpu of flavor cpu-nodes, maximum capacity 2"
+    }
+    assert findings["blocked-strict-fifo"] == {
         "ClusterQueue third: is StrictFIFO, and team/huge can never be admitted: it blocks the queue"
     }
 
@@ -330,8 +333,8 @@ def test_flavors_that_select_the_same_nodes_share_them() -> None:
     more = text.replace(
         "same-nodes, resources: [{name: cpu, nominalQuota: 2", "same-nodes, resources: [{name: cpu, nominalQuota: 7"
     )
-    [told] = found(more)["beyond-nodes"]
-    assert told.startswith(
+    [finding] = found(more)["beyond-nodes"]
+    assert finding.startswith(
         "ResourceFlavor cpu-nodes and ResourceFlavor same-nodes: quotas of cpu sum to 19, the nodes have 16"
     )
 

@@ -1,4 +1,4 @@
-"""The Configuration of a running manager: where it is found, and what is said where it is not."""
+"""The Configuration of a running manager: where it is found, and the message where it is not."""
 
 from __future__ import annotations
 

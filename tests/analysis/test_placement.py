@@ -34,7 +34,7 @@ def with_quota(system: Kueue, cpus: int) -> None:
 
 
 def follow(system: Kueue, suggestion: Suggestion) -> None:
-    """Do what it says: run the commands that it prints, and wait where it says so."""
+    """Follow a suggestion: run the commands that it prints, and wait where it suggests to."""
     for part in suggestion.changes:
         if not part.how():
             assert part.sentence().startswith("wait for")
@@ -58,7 +58,7 @@ def follow(system: Kueue, suggestion: Suggestion) -> None:
 
 @settings(max_examples=10)
 @given(st.integers(1, MACHINE_CPUS), st.integers(0, MACHINE_CPUS), st.integers(1, 2 * MACHINE_CPUS))
-def test_following_the_first_suggestion_lets_the_job_run_unless_it_says_what_is_missing(
+def test_following_the_first_suggestion_starts_the_job_unless_it_has_a_warning(
     quota: int, held: int, asked: int
 ) -> None:
     with system() as made:
@@ -79,13 +79,13 @@ def test_following_the_first_suggestion_lets_the_job_run_unless_it_says_what_is_
             assert shown.state == "Running"
 
 
-def test_a_suggestion_beyond_the_nodes_says_so_and_comes_last(kueue: Kueue) -> None:
+def test_suggestion_beyond_the_nodes_has_a_warning_and_comes_last(kueue: Kueue) -> None:
     job = kueue.submit(["sleep", "60"], cpu=64)
-    told = kueue.explain(job)
+    explained = kueue.explain(job)
     why_not = "its pods will stay Pending: no node fits: 1 of 1 has too little cpu"
-    assert {each.warning for each in told.suggestions} == {why_not}
-    assert why_not in told.causes
-    assert told.tree()["suggestions"][0]["warning"] == why_not
+    assert {each.warning for each in explained.suggestions} == {why_not}
+    assert why_not in explained.causes
+    assert explained.tree()["suggestions"][0]["warning"] == why_not
 
     with_quota(kueue, 1)
     kueue.submit(["sleep", "600"], cpu=1, name="holder")
@@ -93,22 +93,22 @@ def test_a_suggestion_beyond_the_nodes_says_so_and_comes_last(kueue: Kueue) -> N
     assert [each.warning for each in kueue.explain(waits).suggestions] == [""] * len(kueue.explain(waits).suggestions)
 
 
-def test_an_admitted_job_without_a_node_says_why_everywhere(kueue: Kueue) -> None:
+def test_admitted_job_without_a_node_shows_the_reason_everywhere(kueue: Kueue) -> None:
     job = kueue.submit(["sleep", "60"], cpu=64, name="big")
     follow(kueue, kueue.explain(job).suggestions[0])
     reason = "no node fits: 1 of 1 has too little cpu"
     assert kueue.status(job).message.endswith(reason)
     [entry] = kueue.queue()
     assert (entry.status.state, entry.status.message.endswith(reason)) == ("Starting", True)
-    told = kueue.explain(job)
-    assert told.state == "Admitted"
-    assert told.causes[-1].endswith(reason)
+    explained = kueue.explain(job)
+    assert explained.state == "Admitted"
+    assert explained.causes[-1].endswith(reason)
     events = [each for each in kueue.all("event") if each["reason"] == "FailedScheduling"]
     assert [each["note"] for each in events] == [reason]
 
 
 @pytest.mark.kueue(runner="none")
-def test_without_nodes_nothing_is_said_of_them(kueue: Kueue) -> None:
+def test_without_nodes_no_cause_mentions_them(kueue: Kueue) -> None:
     kueue.apply(
         textwrap.dedent("""
         {apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: any}}
@@ -124,9 +124,9 @@ def test_without_nodes_nothing_is_said_of_them(kueue: Kueue) -> None:
         {apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: default}, spec: {clusterQueue: all}}
         """)
     )
-    told = kueue.explain(kueue.submit(["sleep", "60"], cpu=64))
-    assert [each.warning for each in told.suggestions] == [""]
-    assert not any("node" in cause for cause in told.causes)
+    explained = kueue.explain(kueue.submit(["sleep", "60"], cpu=64))
+    assert [each.warning for each in explained.suggestions] == [""]
+    assert not any("node" in cause for cause in explained.causes)
 
 
 def node(name: str, cpu: int, **labels: str) -> kube.Node:
@@ -165,11 +165,11 @@ def test_nodes_are_those_that_the_flavor_selects(nodes: list[kube.Node], labels:
         return msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, node_labels=labels))
 
     case = case.with_objects([*map(labelled, case.objects), *nodes])
-    told = explain(case, "ns/w1", NOW)
-    assert [each.warning for each in told.suggestions if each.kind == "quota"] == [warning]
+    explained = explain(case, "ns/w1", NOW)
+    assert [each.warning for each in explained.suggestions if each.kind == "quota"] == [warning]
 
 
-def test_admission_checks_may_provision_nodes_so_nothing_is_said_of_them() -> None:
+def test_no_warning_about_nodes_where_admission_checks_may_provision_them() -> None:
     case = case_of(ClusterCase((), (QUEUE,), (WorkloadCase(1, "q0", 12, 0, 1),), False))
     check = kueue.AdmissionCheck(metadata=codec.from_tree({"metadata": {"name": "c"}}, kueue.AdmissionCheck).metadata)
 

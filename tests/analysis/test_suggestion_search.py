@@ -73,7 +73,7 @@ def test_suggestions_hold_in_the_recorded_cases_too() -> None:
     while looked < STATES // 4:
         for _, case, now in recorded(rng):
             if len(case.objects) > 60:
-                continue  # the brain needs a while for the large ones
+                continue  # the search takes long for the large ones
             for key in blocked(case, now)[:1]:
                 check(case, key, now)
                 looked += 1
@@ -89,7 +89,7 @@ class Submission:
     ways: dict[str, str]
 
 
-STORIES = {
+CASES = {
     "short of quota": Submission(
         6,
         {
@@ -104,16 +104,16 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", CASES)
 def test_each_suggestion_is_reported_once(name: str) -> None:
-    story = STORIES[name]
+    case = CASES[name]
     world = ClusterCase(
         (),
         (QueueCase("q0", "", (QuotaCase(10, None, None),), "LowerPriority", "Never", False),),
-        (WorkloadCase(0, "q0", 8, 1, 5, "f0"), WorkloadCase(1, "q0", story.asks, 0, 1)),
+        (WorkloadCase(0, "q0", 8, 1, 5, "f0"), WorkloadCase(1, "q0", case.asks, 0, 1)),
         False,
     )
-    assert {each.kind: each.sentence() for each in suggested(case_of(world), "ns/w1", NOW)} == story.ways
+    assert {each.kind: each.sentence() for each in suggested(case_of(world), "ns/w1", NOW)} == case.ways
 
 
 def crowd(workloads: int) -> Case:
@@ -125,7 +125,7 @@ def crowd(workloads: int) -> Case:
 
 
 def test_a_crowd_costs_few_looks_at_the_whole_of_it() -> None:
-    """Each way is looked for where nobody else waits, and what is found there is proven in the crowd."""
+    """Each suggestion is searched where no other Workload is pending, and then verified with all of them."""
     case = crowd(300)
     trial = Trial(case, "ns/w270", NOW)
     [found] = suggestion_search.suggestions(trial, indexed(case.objects), [])
@@ -147,7 +147,7 @@ def test_a_search_that_costs_too_much_ends_with_what_it_has_found() -> None:
 
 
 def test_one_that_is_spare_only_after_another_was_dropped_is_dropped_too() -> None:
-    """With less in its way somebody smaller may slip in front of it, so which parts are needed changes with the rest."""
+    """With fewer blockers a smaller Workload may be admitted before it, so which parts are needed depends on the others."""
     queues = tuple(QueueCase(f"q{n}", "c", (QuotaCase(quota, None, None),), "Never", "Never", False) for n, quota in [
         (0, 3), (1, 7), (2, 7)
     ])  # fmt: skip

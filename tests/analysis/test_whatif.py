@@ -31,7 +31,7 @@ CASES = int(os.environ.get("ADVISING_CASES", "60"))
 
 
 class Running:
-    """A system at work, the way its manager keeps it: one memory that lives on, told of changes one at a time."""
+    """The state of a running manager: one World that is updated incrementally, one change at a time."""
 
     def __init__(self, case: Case) -> None:
         self.objects = indexed(case.objects)
@@ -164,8 +164,8 @@ def test_a_job_among_the_changes_is_submitted(cpu: str, field: str, kind: str) -
     change = planner.read(yaml_documents.parse(job, "change"))
     changed = whatif.changed_by(case, change, (), meta.parse_time("2026-01-01T10:00:00Z"))
     found = whatif.compare(case, changed, meta.parse_time("2026-01-01T10:00:00Z"))
-    [told] = getattr(found, field)
-    assert told.startswith(f"work/{kind.lower()}-new-")
+    [shown] = getattr(found, field)
+    assert shown.startswith(f"work/{kind.lower()}-new-")
     again = whatif.changed_by(changed, change, (), NOW)
     assert again.objects == changed.objects
     assert again.passed_over == ((f"{kind} work/new", "has a Workload already"),)

@@ -18,7 +18,9 @@ EARLY, LATE = meta.parse_time("2024-01-01T00:00:00Z"), meta.parse_time("2024-01-
 ADMITTED = WorkloadCondition.ADMITTED
 
 
-def said(status: ConditionStatus, reason: str, message: str, now: int, before: conditions.Conditions = ()) -> Condition:
+def condition(
+    status: ConditionStatus, reason: str, message: str, now: int, before: conditions.Conditions = ()
+) -> Condition:
     after = conditions.set_condition(before, ADMITTED, status, reason, message, now=now, generation=3)
     found = conditions.find(after, ADMITTED)
     assert found is not None
@@ -42,19 +44,21 @@ def test_a_new_condition_comes_last_with_the_time_of_now_in_whole_seconds() -> N
 
 
 def test_the_transition_time_stays_while_the_status_does_though_reason_and_message_change() -> None:
-    before = (said(ConditionStatus.FALSE, "Waiting", "for quota", EARLY),)
-    after = said(ConditionStatus.FALSE, "Gated", "by a gate", LATE, before)
+    before = (condition(ConditionStatus.FALSE, "Waiting", "for quota", EARLY),)
+    after = condition(ConditionStatus.FALSE, "Gated", "by a gate", LATE, before)
     assert (after.reason, after.message) == ("Gated", "by a gate")
     assert after.last_transition_time == "2024-01-01T00:00:00Z"
 
 
 def test_the_transition_time_moves_with_the_status() -> None:
-    before = (said(ConditionStatus.FALSE, "Waiting", "for quota", EARLY),)
-    assert said(ConditionStatus.TRUE, "Admitted", "in", LATE, before).last_transition_time == "2024-01-01T00:05:00Z"
+    before = (condition(ConditionStatus.FALSE, "Waiting", "for quota", EARLY),)
+    assert (
+        condition(ConditionStatus.TRUE, "Admitted", "in", LATE, before).last_transition_time == "2024-01-01T00:05:00Z"
+    )
 
 
-def test_saying_the_same_again_gives_the_very_same_tuple() -> None:
-    before = (Condition(type="Other"), said(ConditionStatus.TRUE, "Admitted", "in", EARLY))
+def test_setting_an_equal_condition_returns_the_same_tuple() -> None:
+    before = (Condition(type="Other"), condition(ConditionStatus.TRUE, "Admitted", "in", EARLY))
     again = conditions.set_condition(before, ADMITTED, ConditionStatus.TRUE, "Admitted", "in", now=LATE, generation=3)
     assert again is before
     newer = conditions.set_condition(before, ADMITTED, ConditionStatus.TRUE, "Admitted", "in", now=LATE, generation=4)
@@ -63,14 +67,14 @@ def test_saying_the_same_again_gives_the_very_same_tuple() -> None:
 
 
 def test_a_changed_condition_keeps_its_place() -> None:
-    before = (said(ConditionStatus.TRUE, "Admitted", "in", EARLY), Condition(type="Other"))
+    before = (condition(ConditionStatus.TRUE, "Admitted", "in", EARLY), Condition(type="Other"))
     after = conditions.set_condition(before, ADMITTED, ConditionStatus.FALSE, "Evicted", "out", now=LATE)
     assert [c.type for c in after] == ["Admitted", "Other"]
 
 
 def test_false_differs_from_absent() -> None:
-    false = (said(ConditionStatus.FALSE, "Waiting", "", EARLY),)
-    assert conditions.is_true((said(ConditionStatus.TRUE, "Admitted", "", EARLY),), ADMITTED)
+    false = (condition(ConditionStatus.FALSE, "Waiting", "", EARLY),)
+    assert conditions.is_true((condition(ConditionStatus.TRUE, "Admitted", "", EARLY),), ADMITTED)
     assert conditions.is_false(false, ADMITTED)
     assert not conditions.is_true(false, ADMITTED)
     assert not conditions.is_false((), ADMITTED)
@@ -88,7 +92,7 @@ def test_conditions_are_taken_away_by_type() -> None:
 
 def test_a_message_is_cut_where_the_schema_ends_and_shows_it() -> None:
     assert len(conditions.truncated("x" * 32_768)) == 32_768
-    cut = said(ConditionStatus.TRUE, "r", "x" * 40_000, EARLY).message
+    cut = condition(ConditionStatus.TRUE, "r", "x" * 40_000, EARLY).message
     assert len(cut) == 32_768
     assert cut.endswith("x ...")
     assert len(conditions.truncated("x" * 2000, conditions.MAX_EVENT_MESSAGE_LENGTH)) == 1024

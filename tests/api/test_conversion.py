@@ -72,7 +72,7 @@ BOTH_WAYS = [
         new("AdmissionCheck", spec={"controllerName": "c", "retryDelayMinutes": 3, "preemptionPolicy": "Anytime"}),
     ),
     (
-        "a field that nobody knows",
+        "an unknown field",
         old("Cohort", spec={"parentName": "p", "colour": "blue"}, extra=[1]),
         new("Cohort", spec={"parentName": "p", "colour": "blue"}, extra=[1]),
     ),
@@ -193,7 +193,7 @@ def test_topology_assignments_change_their_form_and_nothing_else() -> None:
     assert convert(converted, OLD) == tree
 
 
-# (where a field of v1beta2 stands that v1beta1 cannot say)
+# (the path of a field of v1beta2 that v1beta1 cannot express)
 NEWER = [
     # What cannot be put into the older words at all is kept as it is.
     new("Workload", spec={"priorityClassRef": {"group": "example.com", "kind": "Class", "name": "c"}}),
@@ -275,7 +275,7 @@ def test_a_tree_is_never_changed_under_its_owner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tree", "to", "says"),
+    ("tree", "to", "message"),
     [
         (new("ClusterQueue"), "v1beta9", "cannot be had in 'v1beta9'"),
         (new("Queue"), OLD, "kind 'Queue' is not a kind of kueue.x-k8s.io"),
@@ -283,6 +283,6 @@ def test_a_tree_is_never_changed_under_its_owner() -> None:
         ({}, OLD, "kind None"),
     ],
 )
-def test_unconvertible_object_is_reported_and_unchanged(tree: dict[str, Any], to: str, says: str) -> None:
-    assert says in (problem(tree, to) or "")
+def test_unconvertible_object_is_reported_and_unchanged(tree: dict[str, Any], to: str, message: str) -> None:
+    assert message in (problem(tree, to) or "")
     assert convert(tree, to) == tree

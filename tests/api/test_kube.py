@@ -45,7 +45,7 @@ def test_a_pod_reads_as_it_was_written() -> None:
 
 
 def test_a_quantity_stays_as_it_came() -> None:
-    """Exact arithmetic begins where somebody calculates; what is written back must not change its spelling."""
+    """Quantities are parsed where they are calculated with; what is written back keeps its spelling."""
     pod = codec.decode(POD, kube.Pod)
     assert codec.to_tree(pod.spec.init_containers[0].resources) == {"requests": {"cpu": 0.5}}
 

@@ -21,13 +21,13 @@ def _structs(module: Any) -> list[type[msgspec.Struct]]:
     ]
 
 
-def _said(annotation: Any) -> Field:
-    """All that is said of a field, the outermost winning."""
+def _field_of(annotation: Any) -> Field:
+    """All constraints of a field; the outermost one wins."""
     if get_origin(annotation) is not Annotated:
         return NOTHING
-    inner, *said = get_args(annotation)
-    field = _said(inner)
-    for more in said:
+    inner, *constraints = get_args(annotation)
+    field = _field_of(inner)
+    for more in constraints:
         field = field.refined_by(more)
     return field
 
@@ -36,7 +36,7 @@ def _fields() -> Iterator[tuple[str, msgspec.structs.FieldInfo, Field]]:
     for module in (kueue, kueue_v1beta1):
         for type_ in _structs(module):
             for member in msgspec.structs.fields(type_):
-                yield f"{type_.__name__}.{member.encode_name}", member, _said(member.type)
+                yield f"{type_.__name__}.{member.encode_name}", member, _field_of(member.type)
 
 
 def test_every_field_has_a_description() -> None:
@@ -62,7 +62,7 @@ def test_a_field_with_an_api_default_reads_as_that_default_when_absent() -> None
     for name, member, field in _fields():
         factory = member.default_factory
         absent = member.default if factory is msgspec.NODEFAULT else factory()
-        # An object that the API fills in reads as None: whoever reads it wants to know that nobody wrote it.
+        # An object that the API defaults is None where it is absent: readers have to distinguish absent from empty.
         if field.default is not msgspec.UNSET and absent is not None and absent != field.default:
             differing.append((name, absent, field.default))
     # The old version's one oddity: required, and defaulted all the same.

@@ -35,7 +35,7 @@ def test_a_provisioning_request_is_called_after_workload_check_and_attempt() -> 
     assert names.provisioning_request_name("wl", "check", 2) == "wl-check-2"
     assert names.provisioning_template_name("wl-check-2", "main") == "ppt-wl-check-2-main"
     assert len(names.provisioning_request_name("w" * 250, "check", 2)) == 253
-    # 247 characters leave room for a hash and need none.
+    # 247 characters leave space for a hash and need none.
     assert names.provisioning_request_name("w" * 239, "check", 2) == "w" * 239 + "-check-2"
 
 

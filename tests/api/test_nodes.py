@@ -88,7 +88,7 @@ def test_malformed_term_has_messages_and_other_terms_still_match(malformed: Node
 
 
 def test_preferences_add_up_by_weight_and_empty_ones_have_no_effect() -> None:
-    wishes = nodes.preferred(
+    preferred = nodes.preferred(
         (
             PreferredSchedulingTerm(weight=10, preference=term(GPU)),
             PreferredSchedulingTerm(weight=3, preference=term(OLD)),
@@ -96,15 +96,15 @@ def test_preferences_add_up_by_weight_and_empty_ones_have_no_effect() -> None:
             PreferredSchedulingTerm(weight=0, preference=term(GPU)),
         )
     )
-    assert wishes.score({"gpu": "a100", "year": "2000"}, "n") == 13
-    assert wishes.score({"gpu": "a100"}, "n") == 10
-    assert wishes.score({}, "n") == 0
+    assert preferred.score({"gpu": "a100", "year": "2000"}, "n") == 13
+    assert preferred.score({"gpu": "a100"}, "n") == 10
+    assert preferred.score({}, "n") == 0
 
 
 def test_required_and_preferred_terms_are_found_in_an_affinity() -> None:
-    wish = PreferredSchedulingTerm(weight=1, preference=term(GPU))
-    affinity = Affinity(node_affinity=NodeAffinity(preferred_during_scheduling_ignored_during_execution=(wish,)))
-    assert nodes.preferred_terms(affinity) == (wish,)
+    weighted = PreferredSchedulingTerm(weight=1, preference=term(GPU))
+    affinity = Affinity(node_affinity=NodeAffinity(preferred_during_scheduling_ignored_during_execution=(weighted,)))
+    assert nodes.preferred_terms(affinity) == (weighted,)
     assert nodes.required_terms(affinity) is None
     for nothing in (None, Affinity()):
         assert nodes.preferred_terms(nothing) == ()

@@ -458,7 +458,7 @@ def _on_server(
         pytest.param(version, *case.values, id=f"{version} {case.id}")
         for version, table in (("v1beta2", REFUSED), ("v1beta1", REFUSED_OLD))
         for case in _cases(table)
-        # Nobody converts here, so fields that only the old version has are gone once stored.
+        # No webhook converts here, so fields that only the old version has are gone once stored.
         if not (version == "v1beta1" and case.values[0] == "Workload" and case.values[2])
     ],
 )

@@ -29,7 +29,7 @@ BOTH_VERSIONS = pytest.mark.parametrize(
     ids=lambda value: value.kind if isinstance(value, Kind) else value,
 )
 
-# What a structural schema may say, beside its nested schemas.
+# The keywords of a structural schema, beside its nested schemas.
 WORDS = {
     "description", "type", "format", "pattern", "enum", "default", "nullable", "required", "anyOf", "minLength",
     "maxLength", "minimum", "maximum", "minItems", "maxItems", "minProperties", "maxProperties", "properties", "items",
@@ -111,7 +111,7 @@ def test_kubectl_explain_describes_every_field(row: Kind, version: str) -> None:
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 def test_nothing_in_a_pod_template_is_pruned(version: str) -> None:
-    """Whatever a user writes in a pod stays, whether or not this program has heard of it."""
+    """Every field that a user writes in a pod is kept, known or unknown."""
     pod_set = _properties("workloads", version, "spec", "podSets")
     spec = pod_set["template"]["properties"]["spec"]
     closed = [
@@ -230,7 +230,7 @@ def test_the_conformance_check_finds_no_difference() -> None:
     assert "0 differences" in result.stdout
 
 
-# Where we say more than the public API, and mean to.
+# Where these schemas have more than Kueue, by intention.
 OWN_LIMITS = {
     # The check may also ask for its preemptions.
     (".status.admissionChecks[].state", "enum"),

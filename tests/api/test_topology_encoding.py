@@ -1,4 +1,4 @@
-"""How domains become slices, and how an unreadable assignment is told from a readable one."""
+"""How domains become slices, and how an unreadable assignment is distinguished from a readable one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every benchmark runs at its smallest size, so that a change that breaks one fails here and not at the next measurement.
 
-Nothing is said about speed: the figures must be there, be numbers, and be finite.
+Speed is not asserted: the figures must be there, be numbers, and be finite.
 """
 
 from __future__ import annotations

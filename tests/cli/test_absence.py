@@ -1,4 +1,4 @@
-"""`pykueue up` is restarted, or killed and started again: whoever waits, follows or watches goes on where they were."""
+"""`pykueue up` is restarted, or killed and started again: commands that wait, follow or watch continue."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
         try:
             yield server
         finally:
-            assert "Traceback" not in (told := server.end()[1]), told
+            assert "Traceback" not in (output := server.end()[1]), output
 
 
 class Command:
-    """A command that goes on for a while, and what it has said so far."""
+    """A command that runs for a while, and its output so far."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self._out, self._err = folder / f"{words[0]}.out", folder / f"{words[0]}.err"
@@ -57,7 +57,7 @@ class Command:
 
     @property
     def away(self) -> list[str]:
-        """What it said of a server that is away."""
+        """Its messages about a server that is not reachable."""
         return [line for line in self.err.splitlines() if line.endswith("; waiting up to 5 min for the server")]
 
     def has_printed(self, text: str) -> bool:
@@ -88,7 +88,7 @@ async def test_commands_outlast_a_server_that_starts_again(up: Up, tmp_path: Pat
     up.end(number)
     until(lambda: all(command.away for command in commands.values()))
     gates[0].touch()
-    until(lambda: not gates[0].exists())  # something is said while nobody listens
+    until(lambda: not gates[0].exists())  # output is written while no command follows it
     up.start()
     gates[1].touch()
     (tmp_path / "over").touch()
@@ -100,23 +100,23 @@ async def test_commands_outlast_a_server_that_starts_again(up: Up, tmp_path: Pat
     assert submitted.err.endswith("job last failed with exit code 3; no retries left\n")
     server = client_config.from_files([up.kubeconfig]).server
     for command in commands.values():
-        [said] = command.away
-        assert said.startswith(server), "once, and who it is"
+        [message] = command.away
+        assert message.startswith(server), "once, with its name"
 
 
 async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each once: what was known before is not told again."""
-    heard: list[WorkloadEvent] = []
+    """Each Event once: those from before the restart are not repeated."""
+    received: list[WorkloadEvent] = []
     async with AsyncClient() as client:
 
         async def listen() -> None:
             async for news in client.watch():
-                heard.append(news)
+                received.append(news)
 
         listening = asyncio.create_task(listen())
 
         def of(job: str) -> list[str]:
-            return [one.type for one in heard if one.workload.metadata.name.startswith(f"job-{job}-")]
+            return [one.type for one in received if one.workload.metadata.name.startswith(f"job-{job}-")]
 
         await client.submit(["true"], name="before")
         await client.wait("before")
@@ -137,8 +137,8 @@ async def test_news_go_on_when_the_server_is_back(up: Up, tmp_path: Path, caplog
 
 async def test_watching_without_a_server_fails_at_once() -> None:
     with started.held_port() as port:
-        nobody = HttpTransport(f"http://127.0.0.1:{port}")
-        async with AsyncClient(api_client=ApiClient(nobody, random.Random(1), attempts=1)) as client:
+        unreachable = HttpTransport(f"http://127.0.0.1:{port}")
+        async with AsyncClient(api_client=ApiClient(unreachable, random.Random(1), attempts=1)) as client:
             with pytest.raises(errors.Unanswered, match="cannot be reached: Connection refused"):
                 await anext(client.watch())
 
@@ -153,7 +153,7 @@ async def test_a_server_that_starts_again_listens_where_it_did(tmp_path: Path) -
         assert await listened(port) == port
         assert await listened() == port
         with socket.create_server(("127.0.0.1", port)):
-            assert await listened() != port, "somebody else has it now"
+            assert await listened() != port, "another process has it now"
     (tmp_path / "port").write_text("99999999")
     assert await listened()
 

@@ -1,4 +1,4 @@
-"""The door: what a person sees who calls it rightly, and wrongly."""
+"""The command line: output, help, exit codes and errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_bug_of_ours_is_one_sentence_with_its_place(
 
 
 @pytest.mark.parametrize("path", [path for path, _ in cli.help_texts()])
-def test_every_command_has_help_that_says_what_it_does(path: str) -> None:
+def test_every_command_has_help(path: str) -> None:
     result = run(*path.split()[1:], "--help")
     assert result.returncode == 0
     usage, *rest = result.stdout.splitlines()

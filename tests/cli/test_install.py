@@ -58,7 +58,7 @@ def test_the_image_that_can_be_built_is_the_one_that_the_deployment_runs() -> No
 
 
 def test_others_are_there_before_who_refers_to_them_and_webhooks_come_last() -> None:
-    """Webhooks stop writes while nobody answers, so that everything else has to be there before."""
+    """Webhooks without a server block writes, so everything else has to exist before them."""
     kinds = [one["kind"] for one in rendered()]
     assert kinds[0] == "Namespace"
     assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
@@ -351,10 +351,10 @@ def test_people_who_batch_get_their_roles_by_label() -> None:
     def takers(name: str) -> set[str]:
         return {key.rpartition("/")[2] for key, value in roles[name].items() if value == "true"}
 
-    everybody = {"aggregate-to-view", "aggregate-to-edit", "aggregate-to-admin"}
+    all_roles = {"aggregate-to-view", "aggregate-to-edit", "aggregate-to-admin"}
     assert takers("kueue-clusterqueue-editor-role") == {"batch-admin"}
     assert takers("kueue-clusterqueue-viewer-role") == {"batch-admin", "aggregate-to-admin"}
-    assert takers("kueue-localqueue-viewer-role") == {"batch-admin", "batch-user", *everybody}
+    assert takers("kueue-localqueue-viewer-role") == {"batch-admin", "batch-user", *all_roles}
     assert takers("kueue-job-editor-role") == {"batch-admin", "batch-user"}
 
 
@@ -392,9 +392,9 @@ async def test_another_configuration_is_brought_up_to_date(client: ApiClient) ->
     other = InstallPlan(
         {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "webhook": {"port": 1}}
     )
-    told: list[str] = []
-    await apply.install(client, applicable(other), told.append)
-    assert [line for line in told[:-1] if not line.endswith(" unchanged")] == [
+    messages: list[str] = []
+    await apply.install(client, applicable(other), messages.append)
+    assert [line for line in messages[:-1] if not line.endswith(" unchanged")] == [
         "configmap/kueue-manager-config configured"
     ]
 
@@ -443,10 +443,10 @@ async def test_what_is_superseded_goes_if_it_is_ours(client: ApiClient) -> None:
     ours, others = settings("ours", {"app.kubernetes.io/managed-by": "pykueue"}), settings("others", {})
     for each in (ours, others):
         await client.create(apply.kind_of(each), each)
-    told: list[str] = []
+    messages: list[str] = []
     for _ in range(2):
-        await apply.install(client, (), told.append, superseded=[ours, others])
-    assert [line for line in told if "established" not in line] == [
+        await apply.install(client, (), messages.append, superseded=[ours, others])
+    assert [line for line in messages if "established" not in line] == [
         "configmap/ours deleted (not part of this configuration)"
     ]
     assert await client.find(apply.kind_of(others), "others", "default") is not None
@@ -472,9 +472,9 @@ async def test_uninstalling_leaves_what_people_made(client: ApiClient) -> None:
     assert flavor is not None
     metadata = {"name": "plain", "finalizers": ["kueue.x-k8s.io/resource-in-use", "example.com/mine"]}
     await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
-    told: list[str] = []
-    await apply.uninstall(client, objects, told.append, kinds_too=False)
-    assert "configmap/kueue-manager-config deleted" in told
+    messages: list[str] = []
+    await apply.uninstall(client, objects, messages.append, kinds_too=False)
+    assert "configmap/kueue-manager-config deleted" in messages
     assert await client.find(flavor, "plain") is not None
     again: list[str] = []
     await apply.uninstall(client, objects, again.append, kinds_too=False)
@@ -482,7 +482,7 @@ async def test_uninstalling_leaves_what_people_made(client: ApiClient) -> None:
 
 
 async def test_uninstalling_the_kinds_takes_our_finalizers_off_and_no_others(client: ApiClient) -> None:
-    """With the manager gone nobody else would, and the objects could never go."""
+    """Without the manager no controller would, and the objects could never be deleted."""
     objects = applicable(InstallPlan())
     await apply.install(client, objects, lambda line: None)
     flavor = registry.KUEUE.named("ResourceFlavor")
@@ -503,10 +503,10 @@ async def test_a_kind_that_is_still_being_deleted_is_awaited(client: ApiClient) 
     metadata = {"name": "plain", "finalizers": ["example.com/mine"]}
     await client.create(flavor, {"apiVersion": flavor.api_version, "kind": flavor.kind, "metadata": metadata})
     await apply.uninstall(client, objects, lambda line: None, kinds_too=True)
-    told: list[str] = []
-    installing = asyncio.create_task(apply.install(client, objects, told.append))
+    messages: list[str] = []
+    installing = asyncio.create_task(apply.install(client, objects, messages.append))
     await asyncio.wait({installing}, timeout=0.5)
-    assert told == []
+    assert messages == []
     await client.patch(flavor, "plain", {"metadata": {"finalizers": None}})
     await installing
     assert await client.find(flavor, "plain") is None
@@ -523,9 +523,9 @@ def test_the_folder_deploy_holds_what_is_installed() -> None:
 
 async def test_a_namespace_that_was_there_before_is_neither_taken_nor_taken_away(client: ApiClient) -> None:
     objects = applicable(InstallPlan(namespace="default"))
-    told: list[str] = []
-    await apply.install(client, objects, told.append)
-    assert told[0] == "namespace/default unchanged (existed before)"
+    messages: list[str] = []
+    await apply.install(client, objects, messages.append)
+    assert messages[0] == "namespace/default unchanged (existed before)"
     gone: list[str] = []
     await apply.uninstall(client, objects, gone.append, kinds_too=False)
     assert "namespace/default kept (existed before)" in gone

@@ -15,27 +15,27 @@ from pykueue.cli.connection_flags import ConnectionFlags
 from waiting import until
 
 
-def ear(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
-    """All that was said on stderr so far."""
-    said = ""
+def output_of(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """A function that returns everything written to stderr so far."""
+    text = ""
 
-    def heard() -> str:
-        nonlocal said
-        said += capsys.readouterr().err
-        return said
+    def written() -> str:
+        nonlocal text
+        text += capsys.readouterr().err
+        return text
 
-    return heard
+    return written
 
 
 def test_in_a_log_each_new_thing_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.0)
-    heard = ear(capsys)
-    with progress.progress() as told:
-        told("reading")
-        until(lambda: heard() == "reading\n")
-        told("reading")
-        told("thinking")
-    assert heard() == "reading\nthinking\n"
+    written = output_of(capsys)
+    with progress.progress() as report:
+        report("reading")
+        until(lambda: written() == "reading\n")
+        report("reading")
+        report("thinking")
+    assert written() == "reading\nthinking\n"
 
 
 def test_on_a_terminal_it_is_one_line_that_is_gone_at_the_end(
@@ -43,24 +43,24 @@ def test_on_a_terminal_it_is_one_line_that_is_gone_at_the_end(
 ) -> None:
     monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    heard = ear(capsys)
-    with progress.progress() as told:
-        told("reading")
-        until(lambda: "reading ..." in heard())
-    assert "\n" not in heard()
-    assert heard().endswith("\r\x1b[K")
+    written = output_of(capsys)
+    with progress.progress() as report:
+        report("reading")
+        until(lambda: "reading ..." in written())
+    assert "\n" not in written()
+    assert written().endswith("\r\x1b[K")
 
 
-def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.progress() as told:
-        told("reading")
+def test_quick_work_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.progress() as report:
+        report("reading")
     assert capsys.readouterr().err == ""
 
 
 def test_a_server_that_is_slow_to_answer_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It takes connections and says nothing. A wait that is asked for is not repeated."""
+    """It accepts connections and never answers. A wait that the user requested is not repeated."""
     monkeypatch.setattr(progress, "_PATIENCE_OF_LOGS_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""What `pykueue top` shows where there is little room for it."""
+"""What `pykueue top` shows in a small terminal."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from waiting import PATIENCE_SECONDS, until
 
 
 class HomeShell(Shell):
-    """Of somebody whose home is a folder of their own."""
+    """A shell whose HOME is an own folder."""
 
     def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         super().__init__(capsys)
@@ -51,8 +51,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     try:
         yield place
     finally:
-        _, told = up.end()
-    assert "Traceback" not in told
+        _, output = up.end()
+    assert "Traceback" not in output
 
 
 @pytest.fixture
@@ -70,13 +70,13 @@ class TestSubmit:
         assert shell("wait", "first") == (0, "job first succeeded\n", "")
         assert shell("logs", "first") == (0, "hi\n", "")
 
-    def test_following_shows_what_it_says_and_how_it_ended(self, shell: HomeShell) -> None:
-        followed = shell("submit", "-f", "--name", "told", "--", "sh", "-c", "pwd; echo $0; exit 3", "--name")
+    def test_following_shows_the_log_and_the_end(self, shell: HomeShell) -> None:
+        followed = shell("submit", "-f", "--name", "followed", "--", "sh", "-c", "pwd; echo $0; exit 3", "--name")
         assert followed.code == 1
-        assert followed.out == f"job told submitted to queue default\n{shell.home}\n--name\n"
-        assert followed.err == "job told failed with exit code 3; no retries left\n"
+        assert followed.out == f"job followed submitted to queue default\n{shell.home}\n--name\n"
+        assert followed.err == "job followed failed with exit code 3; no retries left\n"
 
-    def test_what_cannot_be_run_is_said(self, shell: Shell) -> None:
+    def test_command_that_cannot_be_started_is_reported(self, shell: Shell) -> None:
         failed = shell("submit", "--wait", "--name", "typo", "--", "pyhton")
         assert (failed.code, failed.err) == (
             1,
@@ -186,9 +186,11 @@ class TestQueue:
 
         def settled() -> CommandResult | None:
             """Both have their final state, and no earlier job is left."""
-            said = shell("queue")
+            listed = shell("queue")
             return (
-                said if said.out.count("\n") == 3 and "Running" in said.out and "maximum capacity" in said.out else None
+                listed
+                if listed.out.count("\n") == 3 and "Running" in listed.out and "maximum capacity" in listed.out
+                else None
             )
 
         shown = until(settled)
@@ -230,10 +232,10 @@ class TestQueue:
         [row] = [line.split() for line in shell("queue").out.splitlines() if why in line]
         assert row[:4] == ["lost", "Job", "default", "Unqueued"]
         assert "job.batch/lost\n" in shell("queue", "-o", "name").out
-        said = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
-        assert shell("explain", "lost") == shell("explain", "job/lost") == (0, said, "")
-        told = json.loads(shell("explain", "lost", "-o", "json").out)
-        assert told == {"job": "default/lost", "state": "Unqueued", "localQueue": "default", "causes": [why]}
+        expected = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
+        assert shell("explain", "lost") == shell("explain", "job/lost") == (0, expected, "")
+        explained = json.loads(shell("explain", "lost", "-o", "json").out)
+        assert explained == {"job": "default/lost", "state": "Unqueued", "localQueue": "default", "causes": [why]}
         assert shell("logs", "lost").err == f"job lost has no log: unqueued, {why}\n"
         shell("cancel", "lost")
 
@@ -315,7 +317,7 @@ class TestLater:
     def test_a_server_elsewhere_is_found_by_the_word_that_it_left(
         self, home: Path, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """`pykueue up --data-dir D` writes its kubeconfig to D, and says so where it would be by default."""
+        """`pykueue up --data-dir D` writes its kubeconfig to D, and prints that where the default one would be."""
         monkeypatch.setenv("HOME", str(tmp_path))
         places.remember(home / ".pykueue" / "kubeconfig")
         assert shell("queue", "--all").code == 0
@@ -338,7 +340,7 @@ class TestLater:
         assert "certificate" in shell("queue", "-s", server, "--token", token).err
         assert shell("queue", "--all", "-s", server, "--insecure-skip-tls-verify", "--token", token).code == 0
 
-    def test_without_a_server_it_says_how_to_get_one(
+    def test_without_a_server_the_message_has_the_command_to_start_one(
         self, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -381,7 +383,7 @@ class TestLater:
 class TestCompletion:
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever types waits two seconds for a word; a test waits for an answer."""
+        """Completion waits at most two seconds; a test waits until there is an answer."""
         monkeypatch.setattr(completion_candidates, "_PATIENCE", f"{PATIENCE_SECONDS:.0f}s")
 
     @pytest.mark.parametrize(
@@ -399,10 +401,10 @@ class TestCompletion:
     def test_names_that_are_there_are_offered(self, shell: Shell, words: tuple[str, ...], offered: list[str]) -> None:
         assert completed(*words) == offered
 
-    def test_a_name_that_was_said_is_not_offered_again(self, shell: Shell) -> None:
-        shell("submit", "--wait", "--name", "said", "--", "true")
-        assert "said" in completed("cancel", "")
-        assert "said" not in completed("cancel", "said", "")
+    def test_name_that_is_given_already_is_not_completed_again(self, shell: Shell) -> None:
+        shell("submit", "--wait", "--name", "named", "--", "true")
+        assert "named" in completed("cancel", "")
+        assert "named" not in completed("cancel", "named", "")
 
     def test_completion_offers_nothing_without_a_server(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -473,9 +475,9 @@ def test_an_existing_kubeconfig_gets_a_hint_for_this_server(tmp_path: Path) -> N
     environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | {"HOME": str(tmp_path)}
     kubeconfig = tmp_path / "kubeconfig"
     server = Up(kubeconfig, "--kubeconfig", os.path.relpath(kubeconfig), "--runner", "none", environment=environment)
-    _, told = server.end()
-    assert f"\nexport KUBECONFIG={kubeconfig.resolve()}\n" in told
-    assert "\nwithout this KUBECONFIG, pykueue and kubectl use ~/.kube/config\n" in told
+    _, output = server.end()
+    assert f"\nexport KUBECONFIG={kubeconfig.resolve()}\n" in output
+    assert "\nwithout this KUBECONFIG, pykueue and kubectl use ~/.kube/config\n" in output
 
 
 async def test_the_client_of_python_works_where_a_loop_runs_as_in_notebooks(home: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What somebody types becomes a Job."""
+"""Options of a submission become a Job."""
 
 from __future__ import annotations
 

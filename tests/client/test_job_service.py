@@ -1,4 +1,4 @@
-"""Jobs that somebody else does something to, or that nobody can do anything for."""
+"""Jobs that change while a command runs, and jobs that cannot start."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pod(name: str, labels: dict[str, str], annotations: dict[str, str] | None = 
 def test_pods_that_no_workload_can_be_made_for_are_in_the_queue_with_the_reason(
     kueue: Kueue, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those of a group together; those that are queued are not told a second time."""
+    """Those of a group together; queued ones are not reported twice."""
     group, size = {"kueue.x-k8s.io/pod-group-name": "half"}, {"kueue.x-k8s.io/pod-group-total-count": "3"}
     kueue.apply(pod("lost", {"kueue.x-k8s.io/priority-class": "urgent"}))
     kueue.apply(pod("one", group, size), pod("two", group, size), pod("fine", {}))

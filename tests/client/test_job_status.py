@@ -14,7 +14,7 @@ from pykueue.client.job_status import JobState, QueuedJobStatus
 from pykueue.jobs.interface import GenericJob
 
 
-def workload(*said: tuple[str, str, str], active: bool = True, **status: Any) -> kueue.Workload:
+def workload(*given: tuple[str, str, str], active: bool = True, **status: Any) -> kueue.Workload:
     conditions = [
         {
             "type": type_,
@@ -23,7 +23,7 @@ def workload(*said: tuple[str, str, str], active: bool = True, **status: Any) ->
             "message": message,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        for type_, truth, message in said
+        for type_, truth, message in given
     ]
     containers = [{"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]
     pod_set = {"name": "main", "count": 3, "template": {"spec": {"containers": containers}}}
@@ -104,8 +104,13 @@ def test_a_job_without_a_workload_stands_by_the_last_warning_about_it() -> None:
         return codec.from_tree({**tree, "regarding": {"kind": "Job", "uid": uid}}, kube.Event)
 
     again = {"count": 2, "lastObservedTime": meta.format_micro_time(5 * meta.SECOND)}
-    said = [event("first", 1, series=again), event("second", 3), event("fine", 9, "Normal"), event("other", 7, uid="2")]
-    assert job_status.troubles(said) == {"1": "first", "2": "other"}
+    events = [
+        event("first", 1, series=again),
+        event("second", 3),
+        event("fine", 9, "Normal"),
+        event("other", 7, uid="2"),
+    ]
+    assert job_status.troubles(events) == {"1": "first", "2": "other"}
     mine = {"kueue.x-k8s.io/queue-name": "q"}
     assert job_status.of_job(job(suspend=True, labels=mine), None, "no class") == QueuedJobStatus(
         JobState.UNQUEUED, "no class"
@@ -149,7 +154,7 @@ PULLING = {
 
 
 @pytest.mark.parametrize(
-    ("pods", "said"),
+    ("pods", "message"),
     [
         ([], "its pods do not exist yet"),
         ([pod(phase="Pending")], "pod p has no node yet"),
@@ -158,5 +163,5 @@ PULLING = {
         ([pod(phase="Running")], ""),
     ],
 )
-def test_a_job_that_has_its_quota_says_what_it_waits_for(pods: list[kube.Pod], said: str) -> None:
-    assert job_status.starting(pods) == said
+def test_job_with_quota_reports_what_it_waits_for(pods: list[kube.Pod], message: str) -> None:
+    assert job_status.starting(pods) == message

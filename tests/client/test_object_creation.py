@@ -1,4 +1,4 @@
-"""What is said on a command line becomes the object that was meant, or one sentence."""
+"""Options of a command line become an object, or one sentence of error."""
 
 from __future__ import annotations
 

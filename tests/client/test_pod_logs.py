@@ -28,7 +28,7 @@ NOT_YET = errors.ApiError(400, "BadRequest", "container main has not started yet
 
 @dataclass
 class Server:
-    """Has a log, and tells of it from the second on in which somebody wants to go on, as kubelets do. Each answer ends
+    """Serves a log from the second of `sinceTime` on, as kubelets do. Each answer ends
     after so many bytes, as if nothing had happened, or with an error."""
 
     log: list[bytes]
@@ -59,11 +59,18 @@ class Server:
     async def close(self) -> None: ...
 
 
-def said(second: int, fraction: int, text: str) -> bytes:
+def log_line(second: int, fraction: int, text: str) -> bytes:
     return f"2026-01-01T10:00:{second:02}.{fraction:06}Z {text}".encode()
 
 
-LOG = [said(1, 5, "a\n"), said(1, 7, "b\n"), said(1, 7, "b\n"), said(1, 7, "c\n"), said(2, 0, "d\n"), said(2, 0, "end")]
+LOG = [
+    log_line(1, 5, "a\n"),
+    log_line(1, 7, "b\n"),
+    log_line(1, 7, "b\n"),
+    log_line(1, 7, "c\n"),
+    log_line(2, 0, "d\n"),
+    log_line(2, 0, "end"),
+]
 ONE = len(LOG[0])
 ALL = len(b"".join(LOG))
 
@@ -77,17 +84,17 @@ def pod(**state: object) -> kube.Pod:
 async def followed(
     server: Server, *, is_over: Callable[[], bool] = lambda: False, tail: int | None = None, gone: bool = False
 ) -> list[str]:
-    """What was said, while the container runs as long as there is more than one answer left."""
-    heard: list[bytes] = []
+    """The lines that were received; the container runs as long as more than one answer is left."""
+    received: list[bytes] = []
     client, options = ApiClient(server, random.Random(1)), pod_logs.PodLogOptions(follow=True, tail=tail)
 
     async def look() -> kube.Pod | None:
         return None if gone else pod(running={}) if len(server.answers) > 1 else pod(terminated={"exitCode": 0})
 
-    await pod_logs.PodLogReader(client, pod(running={}), options, lambda line: heard.append(line.text)).follow(
+    await pod_logs.PodLogReader(client, pod(running={}), options, lambda line: received.append(line.text)).follow(
         look, is_over
     )
-    return [text.decode() for text in heard]
+    return [text.decode() for text in received]
 
 
 WHOLE = ["a\n", "b\n", "b\n", "c\n", "d\n", "end"]
@@ -116,12 +123,12 @@ async def test_a_log_that_never_comes_back_is_an_error_in_the_end() -> None:
 async def test_what_is_refused_at_first_is_refused_for_good() -> None:
     with pytest.raises(errors.ApiError, match="container main has not started yet"):
         await followed(Server(LOG, [NOT_YET, ALL, ALL]))
-    nobody_keeps_logs = errors.NotFound(404, "NotFound", "")
-    assert await followed(Server(LOG, [nobody_keeps_logs, nobody_keeps_logs])) == []
+    no_logs = errors.NotFound(404, "NotFound", "")
+    assert await followed(Server(LOG, [no_logs, no_logs])) == []
 
 
-async def test_lines_are_said_though_the_clock_of_their_node_is_set_back() -> None:
-    log = [said(9, 0, "a\n"), said(1, 0, "b\n"), said(1, 1, "c\n")]
+async def test_lines_are_shown_though_the_clock_of_their_node_is_set_back() -> None:
+    log = [log_line(9, 0, "a\n"), log_line(1, 0, "b\n"), log_line(1, 1, "c\n")]
     size = len(b"".join(log))
     assert await followed(Server(log, [size, size])) == ["a\n", "b\n", "c\n"]
 
@@ -131,15 +138,15 @@ async def test_logs_of_a_deleted_pod_do_not_wait() -> None:
 
 
 async def test_following_the_tail_returns_all_later_lines() -> None:
-    """Though more was said in the same second before it."""
+    """Though more lines were written in the same second before it."""
     for there in range(2, len(LOG)):
         server = Server(LOG, [len(b"".join(LOG[:there])), ALL, ALL])
         assert await followed(server, tail=2) == WHOLE[there - 2 :]
         assert "follow" not in server.asked[0]
 
 
-async def test_lines_that_no_server_stamps_are_said_as_they_are() -> None:
-    server = Server([said(1, 0, "2026 was a year\n")], [ALL], stamps=False)
+async def test_lines_without_timestamps_are_shown_unchanged() -> None:
+    server = Server([log_line(1, 0, "2026 was a year\n")], [ALL], stamps=False)
     assert await followed(server, is_over=lambda: True, gone=True) == ["2026 was a year\n"]
 
 
@@ -153,9 +160,7 @@ async def test_lines_that_no_server_stamps_are_said_as_they_are() -> None:
         ({"waiting": {"reason": "CrashLoopBackOff"}}, "OnFailure", False),
     ],
 )
-def test_a_container_that_is_started_again_has_more_to_say(
-    state: dict[str, object], policy: str, finished: bool
-) -> None:
+def test_log_continues_after_a_container_restart(state: dict[str, object], policy: str, finished: bool) -> None:
     spec = {"containers": [{"name": "main", "image": "none"}], "restartPolicy": policy}
     status = {"containerStatuses": [{"name": "main", "restartCount": 0, "state": state}]}
     made = codec.from_tree({"metadata": {"name": "p"}, "spec": spec, "status": status}, kube.Pod)

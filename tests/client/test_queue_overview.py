@@ -1,4 +1,4 @@
-"""The tree of cohorts as a person reads it: from the top down, with sums, and nobody left out."""
+"""The tree of cohorts from the root down, with sums and every ClusterQueue."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with a kubeconfig and a folder of their own."""
+    """A user with a kubeconfig and an own folder."""
 
     home: Path
 
@@ -168,12 +168,12 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         r"^real (exit 0|out resourcequota/small created)|^ours (exit 1|err error: failed to create quota: the server could not)",
     ),
     Explanation(
-        "whoever writes RBAC is told that nobody enforces it here",
+        "a write of RBAC objects gets a warning that they are not enforced here",
         "role",
         "^ours err Warning: RBAC is stored but not enforced",
     ),
     Explanation(
-        "a JSON patch that cannot be applied is told with its operation and place",
+        "a JSON patch that cannot be applied is refused with its operation and place",
         "^kubectl patch .*--type=json",
         r'^real err The request is invalid: the server rejected|^ours err The ConfigMap "colors" is invalid: patch: ',
     ),
@@ -181,7 +181,7 @@ EXPLAINED: Final[tuple[Explanation, ...]] = (
         "our own words for a body that is no JSON", "^kubectl patch cm colors -p '{\"data\":'$", r"\(BadRequest\): "
     ),
     Explanation(
-        "nobody is granted paths one by one here, where the administrator may do everything",
+        "paths are not granted one by one here, where the administrator may do everything",
         "^kubectl auth can-i --list",
         r"^real out (selfsubject\S+|)  +\S* *\S*  \[|^(real|ours) out +\[\*\]  \[\]  \[\*\]",
     ),

@@ -282,7 +282,7 @@ def pods_in_a_rack(cluster: Cluster) -> None:
     levels = {"levels": [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]}
     topology = {"apiVersion": GROUP, "kind": "Topology", "metadata": {"name": "racks"}, "spec": levels}
     cluster.make(f"{KUEUE}/topologies", topology)
-    room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
     ready = {"type": "Ready", "status": "True", "reason": "", "message": ""}
     labels = {RACK: "r1", "kubernetes.io/hostname": "node"}
     made = cluster.make(
@@ -290,7 +290,7 @@ def pods_in_a_rack(cluster: Cluster) -> None:
     )
     cluster.patch(f"/api/v1/nodes/{made['metadata']['name']}", {"spec": {"taints": None}})
     cluster.patch(
-        "/api/v1/nodes/node/status", {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}}
+        "/api/v1/nodes/node/status", {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
     )
     queue(cluster, "racks", {"nodeLabels": {RACK: "r1"}, "topologyName": "racks"})
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}

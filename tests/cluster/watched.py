@@ -1,11 +1,11 @@
-"""Stories of Workloads that compete on a real API server, seen revision by revision by somebody who shares no code with
+"""Runs of Workloads that compete on a real API server, checked revision by revision by code that shares nothing with
 the manager.
 
 Sixty CPUs in three ClusterQueues that lend to each other, and more Workloads than fit. Many come while the queues are
 on
 hold, so that they compete from the moment the hold is lifted, however slow the machine is. Every revision is read from
 etcd itself, where no restart and no change of a kind can hide one; the reservations are added up in each. The same
-somebody plays the jobs: what is admitted runs for a moment and is finished.
+the test plays the jobs: what is admitted runs for a moment and is finished.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Environment:
             code, _ = await self.send("PATCH", f"{self._workloads}/{name}/status", patch, _MERGE)
             if code == 200:
                 return
-            # Somebody else wrote; or no manager lives, and asking often would only keep the next one from starting.
+            # Another client wrote; or no manager lives, and asking often would only keep the next one from starting.
             await asyncio.sleep(0.05 if code == 409 else 0.5)
 
     # --- Asking -------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def _base64(text: str) -> str:
 
 @contextlib.asynccontextmanager
 async def env(server: real.Client, namespace: str, *, runtime_seconds: float = 0.2) -> AsyncIterator[Environment]:
-    """A story in which whoever is admitted runs for so long; it starts with `begin`."""
+    """A run in which an admitted Workload runs for this long; it starts with `begin`."""
     assert server.ca is not None
     tls = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=server.ca.decode()), limit=0)
     headers = {"Authorization": f"Bearer {server.token}"}

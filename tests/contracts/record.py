@@ -102,19 +102,19 @@ def _validations(server: real.Client, kind: probing.Kind) -> list[Any]:
     name = kind.base["metadata"]["name"]
     for number, row in enumerate(kind.create):
         answer = server.request("POST", f"{kind.path}?dryRun=All", probing.changed(kind.base, row))
-        out.append(_verdict(kind, "create", number, answer))
+        out.append(_outcome(kind, "create", number, answer))
     server.request("POST", kind.path, kind.base)
     stored = server.request("GET", f"{kind.path}/{name}").body
     for sort, endpoint, rows in (("update", "", kind.update), ("status", "/status", kind.status)):
         for number, row in enumerate(rows):
             answer = server.request("PUT", f"{kind.path}/{name}{endpoint}?dryRun=All", probing.changed(stored, row))
-            out.append(_verdict(kind, sort, number, answer))
+            out.append(_outcome(kind, sort, number, answer))
     options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
     server.request("DELETE", f"{kind.path}/{name}", options)
     return out
 
 
-def _verdict(kind: probing.Kind, sort: str, number: int, answer: real.Answer) -> Any:
+def _outcome(kind: probing.Kind, sort: str, number: int, answer: real.Answer) -> Any:
     details = answer.body.get("details") or {} if isinstance(answer.body, dict) else {}
     causes = [] if answer.code < 300 else details.get("causes") or []
     reported = sorted({(one.get("reason", ""), one.get("field", "")) for one in causes})

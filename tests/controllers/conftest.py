@@ -1,4 +1,4 @@
-"""A whole system in one process: a server in memory, a manager on it, and short words to tell a story with."""
+"""A whole system in one process: a server in memory, a manager, and short methods for tests."""
 
 from __future__ import annotations
 
@@ -94,21 +94,21 @@ class Environment:
         )
 
     async def finish(self, name: str) -> None:
-        """Play the controller of whoever owns the Workload: its work is done."""
-        await self.say("Workload", name, "Finished", "True", "Succeeded")
+        """Finish the Workload, as the controller of its job does."""
+        await self.set_condition("Workload", name, "Finished", "True", "Succeeded")
 
-    async def say(self, kind: str, name: str, condition: str, status: str, reason: str) -> None:
+    async def set_condition(self, kind: str, name: str, condition: str, status: str, reason: str) -> None:
         moment = "2026-01-01T00:00:00Z"
         new = {"type": condition, "status": status, "reason": reason, "message": "", "lastTransitionTime": moment}
 
-        def said(found: Tree) -> Tree:
+        def with_condition(found: Tree) -> Tree:
             others = [each for each in get(found, "status", "conditions") or [] if each["type"] != condition]
             return {"conditions": [*others, new]}
 
-        await self.amend(kind, name, said)
+        await self.amend(kind, name, with_condition)
 
     async def amend(self, kind: str, name: str, status: Callable[[Tree], Tree]) -> None:
-        """Write what follows from the object as it is; anew where somebody else was quicker."""
+        """Write a status computed from the current object; compute it again after a conflict."""
 
         async def is_written() -> bool:
             found = await self.read(kind, name)
@@ -156,21 +156,22 @@ class Environment:
     async def until(self, holds: Callable[[], Awaitable[Any]]) -> None:
         await eventually(holds)
 
-    async def until_said(self, name: str, type_: str, said: str, kind: str = "Workload") -> None:
+    async def until_condition(self, name: str, type_: str, expected: str, kind: str = "Workload") -> None:
+        """Wait until the condition is `expected`: its status and reason, as `True/Admitted`."""
         last = ""
 
-        async def is_said() -> bool:
+        async def has_condition() -> bool:
             nonlocal last
             last = await self.condition(name, type_, kind)
-            return last == said
+            return last == expected
 
         try:
-            await eventually(is_said)
+            await eventually(has_condition)
         except AssertionError:
-            raise AssertionError(f"{kind} {name}: {type_} is {last or 'absent'}, not {said}") from None
+            raise AssertionError(f"{kind} {name}: {type_} is {last or 'absent'}, not {expected}") from None
 
     async def until_quiet(self, manager: Manager, looks: int = 10) -> None:
-        """Wait until nothing is to do, however often one looks: with every look, whoever is ready has had a turn."""
+        """Wait until the manager is idle at `looks` looks in a row; between two looks, tasks that are ready run."""
         quiet = 0
 
         def is_quiet() -> bool:
@@ -195,8 +196,8 @@ def pod_set(cpu: str, count: int = 1, name: str = "main") -> Tree:
 
 
 @asynccontextmanager
-async def told(data_dir: Path, **configuration: Any) -> AsyncIterator[Environment]:
-    """A server with our webhooks, and nobody managing it yet."""
+async def environment(data_dir: Path, **configuration: Any) -> AsyncIterator[Environment]:
+    """A server with the webhooks, and without a manager."""
     chosen = settings.load({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **configuration})
     server = ServerSettings(data_dir=data_dir, durability=Durability.MEMORY)
     async with api_server(server, managed_parts(chosen)) as serving:
@@ -205,5 +206,5 @@ async def told(data_dir: Path, **configuration: Any) -> AsyncIterator[Environmen
 
 @pytest.fixture
 async def env(tmp_path: Path) -> AsyncIterator[Environment]:
-    async with told(tmp_path) as env:
+    async with environment(tmp_path) as env:
         yield env

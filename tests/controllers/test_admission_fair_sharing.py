@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Environment, pod_set, told
+from controllers.conftest import Environment, environment, pod_set
 from kubemachinery.unstructured import get
 
 REASONS = {"stopped": "Stopped", "no-cluster-queue": "ClusterQueueDoesNotExist"}
@@ -15,18 +15,18 @@ SHARING: dict[str, Any] = {"admissionFairSharing": {"usageHalfLifeTime": "1h", "
 
 
 async def test_the_queue_that_has_used_less_goes_first(tmp_path: Path) -> None:
-    async with told(tmp_path, **SHARING) as env:
+    async with environment(tmp_path, **SHARING) as env:
         await env.queues(cpu="1", admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
         await env.create("LocalQueue", "other", {"clusterQueue": "cq"})
         async with env.manager(**SHARING):
             await env.workload("greedy")
-            await env.until_said("greedy", "Admitted", "True/Admitted")
+            await env.until_condition("greedy", "Admitted", "True/Admitted")
             await env.workload("again", priority=5)
-            await env.until_said("again", "QuotaReserved", "False/WaitingForQuota")
+            await env.until_condition("again", "QuotaReserved", "False/WaitingForQuota")
             modest = {"queueName": "other", "podSets": [pod_set("1")]}
             await env.create("Workload", "modest", modest)
             await env.finish("greedy")
-            await env.until_said("modest", "Admitted", "True/Admitted")
+            await env.until_condition("modest", "Admitted", "True/Admitted")
             assert await env.admitted() == ["modest"]  # though the other has the higher priority
             await env.until(lambda: _has_figures(env))
 
@@ -37,11 +37,11 @@ async def _has_figures(env: Environment) -> bool:
 
 
 async def test_every_local_queue_is_sampled_also_without_an_admission_scope(tmp_path: Path) -> None:
-    async with told(tmp_path, **SHARING) as env:
+    async with environment(tmp_path, **SHARING) as env:
         await env.queues(cpu="1")
         async with env.manager(**SHARING):
             await env.workload("one", cpu="500m")
-            await env.until_said("one", "Admitted", "True/Admitted")
+            await env.until_condition("one", "Admitted", "True/Admitted")
             await env.until(lambda: _has_figures(env))
 
 
@@ -50,7 +50,7 @@ async def test_the_figures_of_a_local_queue_that_is_not_sampled_stay(tmp_path: P
     """Its history is not lost while it is stopped, its ClusterQueue is missing, or the Configuration lacks the block."""
     figures = {"consumedResources": {"cpu": "3"}, "lastUpdate": "2026-01-01T00:00:00Z"}
     status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": figures}}
-    async with told(tmp_path, **SHARING) as env:
+    async with environment(tmp_path, **SHARING) as env:
         await env.queues(cpu="1")
         await env.patch("LocalQueue", "lq", {"status": status}, "status")
         if why == "stopped":
@@ -59,7 +59,7 @@ async def test_the_figures_of_a_local_queue_that_is_not_sampled_stay(tmp_path: P
             await env.delete("ClusterQueue", "cq")
         async with env.manager(**({} if why == "no-fair-sharing" else SHARING)) as manager:
             active = "True/Ready" if why == "no-fair-sharing" else f"False/{REASONS[why]}"
-            await env.until_said("lq", "Active", active, "LocalQueue")
+            await env.until_condition("lq", "Active", active, "LocalQueue")
             await env.until_quiet(manager)
             found = await env.read("LocalQueue", "lq")
             assert get(found, "status", "fairSharing", "admissionFairSharingStatus") == figures

@@ -65,7 +65,7 @@ async def managed(
     dashboard: tuple[str, int] | None = None,
     external: Sequence[str] = (),
 ) -> AsyncIterator[ApiClient]:
-    """A manager beside the server, as its own account or as an administrator; and somebody who may do everything."""
+    """A manager beside the server, as its own account or as an administrator; and a client that may do everything."""
     written = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -121,7 +121,7 @@ async def made_at_last(client: ApiClient, kind: Kind, tree: Tree) -> None:
 
 
 async def raw(port: int, tls: ssl.SSLContext, path: str, host: str = "127.0.0.1", **headers: str) -> str:
-    """What our own port answers to whoever finds it."""
+    """The responses of the manager's own port to any client."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close", *(f"{k}: {v}" for k, v in headers.items())]
     writer.write("\r\n".join([*lines, "", ""]).encode())
@@ -138,8 +138,8 @@ async def test_who_waits_is_shown_through_the_api_server_to_those_who_may(cluste
         await made_at_last(client, kind("ClusterQueue"), cluster_queue())
         assert (await answered(cluster, 200)).body["items"] == []
 
-        somebody = {"Impersonate_User": "grace"}
-        await answered(cluster, 403, **somebody)
+        grace = {"Impersonate_User": "grace"}
+        await answered(cluster, 403, **grace)
         bound = {
             "apiVersion": f"{RBAC}/v1",
             "kind": "ClusterRoleBinding",
@@ -152,15 +152,15 @@ async def test_who_waits_is_shown_through_the_api_server_to_those_who_may(cluste
             "subjects": [{"kind": "User", "name": "grace", "apiGroup": RBAC}],
         }
         await client.create(apply.kind_of(bound), bound)
-        await answered(cluster, 200, **somebody)
-        await answered(cluster, 403, LIST.replace("clusterqueues", "namespaces/default/localqueues"), **somebody)
+        await answered(cluster, 200, **grace)
+        await answered(cluster, 403, LIST.replace("clusterqueues", "namespaces/default/localqueues"), **grace)
 
         found = await client.get(API_SERVICE, "v1beta2.visibility.kueue.x-k8s.io")
         assert "insecureSkipTLSVerify" not in found["spec"]
         authority = base64.b64decode(found["spec"]["caBundle"]).decode()
         tls = ssl.create_default_context(cadata=authority)
         answer = await raw(found["spec"]["service"]["port"], tls, LIST, **{"X-Remote-User": "system:admin"})
-        assert answer.startswith("HTTP/1.1 403"), "whoever cannot prove to be the API server asks for nobody else"
+        assert answer.startswith("HTTP/1.1 403"), "a client that cannot prove to be the API server cannot impersonate"
         assert "system:anonymous" in answer
 
 
@@ -170,12 +170,12 @@ async def test_metrics_that_others_can_reach_are_for_those_who_may(cluster: real
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
 
-        async def told() -> str:
+        async def response() -> str:
             with contextlib.suppress(OSError):
                 return await raw(port, tls, "/metrics", GUARDED)
             return ""
 
-        assert (await eventually(told, 0.1)).startswith("HTTP/1.1 403")
+        assert (await eventually(response, 0.1)).startswith("HTTP/1.1 403")
         assert (await raw(port, tls, "/metrics", GUARDED, Authorization="Bearer guess")).startswith("HTTP/1.1 401")
         allowed = await raw(port, tls, "/metrics", GUARDED, Authorization=f"Bearer {cluster.token}")
         assert allowed.startswith("HTTP/1.1 200")
@@ -223,7 +223,7 @@ async def test_the_dashboard_shows_each_what_the_cluster_lets_them_see(cluster: 
 
         await eventually(is_seen, 0.2)
         assert '"history":[' in (one := await asked("api/workloads/default/seen", ada))
-        assert '"note":""' in one, "the manager may read the Events that it tells of"
+        assert '"note":""' in one, "the manager may read the Events that it serves"
         for path, token, code in (
             ("", "", 200),
             ("api/overview", ada, 403),

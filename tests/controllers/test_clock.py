@@ -1,4 +1,4 @@
-"""What waits for a time waits by the clock, also when somebody sets it."""
+"""Timers follow the clock, also when it is set."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_timers_are_evaluated_again_when_the_clock_is_set() -> None:
 
 @virtual_time
 async def test_a_wait_that_began_on_a_slow_clock_ends_when_it_is_over_on_the_right_one() -> None:
-    """Also when it is wrong for a moment only, and nobody but who asks just then can know."""
+    """Also when it is wrong for a moment only, which is visible only to reads in that moment."""
     workloads, kept = kind("Workload"), {"workloads": {"afterFinished": "600s"}}
     async with world() as (client, clock), leading(client, clock, {"objectRetentionPolicies": kept}):
         await asyncio.sleep(5)
@@ -40,8 +40,8 @@ async def test_a_wait_that_began_on_a_slow_clock_ends_when_it_is_over_on_the_rig
         finished["lastTransitionTime"] = format_time(clock.now())
         clock.wrong_by_seconds = -3600
         found = await client.get(workloads, "w", "default")
-        said = {"status": {"conditions": [*found["status"]["conditions"], finished]}}
-        await client.patch(workloads, "w", said, "default", subresource="status")
+        patch = {"status": {"conditions": [*found["status"]["conditions"], finished]}}
+        await client.patch(workloads, "w", patch, "default", subresource="status")
         await asyncio.sleep(2)
         clock.wrong_by_seconds = 0
         await asyncio.sleep(580)
@@ -87,10 +87,10 @@ async def world(**spec: object) -> AsyncIterator[tuple[ApiClient, VirtualClock]]
         ("Workload", "w", "default", {"queueName": "lq", "podSets": [pod_set("1")], **spec}),
     )
     async with server() as client:
-        for name_of_kind, name, namespace, said in objects:
+        for name_of_kind, name, namespace, spec in objects:
             row = kind(name_of_kind)
             metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-            tree = {"apiVersion": row.api_version, "kind": name_of_kind, "metadata": metadata, "spec": said}
+            tree = {"apiVersion": row.api_version, "kind": name_of_kind, "metadata": metadata, "spec": spec}
             await client.create(row, tree)
         yield client, VirtualClock(asyncio.get_running_loop())
 

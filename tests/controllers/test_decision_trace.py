@@ -19,7 +19,7 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from pykueue import settings
 from pykueue.app.options import manager_options
-from pykueue.cli import replay as door
+from pykueue.cli import replay as replay_command
 from pykueue.controllers import decision_trace, scheduler
 from pykueue.controllers.assembly import Manager
 from pykueue.core import cycle
@@ -60,7 +60,7 @@ async def lived(env: Environment, manager: Manager) -> None:
 
 
 def replayed(path: Path) -> str:
-    result = CliRunner().invoke(door.command, [str(path)])
+    result = CliRunner().invoke(replay_command.command, [str(path)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output
@@ -111,7 +111,7 @@ async def test_another_decision_is_shown_with_its_line(env: Environment, tmp_pat
     path = tmp_path / "trace"
     async with recorded(env, path) as manager:
         await lived(env, manager)
-    # As if somebody had given more quota than the manager saw.
+    # As if a user had set a larger quota than the manager saw.
     path.write_text(path.read_text().replace('"nominalQuota":"3"', '"nominalQuota":"4"'))
     with pytest.raises(NegativeResult, match=r"trace: line \d+: a different decision"):
         replayed(path)

@@ -13,7 +13,7 @@ from pykueue.api import topology_encoding
 
 
 async def _pod(env: Environment, name: str) -> None:
-    """Play the Job controller: a pod as the template of the Job says."""
+    """Play the Job controller: create a pod from the template of the Job."""
     made = get(await env.read("Job", "grows"), "spec", "template")
     marks = made.get("metadata") or {}
     await env.create(
@@ -114,7 +114,7 @@ async def _node_of(env: Environment, name: str) -> str:
 async def test_a_slice_that_grows_extends_the_placement_of_the_old_one(
     env: Environment, gates: dict[str, bool], grown: list[str]
 ) -> None:
-    """Two pods run on n1, which is the only node at first. n2 has less room, and takes the third pod; without the gate
+    """Two pods run on n1, which is the only node at first. n2 has less capacity, and takes the third pod; without the gate
     it takes all three, two of which run elsewhere already."""
     await _fleet(env, n1="8")
     async with env.manager(featureGates=gates) as manager:

@@ -15,7 +15,7 @@ from pykueue.api import kueue
 from pykueue.controllers.informers import Informers
 
 
-async def _nobody(request: Request) -> Response:
+async def _no_server(request: Request) -> Response:
     raise AssertionError(f"nothing is asked here, not even {request.path}")
 
 
@@ -32,7 +32,7 @@ def _json(name: str, cpu: str) -> bytes:
 
 def test_workloads_that_look_alike_share_their_pod_sets_and_read_as_ever() -> None:
     read = Informers(
-        ApiClient(LocalTransport(_nobody), random.Random(1)), random.Random(1), topology=False
+        ApiClient(LocalTransport(_no_server), random.Random(1)), random.Random(1), topology=False
     ).workloads._decode
     a, b, other = read(_json("a", "1")), read(_json("b", "1")), read(_json("other", "2"))
     assert a.spec.pod_sets is b.spec.pod_sets

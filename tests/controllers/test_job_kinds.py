@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.conftest import Environment, told
+from controllers.conftest import Environment, environment
 from controllers.operated import CRDS, OperatedJob, crd, install
 from jobs.job_harness import KINDS
 from jobs.samples import SAMPLES
@@ -44,7 +44,7 @@ async def test_job_is_queued_preempted_resumed_and_finished(row: JobIntegration,
     assert implementation is not None
     assert issubclass(implementation, GenericJob)
     path = implementation.suspend_path
-    async with told(tmp_path, **EVERYTHING) as env:
+    async with environment(tmp_path, **EVERYTHING) as env:
         await install(env, (row.kind, *row.second_kinds))
         await create_related(env, row)
         await env.create_class("urgent", 100)
@@ -61,14 +61,14 @@ async def test_job_is_queued_preempted_resumed_and_finished(row: JobIntegration,
             )
             await job.until_suspended(path, True)
             await job.status(sample.stopped)
-            await env.until_said(workload, "QuotaReserved", "False/WaitingForQuota")
+            await env.until_condition(workload, "QuotaReserved", "False/WaitingForQuota")
             await env.delete("Job", "urgent")
             await job.until_suspended(path, False)
             assert await job.workload() == workload
             await job.status(sample.running)
             if sample.succeeded is not None:
                 await job.status(sample.succeeded)
-                await env.until_said(workload, "Finished", "True/Succeeded")
+                await env.until_condition(workload, "Finished", "True/Succeeded")
 
 
 def _without(tree: Tree, path: tuple[str, ...]) -> Tree:
@@ -88,7 +88,7 @@ def _eight_cores() -> Tree:
 
 async def test_missing_crd_holds_up_nothing_and_is_picked_up_when_it_arrives(tmp_path: Path) -> None:
     only = {"integrations": {"frameworks": ["batch/job", JOB_SET.framework]}}
-    async with told(tmp_path, **only) as env:
+    async with environment(tmp_path, **only) as env:
         await env.queues(cpu="8")
         async with env.manager(**only) as manager:
             await env.job("first")
@@ -134,13 +134,13 @@ def _regarding(event: Tree) -> str:
 
 async def test_job_of_a_job_set_has_no_workload_and_is_suspended_with_it(tmp_path: Path) -> None:
     """A Job that the JobSet controller created is a child, whether or not it has a queue name [JF27]."""
-    async with told(tmp_path, **EVERYTHING) as env:
+    async with environment(tmp_path, **EVERYTHING) as env:
         await install(env, (JOB_SET.kind,))
         await env.queues(cpu="1")  # too little for the JobSet
         async with env.manager(**EVERYTHING) as manager:
             parent = await OperatedJob.created(env, JOB_SET.kind, job_set())
             workload = await parent.workload()
-            await env.until_said(workload, "QuotaReserved", "False/ExceedsMaxQuota")
+            await env.until_condition(workload, "QuotaReserved", "False/ExceedsMaxQuota")
             owner = {
                 "apiVersion": JOB_SET.kind.api_version,
                 "kind": "JobSet",
@@ -160,7 +160,7 @@ async def _is_suspended(env: Environment, name: str) -> bool:
 
 
 async def test_deleted_job_set_releases_its_quota(tmp_path: Path) -> None:
-    async with told(tmp_path, **EVERYTHING) as env:
+    async with environment(tmp_path, **EVERYTHING) as env:
         await install(env, (JOB_SET.kind,))
         await env.queues(cpu="8")
         async with env.manager(**EVERYTHING):

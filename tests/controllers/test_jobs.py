@@ -1,10 +1,10 @@
-"""From a Job that somebody submits to its end."""
+"""A Job from its submission to its end."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from controllers.conftest import Environment, told
+from controllers.conftest import Environment, environment
 from kubemachinery.unstructured import get
 
 
@@ -42,7 +42,7 @@ async def test_a_job_is_suspended_on_creation_and_started_when_it_fits(env: Envi
         await _starts(env, "first")
         await env.job("second")
         waiting = await _workload_of(env, "second")
-        await env.until_said(waiting, "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition(waiting, "QuotaReserved", "False/WaitingForQuota")
         assert await _is_suspended(env, "second")
         done = {"type": "Complete", "status": "True", "reason": "", "message": ""}
         finished = {
@@ -53,7 +53,7 @@ async def test_a_job_is_suspended_on_creation_and_started_when_it_fits(env: Envi
             "conditions": [{**done, "type": "SuccessCriteriaMet"}, done],
         }
         await env.patch("Job", "first", {"status": finished}, "status")
-        await env.until_said(await _workload_of(env, "first"), "Finished", "True/Succeeded")
+        await env.until_condition(await _workload_of(env, "first"), "Finished", "True/Succeeded")
         await _starts(env, "second")
 
 
@@ -66,7 +66,7 @@ async def test_a_preempted_job_is_stopped_and_waits_again(env: Environment) -> N
         await env.job("high", **{"kueue.x-k8s.io/priority-class": "urgent"})
         await _starts(env, "high")
         low = await _workload_of(env, "low")
-        await env.until_said(low, "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition(low, "QuotaReserved", "False/WaitingForQuota")
         assert await _is_suspended(env, "low")
 
 
@@ -78,7 +78,7 @@ async def test_a_job_whose_workload_is_deactivated_stops(env: Environment) -> No
         workload = await _workload_of(env, "first")
         await env.patch("Workload", workload, {"spec": {"active": False}})
         await env.until(lambda: _is_suspended(env, "first"))
-        await env.until_said(workload, "Evicted", "True/Deactivated")
+        await env.until_condition(workload, "Evicted", "True/Deactivated")
 
 
 async def test_a_job_that_started_without_a_manager_is_suspended_until_quota_is_free(env: Environment) -> None:
@@ -91,7 +91,7 @@ async def test_a_job_that_started_without_a_manager_is_suspended_until_quota_is_
 
 async def test_a_group_whose_name_was_taken_gets_its_workload_when_the_stranger_is_gone(tmp_path: Path) -> None:
     frameworks = {"integrations": {"frameworks": ["pod"]}}
-    async with told(tmp_path, **frameworks) as env, env.manager(**frameworks) as manager:
+    async with environment(tmp_path, **frameworks) as env, env.manager(**frameworks) as manager:
         await env.queues("1")
         await env.workload("crew", active=False)
         spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
@@ -102,4 +102,4 @@ async def test_a_group_whose_name_was_taken_gets_its_workload_when_the_stranger_
         assert "ownerReferences" not in (await env.read("Workload", "crew"))["metadata"]
 
         await env.delete("Workload", "crew")
-        await env.until_said("crew", "Admitted", "True/Admitted")
+        await env.until_condition("crew", "Admitted", "True/Admitted")

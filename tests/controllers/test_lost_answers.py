@@ -67,14 +67,14 @@ async def test_quota_of_a_reservation_without_an_answer_is_not_given_twice(env: 
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
         await env.workload("low", priority=1)
-        await env.until_said("low", "Admitted", "True/Admitted")  # on the server; nobody has told the manager
+        await env.until_condition("low", "Admitted", "True/Admitted")  # on the server; the manager has not read it
         await env.workload("high", priority=2)
-        await env.until_said("high", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("high", "QuotaReserved", "False/WaitingForQuota")
         losing.lose.set()
         await env.until_quiet(manager, looks=50)
         assert await env.admitted() == ["low"]
         losing.show.set()
         await env.finish("low")
-        await env.until_said("high", "Admitted", "True/Admitted")
+        await env.until_condition("high", "Admitted", "True/Admitted")
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)

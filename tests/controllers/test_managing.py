@@ -50,16 +50,16 @@ async def test_one_manager_leads_and_the_next_takes_over_where_it_stopped(env: E
     first = _manager(env, 1)
     try:
         await env.workload("a")
-        await env.until_said("a", "Admitted", "True/Admitted")
+        await env.until_condition("a", "Admitted", "True/Admitted")
         leader = await _holder(env)
         second = _manager(env, 2)
         await env.workload("b")
-        await env.until_said("b", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("b", "QuotaReserved", "False/WaitingForQuota")
         assert await _holder(env) == leader
         await _stop(first)
-        # Until the next one is known, whoever writes a Workload is told to come back: nobody answers for the webhooks.
+        # Until the next leader is elected, writes of Workloads are refused with a retry: no webhook server answers.
         await env.until(lambda: _worked(env.finish("a")))
-        await env.until_said("b", "Admitted", "True/Admitted")
+        await env.until_condition("b", "Admitted", "True/Admitted")
         assert await _holder(env) not in ("", leader)
         await _stop(second)
     finally:

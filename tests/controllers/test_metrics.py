@@ -1,4 +1,4 @@
-"""Metrics of a manager at work: counted as it writes, read off its memory when asked, served to whom they are for."""
+"""Metrics of a running manager: counted as it writes, read from its state on request, served to authorized clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Environment, pod_set, told
+from controllers.conftest import Environment, environment, pod_set
 from kubemachinery.client import client_config as servers
 from kubemachinery.errors import UsageError
 from kubemachinery.http_messages import Request
@@ -51,9 +51,9 @@ async def test_a_life_is_counted_and_queues_are_read(env: Environment) -> None:
     async with env.manager() as manager:
         await env.queues("1")
         await env.workload("first")
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         await env.workload("second")
-        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
         await env.until_quiet(manager)
         found = await page(env)
         assert (found[admitted], found[tenant], found[parked]) == (1, 1, 1)
@@ -61,7 +61,7 @@ async def test_a_life_is_counted_and_queues_are_read(env: Environment) -> None:
         assert found[f'kueue_admission_attempts_total{{{STANDALONE},result="inadmissible"}}'] == 1
 
         await env.finish("first")
-        await env.until_said("second", "Admitted", "True/Admitted")
+        await env.until_condition("second", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         found = await page(env)
         assert (found[admitted], found[parked], found[finished]) == (2, 0, 1)
@@ -107,7 +107,7 @@ async def test_what_a_pod_waited_for_is_timed_from_job_to_workload_and_from_admi
         'kueue_pod_scheduling_gate_removal_seconds_count{cluster_queue="cq",is_group="false",'
         f'name="kueue.x-k8s.io/admission",{STANDALONE}}}'
     )
-    async with told(tmp_path, **frameworks) as env, env.manager(**frameworks) as manager:
+    async with environment(tmp_path, **frameworks) as env, env.manager(**frameworks) as manager:
         await env.queues("1")
         spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
         await env.create("Pod", "one", spec, labels={"kueue.x-k8s.io/queue-name": "lq"})
@@ -125,7 +125,7 @@ async def test_series_go_with_their_queues(env: Environment) -> None:
     async with env.manager() as manager:
         await env.queues("1")
         await env.workload("first")
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         await env.finish("first")
         await env.delete("LocalQueue", "lq")
         await env.delete("ClusterQueue", "cq")
@@ -145,7 +145,7 @@ async def test_only_chosen_local_queues_have_series_of_their_own(env: Environmen
         await env.create("LocalQueue", "chosen", {"clusterQueue": "cq"}, labels={"team": "a"})
         for name, queue in (("one", "lq"), ("two", "chosen")):
             await env.workload(name, queueName=queue)
-            await env.until_said(name, "Admitted", "True/Admitted")
+            await env.until_condition(name, "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         names = [name for name in await page(env) if name.startswith("kueue_local_queue_admitted_workloads_total")]
         assert len(names) == 1
@@ -241,7 +241,7 @@ async def test_a_port_that_is_taken_costs_the_metrics_and_not_the_manager(
         async with managed(env, port, elects=False):
             await env.queues("1")
             await env.workload("first")
-            await env.until_said("first", "Admitted", "True/Admitted")
+            await env.until_condition("first", "Admitted", "True/Admitted")
     assert f"metrics is not served: cannot listen on 127.0.0.1:{port}" in caplog.text
 
 
@@ -262,7 +262,7 @@ async def test_cohort_series_follow_creation_move_and_deletion(env: Environment)
         await env.create("Cohort", "ch1", {"parentName": "root", "resourceGroups": [quota]})
         await env.queues("3", cohortName="ch1")
         await env.workload("first")
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         found = await page(env)
         assert cohort_series(found, "subtree_quota") == {"ch1": 4, "root": 4}
@@ -285,7 +285,7 @@ async def test_cohort_series_follow_creation_move_and_deletion(env: Environment)
             assert cohort_series(found, metric) == {}, metric
 
         await env.workload("second")
-        await env.until_said("second", "Admitted", "True/Admitted")
+        await env.until_condition("second", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         found = await page(env)
         assert cohort_series(found, "subtree_quota") == {"ch1": 3}
@@ -318,9 +318,9 @@ async def test_custom_labels_follow_the_objects_and_split_by_workload(env: Envir
         await env.create("Workload", "first", spec, labels={"tier": "gold"})
         await env.create("Workload", "second", spec)
         for name in ("first", "second"):
-            await env.until_said(name, "Admitted", "True/Admitted")
+            await env.until_condition(name, "Admitted", "True/Admitted")
         await env.create("Workload", "third", spec, labels={"tier": "gold"})
-        await env.until_said("third", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("third", "QuotaReserved", "False/WaitingForQuota")
         await env.until_quiet(manager)
         found = await page(env)
         for tier in ("gold", "kueue.x-k8s.io/_UNTRACKED_VALUE_"):

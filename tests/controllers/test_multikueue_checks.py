@@ -21,17 +21,17 @@ async def test_a_multikueue_check_is_inactive_with_a_reason(env: Environment) ->
     await env.create("AdmissionCheck", "other", {"controllerName": "example.com/budget"})
     async with env.manager() as manager:
 
-        async def is_said() -> bool:
+        async def has_condition() -> bool:
             return await _activity(env, "AdmissionCheck", "mk") == ("False", "MultiKueueNotImplemented", WHY)
 
-        await env.until(is_said)
+        await env.until(has_condition)
         await env.until_quiet(manager)
         assert await _activity(env, "AdmissionCheck", "other") == ("", "", "")
 
 
 async def test_a_check_that_kueue_left_active_closes_its_queue(env: Environment) -> None:
     await env.create("AdmissionCheck", "mk", MULTIKUEUE)
-    await env.say("AdmissionCheck", "mk", "Active", "True", "Active")
+    await env.set_condition("AdmissionCheck", "mk", "Active", "True", "Active")
     await env.queues(admissionChecksStrategy={"admissionChecks": [{"name": "mk"}]})
     async with env.manager():
         await env.job("waits")

@@ -16,8 +16,8 @@ async def test_block_admission_waits_for_the_pods_of_all_admitted_workloads(env:
         first = (await env.admitted())[0]
         second = "b" if first == "a" else "a"
         assert await env.condition(second, "QuotaReserved") == "False/WaitingForPodsReady"
-        await env.say("Workload", first, "PodsReady", "True", "Started")
-        await env.until_said(second, "Admitted", "True/Admitted")
+        await env.set_condition("Workload", first, "PodsReady", "True", "Started")
+        await env.until_condition(second, "Admitted", "True/Admitted")
 
 
 @pytest.mark.parametrize("cohort", ["all", ""])
@@ -51,14 +51,14 @@ async def test_block_admission_admits_the_first_in_scheduling_order(
 
         await env.until(is_younger)
     async with env.manager(waitForPodsReady={"blockAdmission": True}):
-        await env.until_said(second, "QuotaReserved", "False/WaitingForPodsReady")
+        await env.until_condition(second, "QuotaReserved", "False/WaitingForPodsReady")
         assert await env.admitted() == [first]
-        await env.say("Workload", first, "PodsReady", "True", "Started")
-        await env.until_said(second, "Admitted", "True/Admitted")
+        await env.set_condition("Workload", first, "PodsReady", "True", "Started")
+        await env.until_condition(second, "Admitted", "True/Admitted")
 
 
 async def test_a_failed_node_is_replaced_while_admission_is_blocked(env: Environment) -> None:
-    """Finding a place is a decision as well: with none made before his pods are ready, they never would be."""
+    """A delayed placement is a decision as well: if it waited for the pods to be ready, they never would be."""
     await env.create("Topology", "hosts", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
     await env.queues(cpu="3")
     await env.patch("ResourceFlavor", "plain", {"spec": {"nodeLabels": {"pool": "a"}, "topologyName": "hosts"}})
@@ -71,9 +71,9 @@ async def test_a_failed_node_is_replaced_while_admission_is_blocked(env: Environ
     request = {"required": "kubernetes.io/hostname"}
     await env.workload("first", podSets=[{**pod_set("1"), "topologyRequest": request}])
     async with env.manager(waitForPodsReady={"blockAdmission": True}):
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         await env.workload("second", podSets=[{**pod_set("1"), "topologyRequest": request}])
-        await env.until_said("second", "QuotaReserved", "False/WaitingForPodsReady")
+        await env.until_condition("second", "QuotaReserved", "False/WaitingForPodsReady")
         lost = "n1" if "n1" in str((await env.read("Workload", "first"))["status"]["admission"]) else "n2"
         await env.delete("Node", lost)
 

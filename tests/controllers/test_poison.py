@@ -1,4 +1,4 @@
-"""One object that makes no sense stops nobody else."""
+"""One poison object does not stop the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pykueue.controllers.assembly import Manager
 
 
 class Garbling:
-    """Tells everything as it is, except that objects called `bad` have something in them that nobody understands."""
+    """Passes everything through, except that objects called `bad` have content that cannot be decoded."""
 
     def __init__(self, inner: Transport, sense: bytes, nonsense: bytes) -> None:
         self._inner = inner
@@ -63,10 +63,10 @@ async def test_an_unreadable_workload_does_not_stop_others(env: Environment, sen
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
         await env.workload("good")
-        await env.until_said("good", "Admitted", "True/Admitted")
+        await env.until_condition("good", "Admitted", "True/Admitted")
         await env.finish("good")
         await env.workload("better")
-        await env.until_said("better", "Admitted", "True/Admitted")
+        await env.until_condition("better", "Admitted", "True/Admitted")
         assert not leading.done()
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)

@@ -26,11 +26,11 @@ async def _contended(env: System) -> None:
     for name in ("a", "b"):
         await env.create("LocalQueue", name, {"clusterQueue": name})
     await env.asks("low", {"cpu": "2"}, "a", priority=1)
-    await env.until_said("low", "Admitted", "True/Admitted")
+    await env.until_condition("low", "Admitted", "True/Admitted")
     await env.asks("mid", {"cpu": "2"}, "a", priority=5)
-    await env.until_said("low", "Evicted", "True/Preempted")
+    await env.until_condition("low", "Evicted", "True/Preempted")
     await env.asks("high", {"cpu": "2"}, "b", priority=9)
-    await env.until_said("high", "QuotaReserved", "False/WaitingForQuota")
+    await env.until_condition("high", "QuotaReserved", "False/WaitingForQuota")
     await env.quiet()
 
 
@@ -41,7 +41,7 @@ async def test_freed_quota_goes_to_the_preemptor_with_the_gate_on(
     async with system(Embedded(tmp_path), **gates(*names)) as env:
         await _contended(env)
         await env.release("low")
-        await env.until_said(admitted, "Admitted", "True/Admitted")
+        await env.until_condition(admitted, "Admitted", "True/Admitted")
         await env.quiet()
         assert await env.admitted() == [admitted]
 
@@ -53,4 +53,4 @@ async def test_a_preemptor_keeps_its_precedence_when_only_its_status_changes(tmp
         await env.amend("Workload", "mid", lambda found: {"conditions": [*found["status"]["conditions"], noted]})
         await env.quiet()
         await env.release("low")
-        await env.until_said("mid", "Admitted", "True/Admitted")
+        await env.until_condition("mid", "Admitted", "True/Admitted")

@@ -1,4 +1,4 @@
-"""What queues say of themselves, and what is kept while others need it."""
+"""The status of queues, and the finalizers of objects that are in use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_an_admission_is_one_write_and_a_rush_of_them_a_few_more_for_its_q
     many = 60
     await env.queues(cpu=str(many))
     async with env.manager() as manager:
-        await env.until_said("cq", "Active", "True/Ready", "ClusterQueue")
+        await env.until_condition("cq", "Active", "True/Ready", "ClusterQueue")
         await env.until_quiet(manager)
         before, began = Counter(manager.client.sent), time.monotonic()
         for number in range(many):
@@ -59,20 +59,20 @@ async def test_a_queue_with_a_missing_flavor_is_inactive_until_it_is_created(env
     await env.create("LocalQueue", "lq", {"clusterQueue": "cq"})
     async with env.manager():
         await env.workload("early")
-        await env.until_said("cq", "Active", "False/FlavorNotFound", "ClusterQueue")
-        await env.until_said("lq", "Active", "False/ClusterQueueIsInactive", "LocalQueue")
+        await env.until_condition("cq", "Active", "False/FlavorNotFound", "ClusterQueue")
+        await env.until_condition("lq", "Active", "False/ClusterQueueIsInactive", "LocalQueue")
         await env.create("ResourceFlavor", "late", {})
-        await env.until_said("early", "Admitted", "True/Admitted")
-        await env.until_said("lq", "Active", "True/Ready", "LocalQueue")
+        await env.until_condition("early", "Admitted", "True/Admitted")
+        await env.until_condition("lq", "Active", "True/Ready", "LocalQueue")
 
 
 async def test_a_queue_is_kept_while_a_workload_holds_its_quota(env: Environment) -> None:
     await env.queues()
     async with env.manager() as manager:
         await env.workload("runs")
-        await env.until_said("runs", "Admitted", "True/Admitted")
+        await env.until_condition("runs", "Admitted", "True/Admitted")
         await env.delete("ClusterQueue", "cq")
-        await env.until_said("cq", "Active", "False/Terminating", "ClusterQueue")
+        await env.until_condition("cq", "Active", "False/Terminating", "ClusterQueue")
         await env.until_quiet(manager)
         assert await env.find("ClusterQueue", "cq") is not None
         await env.finish("runs")
@@ -101,13 +101,13 @@ async def test_a_drained_queue_evicts_and_a_held_one_does_not(env: Environment) 
     await env.queues()
     async with env.manager() as manager:
         await env.workload("runs")
-        await env.until_said("runs", "Admitted", "True/Admitted")
+        await env.until_condition("runs", "Admitted", "True/Admitted")
         await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
-        await env.until_said("cq", "Active", "False/Stopped", "ClusterQueue")
+        await env.until_condition("cq", "Active", "False/Stopped", "ClusterQueue")
         await env.until_quiet(manager)
         assert await env.condition("runs", "Evicted") == ""
         await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
-        await env.until_said("runs", "Evicted", "True/ClusterQueueStopped")
+        await env.until_condition("runs", "Evicted", "True/ClusterQueueStopped")
 
 
 async def test_a_class_whose_value_changes_changes_its_workloads(env: Environment) -> None:

@@ -1,4 +1,4 @@
-"""Why somebody waits reaches the object, even where its writing is refused at first."""
+"""The reason why a Workload is pending reaches its status, also if the write is refused at first."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_reason_whose_writing_is_refused_is_written_again(env: Environme
     async with manager.reading():
         leading = asyncio.create_task(manager.lead())
         await env.workload("big", cpu="5")
-        await env.until_said("big", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.until_condition("big", "QuotaReserved", "False/ExceedsMaxQuota")
         assert not refusing.left
         leading.cancel()
         await asyncio.gather(leading, return_exceptions=True)

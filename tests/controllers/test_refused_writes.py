@@ -72,11 +72,11 @@ async def test_an_eviction_that_conflicts_is_retried_before_the_watch_shows_the_
     await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
     async with managed(env, stubborn):
         await env.workload("low", priority=1)
-        await env.until_said("low", "Admitted", "True/Admitted")
+        await env.until_condition("low", "Admitted", "True/Admitted")
         stubborn.hidden = b'"name":"low"'
         await env.patch("Workload", "low", {"metadata": {"labels": {"changed": "meanwhile"}}})
         await env.workload("high", priority=2)
-        await env.until_said("low", "Evicted", "True/Preempted")
+        await env.until_condition("low", "Evicted", "True/Preempted")
     assert len(stubborn.having(b'"Preempted"')) == 2
 
 
@@ -90,7 +90,7 @@ async def test_what_the_server_refuses_waits_a_while(
     await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
     await env.workload("low", priority=1)
     async with env.manager():
-        await env.until_said("low", "Admitted", "True/Admitted")
+        await env.until_condition("low", "Admitted", "True/Admitted")
     if word == b'"admission"':
         await env.finish("low")
     async with managed(env, stubborn):
@@ -108,16 +108,16 @@ async def test_a_reservation_that_our_webhook_denies_is_decided_once(
     await env.queues(cpu=_LARGEST)
     async with env.manager() as manager:
         await env.workload("huge", podSets=[pod_set(_LARGEST, count=2**31 - 1)], priority=9)
-        await env.until_said("huge", "QuotaReserved", "False/PendingEvaluation")
+        await env.until_condition("huge", "QuotaReserved", "False/PendingEvaluation")
         found = await env.read("Workload", "huge")
-        [said] = [each for each in found["status"]["conditions"] if each["type"] == "QuotaReserved"]
-        assert "cannot be shared evenly" in said["message"]
+        [reserved] = [each for each in found["status"]["conditions"] if each["type"] == "QuotaReserved"]
+        assert "cannot be shared evenly" in reserved["message"]
         await env.workload("small")
-        await env.until_said("small", "Admitted", "True/Admitted")
+        await env.until_condition("small", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         assert sum("cannot be shared evenly" in line for line in caplog.messages) == 1
         await env.patch("Workload", "huge", {"spec": {"podSets": [pod_set("1")]}})
-        await env.until_said("huge", "Admitted", "True/Admitted")
+        await env.until_condition("huge", "Admitted", "True/Admitted")
 
 
 def test_the_webhook_that_may_deny_a_reservation_has_the_name_it_is_registered_by() -> None:

@@ -10,7 +10,7 @@ async def test_a_restart_admits_nothing_new(env: Environment) -> None:
     async with env.manager() as first:
         for name in ("a", "b", "c"):
             await env.workload(name)
-        await env.until_said("c", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("c", "QuotaReserved", "False/WaitingForQuota")
         await env.until_quiet(first)
         running = await env.admitted()
     before = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in await env.all("Workload")}
@@ -25,9 +25,9 @@ async def test_what_changed_without_a_manager_is_read_at_start(env: Environment)
     await env.queues(cpu="1")
     async with env.manager():
         await env.workload("a")
-        await env.until_said("a", "Admitted", "True/Admitted")
+        await env.until_condition("a", "Admitted", "True/Admitted")
         await env.workload("b")
-        await env.until_said("b", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("b", "QuotaReserved", "False/WaitingForQuota")
     await env.finish("a")
     async with env.manager():
-        await env.until_said("b", "Admitted", "True/Admitted")
+        await env.until_condition("b", "Admitted", "True/Admitted")

@@ -1,4 +1,4 @@
-"""From a Workload that somebody made to its end, with nobody but the manager."""
+"""A Workload without a job, from its creation to its end."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ async def test_a_finished_workload_releases_quota_for_the_next(env: Environment)
     async with env.manager():
         await env.queues(cpu="1")
         await env.workload("first")
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         await env.workload("second")
-        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
         await env.finish("first")
-        await env.until_said("second", "Admitted", "True/Admitted")
+        await env.until_condition("second", "Admitted", "True/Admitted")
 
 
 async def test_quota_and_admission_are_one_write_of_the_status(env: Environment) -> None:
     async with env.manager() as manager:
         await env.queues()
         before = int((await env.workload("only"))["metadata"]["resourceVersion"])
-        await env.until_said("only", "Admitted", "True/Admitted")
+        await env.until_condition("only", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         writes = manager.client.sent["PATCH", "workloads"]
         assert writes == 1, before
@@ -33,11 +33,11 @@ async def test_a_workload_of_higher_priority_takes_the_place_of_a_lower_one(env:
     async with env.manager():
         await env.queues(cpu="1", preemption={"withinClusterQueue": "LowerPriority"})
         await env.workload("low", priority=1)
-        await env.until_said("low", "Admitted", "True/Admitted")
+        await env.until_condition("low", "Admitted", "True/Admitted")
         await env.workload("high", priority=2)
-        await env.until_said("low", "Evicted", "True/Preempted")
-        await env.until_said("high", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
-        assert await env.admitted() == ["low"]  # its quota stays taken until whoever runs it has stopped
+        await env.until_condition("low", "Evicted", "True/Preempted")
+        await env.until_condition("high", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
+        assert await env.admitted() == ["low"]  # its quota is held until its job has stopped
 
 
 async def test_a_reservation_that_another_client_wrote_is_admitted_though_its_queue_does_not_exist(
@@ -49,13 +49,13 @@ async def test_a_reservation_that_another_client_wrote_is_admitted_though_its_qu
 
     def reserved(found: Tree) -> Tree:
         moment = "2026-01-01T00:00:00Z"
-        said = {"type": "QuotaReserved", "status": "True", "reason": "Imported", "message": ""}
+        reserved = {"type": "QuotaReserved", "status": "True", "reason": "Imported", "message": ""}
         admission = {"clusterQueue": "nowhere", "podSetAssignments": [assigned]}
-        return {"admission": admission, "conditions": [{**said, "lastTransitionTime": moment}]}
+        return {"admission": admission, "conditions": [{**reserved, "lastTransitionTime": moment}]}
 
     await env.amend("Workload", "imported", reserved)
     async with env.manager() as manager:
-        await env.until_said("imported", "Admitted", "True/Admitted")
+        await env.until_condition("imported", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         assert await env.condition("imported", "QuotaReserved") == "True/Imported"
         assert await env.condition("imported", "Evicted") == ""
@@ -67,20 +67,20 @@ async def test_preemption_is_reported_with_uids_and_paths_and_as_one_series(env:
         await env.queues(cpu="2", cohortName="team", preemption={"withinClusterQueue": "LowerPriority"})
         for name in ("low-1", "low-2"):
             await env.workload(name, priority=1)
-            await env.until_said(name, "Admitted", "True/Admitted")
+            await env.until_condition(name, "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         bold = await env.workload("bold", cpu="2", priority=7)
         uid = bold["metadata"]["uid"]
         path = "/root/team/cq"
         for name in ("low-1", "low-2"):
-            await env.until_said(name, "Evicted", "True/Preempted")
+            await env.until_condition(name, "Evicted", "True/Preempted")
             for condition in (await env.read("Workload", name))["status"]["conditions"]:
                 if condition["type"] in ("Evicted", "Preempted"):
                     assert condition["message"] == (
                         f"Preempted to accommodate a workload (UID: {uid}, JobUID: UNKNOWN) due to prioritization in the"
                         f" ClusterQueue; preemptor path: {path}; preemptee path: {path}"
                     )
-        await env.until_said("bold", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
+        await env.until_condition("bold", "QuotaReserved", "False/WaitingForPreemptedWorkloads")
         found = (await env.read("Workload", "bold"))["status"]["conditions"]
         (message,) = (each["message"] for each in found if each["type"] == "QuotaReserved")
         assert message == (

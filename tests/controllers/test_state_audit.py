@@ -1,4 +1,4 @@
-"""The memory that is kept up says what one built anew from the objects would say."""
+"""The state that is updated incrementally equals one that is rebuilt from the objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_difference_is_logged_and_counted(env: Environment, caplog: pyte
     await env.queues(cpu="3")
     async with env.manager() as manager:
         await env.workload("forgotten")
-        await env.until_said("forgotten", "Admitted", "True/Admitted")
+        await env.until_condition("forgotten", "Admitted", "True/Admitted")
         await env.until_quiet(manager)
         shown = manager.informers.workloads.get("forgotten", "default")
         assert shown is not None

@@ -1,4 +1,4 @@
-"""The safety net under waking by cause: nobody needs it, and it would catch whoever did."""
+"""The sweep: it finds nothing where every requeue has its cause, and would find a Workload that was missed."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ async def test_a_sweep_admits_no_workload_that_an_event_retries(env: Environment
     async with env.manager():
         await env.queues("1")
         await env.workload("first")
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         await env.workload("second")
-        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
         await sweeps(env, 2)
         await env.finish("first")
-        await env.until_said("second", "Admitted", "True/Admitted")
+        await env.until_condition("second", "Admitted", "True/Admitted")
         assert (await page(env))[ADMITTED] == 0
 
 
@@ -51,10 +51,10 @@ async def test_a_sweep_admits_a_workload_that_no_event_retried(
     async with env.manager():
         await env.queues("1")
         await env.workload("first")
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         await env.workload("second")
-        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
         await env.finish("first")
-        await env.until_said("second", "Admitted", "True/Admitted")
+        await env.until_condition("second", "Admitted", "True/Admitted")
         await sweeps(env, 1)
         assert (await page(env))[ADMITTED] == 1

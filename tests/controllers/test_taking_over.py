@@ -17,7 +17,7 @@ from pykueue.controllers.assembly import Manager
 
 
 class Late:
-    """Brings no news of Workloads before it is told to."""
+    """Delivers no events of Workloads until the test allows it."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -54,13 +54,13 @@ async def test_quota_that_was_given_before_a_handover_is_not_given_again(env: En
             await lives.enter_async_context(second.reading())
             late.go_on.clear()
             await env.workload("given")
-            await env.until_said("given", "Admitted", "True/Admitted")
+            await env.until_condition("given", "Admitted", "True/Admitted")
         await env.patch("LocalQueue", "on-hold", {"spec": {"stopPolicy": "None"}})
         group = await lives.enter_async_context(asyncio.TaskGroup())
         leading = group.create_task(second.take_over())
         await asyncio.sleep(0.3)
         assert await env.admitted() == ["given"]
         late.go_on.set()
-        await env.until_said("next", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("next", "QuotaReserved", "False/WaitingForQuota")
         assert await env.admitted() == ["given"]
         leading.cancel()

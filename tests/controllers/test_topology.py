@@ -105,13 +105,13 @@ async def test_a_failed_placement_on_the_first_flavor_is_reported_though_the_nex
     await env.patch("ClusterQueue", "cq", {"spec": {"resourceGroups": groups}})
     await env.workload("w", podSets=[{**pod_set("1"), "topologyRequest": {"required": RACK}}])
     async with env.manager():
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
-        async def is_told() -> bool:
+        async def is_notified() -> bool:
             found = (await env.client.list(registry.KUBERNETES.of(kube.Event), "default")).items
             return any(msgspec.json.decode(item)["reason"] == "TopologyPlacementFailed" for item in found)
 
-        await env.until(is_told)
+        await env.until(is_notified)
 
 
 @pytest.mark.parametrize("by_prefix", [True, False])
@@ -175,8 +175,8 @@ async def _placed_on(env: Environment, workload: str) -> set[str]:
 async def _is_failed(env: Environment, name: str) -> bool:
     """Whether a pod was failed by the manager, with its condition and its Event."""
     found = await env.read("Pod", name)
-    said = {one["type"]: one for one in get(found, "status", "conditions") or ()}
-    mark = said.get("TerminatedByKueue")
+    conditions = {one["type"]: one for one in get(found, "status", "conditions") or ()}
+    mark = conditions.get("TerminatedByKueue")
     if get(found, "status", "phase") != "Failed" or mark is None:
         return False
     assert (mark["status"], mark["reason"]) == ("True", "UnschedulableOnAssignedNode")

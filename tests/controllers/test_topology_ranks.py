@@ -1,4 +1,4 @@
-"""Which pod goes to which node: by rank where pods know theirs, else in order wherever there is room."""
+"""Which pod goes to which node: by rank where pods have one, otherwise in order of free capacity."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def pod(name: str, index: str | None = None, node: str = "") -> kube.Pod:
 
 
 def pod_set(count: int, **request: object) -> kueue.PodSet:
-    wish = from_tree({"podIndexLabel": INDEX, **request}, kueue.PodSetTopologyRequest)
-    return kueue.PodSet(name="main", count=count, topology_request=wish)
+    request_of = from_tree({"podIndexLabel": INDEX, **request}, kueue.PodSetTopologyRequest)
+    return kueue.PodSet(name="main", count=count, topology_request=request_of)
 
 
 def assignment(**pods_on: int) -> kueue.TopologyAssignment:
@@ -55,8 +55,8 @@ def test_replicated_jobs_count_on_behind_each_other() -> None:
     second = kube.Pod(
         metadata=meta.ObjectMeta(name="second", labels={**second.metadata.labels, sub: "1"}), spec=second.spec
     )
-    wish = pod_set(4, subGroupIndexLabel=sub, subGroupCount=2)
-    assert placed([second], wish, assignment(x=2, y=2)) == {"second": "y"}
+    request_of = pod_set(4, subGroupIndexLabel=sub, subGroupCount=2)
+    assert placed([second], request_of, assignment(x=2, y=2)) == {"second": "y"}
 
 
 def test_without_an_index_pods_fill_the_domains_in_order() -> None:

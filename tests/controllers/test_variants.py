@@ -57,7 +57,7 @@ async def _variants(env: System) -> dict[str, Tree]:
     return {each["metadata"]["annotations"][_FLAVOR]: each for each in found}
 
 
-def _says(workload: Tree | None, type_: str) -> str:
+def _condition(workload: Tree | None, type_: str) -> str:
     for each in get(workload, "status", "conditions") or []:
         if each["type"] == type_:
             return f"{each['status']}/{each['reason']}"
@@ -74,7 +74,7 @@ async def _until_runs_on(env: System, flavor: str) -> None:
             get(job, "spec", "suspend") is False
             and get(job, "spec", "template", "spec", "nodeSelector") == {"kind": flavor}
             and assigned[0].get("flavors") == {"cpu": flavor}
-            and [name for name, each in variants.items() if _says(each, "Admitted").startswith("True")] == [flavor]
+            and [name for name, each in variants.items() if _condition(each, "Admitted").startswith("True")] == [flavor]
         )
 
     await env.until(runs)
@@ -216,7 +216,7 @@ async def test_a_finished_job_finishes_its_variants_and_frees_their_quota(tmp_pa
 
         async def all_finished() -> bool:
             found = (await _variants(env)).values()
-            return all(_says(each, "Finished") == "True/Succeeded" for each in found)
+            return all(_condition(each, "Finished") == "True/Succeeded" for each in found)
 
         await env.until(all_finished)
 
@@ -256,14 +256,14 @@ async def test_a_parent_with_every_variant_rejected_is_deactivated_and_tried_aga
         async def answer(state: str, *flavors: str) -> None:
             """Answer the check of each variant that holds quota, once."""
             found = await _variants(env)
-            for each in [found[name] for name in flavors if _says(found.get(name), "QuotaReserved")[:4] == "True"]:
+            for each in [found[name] for name in flavors if _condition(found.get(name), "QuotaReserved")[:4] == "True"]:
                 if each["metadata"]["uid"] not in answered:
                     answered.add(each["metadata"]["uid"])
                     await env.answers(each["metadata"]["name"], "budget", state)
 
         async def is_deactivated() -> bool:
             await answer("Rejected", "a", "b")
-            return _says(await _parent(env), "Evicted") == "True/DeactivatedDueToAdmissionCheck"
+            return _condition(await _parent(env), "Evicted") == "True/DeactivatedDueToAdmissionCheck"
 
         answered: set[str] = set()
         await env.until(is_deactivated)
@@ -325,7 +325,7 @@ async def test_one_variant_at_a_time_may_preempt(tmp_path: Path) -> None:
 
         await env.until(urgent_runs)
         preempted = [each for each in await env.all("Workload") if "Preempted" in str(get(each, "status"))]
-        flavors = {each["metadata"]["annotations"].get(_FLAVOR) for each in preempted if _says(each, "Preempted")}
+        flavors = {each["metadata"]["annotations"].get(_FLAVOR) for each in preempted if _condition(each, "Preempted")}
         assert flavors == {"a"}
 
 

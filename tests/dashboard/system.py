@@ -79,7 +79,7 @@ class System:
         await self.create("Workload", name, {"queueName": queue, "podSets": pods}, **metadata)
 
     async def finish(self, workload: str, message: str) -> None:
-        """Have a Workload's status say that it is over, as any controller could that may write it."""
+        """Finish a Workload, as a controller does that may write its status."""
         row = registry.ALL.named("Workload")
         assert row is not None
         over = {"type": "Finished", "status": "True", "reason": "Ended", "message": message,

@@ -38,7 +38,7 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def page(department: System, browser: Browser) -> AsyncIterator[Page]:
-    """Somebody who has followed the link of `pykueue up`; at the end nothing has gone wrong on their page."""
+    """A browser that opened the link of `pykueue up`; at the end its page has logged no error."""
     async with browser.visit(department.link) as made:
         await made.screen(1280, 720)
         await made.until("document.querySelector('[role=tree]')")
@@ -246,13 +246,13 @@ async def offline(page: Page, *, lost: bool = True) -> None:
     await page.send(
         "Network.emulateNetworkConditions", offline=lost, latency=0, downloadThroughput=-1, uploadThroughput=-1
     )
-    # The part of the browser that carries requests hears of it a moment later.
+    # The part of the browser that sends requests is notified a moment later.
     comes = "fetch('icon.svg', {cache: 'no-store'}).then(() => true, () => false)"
     await page.until(f"{comes}.then((came) => came !== {str(lost).lower()})")
 
 
 async def test_lost_connection_is_shown_and_recovered(page: Page) -> None:
-    """By itself, also where nothing happens that the page would hear of."""
+    """By itself, also where no change reaches the page."""
     await offline(page)
     await page.go("#/queues")
     await page.until("document.getElementById('main').innerText.includes('cannot be reached')")
@@ -261,7 +261,7 @@ async def test_lost_connection_is_shown_and_recovered(page: Page) -> None:
 
 
 async def test_content_stays_while_the_server_is_unreachable(page: Page) -> None:
-    """Somebody reads it; the light in the corner says that it is old."""
+    """A user reads it; the indicator in the corner shows that it is old."""
     await page.until("document.getElementById('live').textContent === 'live'")
     await page.go("#/queues")
     await page.until("document.querySelector('table')")
@@ -275,7 +275,7 @@ async def test_content_stays_while_the_server_is_unreachable(page: Page) -> None
 
 
 async def test_lost_explanation_is_requested_again(page: Page) -> None:
-    """By whoever reads it, or by the page when it hears of something new: one of the two is first."""
+    """By the user, or by the page after a change: one of the two is first."""
     await page.go("#/workload/default/segment-5")
     await page.until("document.querySelector('[data-key=ways]')")
     await offline(page)
@@ -286,7 +286,7 @@ async def test_lost_explanation_is_requested_again(page: Page) -> None:
     await page.until("document.querySelector('.ways')")
 
 
-# The next answer to a question (the end of its path) waits until somebody calls `held`; every document is `changed`.
+# The next answer to a question (the end of its path) waits until the test calls `held`; every document is `changed`.
 LATE = """(question, changed) => {
   const usual = window.fetch;
   let isFirst = true;

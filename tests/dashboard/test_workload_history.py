@@ -1,4 +1,4 @@
-"""One Workload as the dashboard tells it: a sentence for the list, and everything in order for its page."""
+"""One Workload on the dashboard: a sentence for the list, and its history for the page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_line_has_state_and_message_of_one_object() -> None:
 
 
 def event(reason: str, time: str, **more: Any) -> kube.Event:
-    return codec.from_tree({"metadata": {}, "eventTime": time, "reason": reason, "note": "said", **more}, kube.Event)
+    return codec.from_tree({"metadata": {}, "eventTime": time, "reason": reason, "note": "note", **more}, kube.Event)
 
 
 def test_history_merges_conditions_checks_and_events_in_order() -> None:
@@ -78,7 +78,7 @@ def test_history_merges_conditions_checks_and_events_in_order() -> None:
         ("budget: Ready", None),
         ("Pending", 4),  # where it was last seen
         ("Admitted", None),
-        ("Admitted", 1),  # the Event comes after the moment that it tells of
+        ("Admitted", 1),  # the Event comes after the transition that it reports
     ]
 
 

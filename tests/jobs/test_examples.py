@@ -104,7 +104,7 @@ FLOWS = Kind("example.com", "Flow", "flows", (Version("v1", storage=True),))
 
 
 def serving_flows(folder: Path) -> Up:
-    """A server with the package, installed as pip would: the module, and beside it what says under which entry point it
+    """A server with the package, installed as pip would: the module, and beside it the metadata with the entry point under which it
     is found."""
     example = EXAMPLES / "custom-kind"
     project = tomllib.loads((example / "pyproject.toml").read_text())["project"]

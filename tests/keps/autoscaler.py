@@ -47,10 +47,10 @@ class Autoscaler:
 
         await self._env.until(are_there)
 
-    async def reports(self, name: str, *conditions: str, message: str = "", **details: str) -> None:
+    async def reports(self, name: str, *types: str, message: str = "", **details: str) -> None:
         """These conditions are true of a request; one that starts with `!` is false."""
         await self.asked(name)
-        said = [
+        conditions = [
             {
                 "type": condition.removeprefix("!"),
                 "status": "False" if condition.startswith("!") else "True",
@@ -58,7 +58,7 @@ class Autoscaler:
                 "message": message,
                 "lastTransitionTime": now(),
             }
-            for condition in conditions
+            for condition in types
         ]
-        status: dict[str, Any] = {"conditions": said, "provisioningClassDetails": details}
+        status: dict[str, Any] = {"conditions": conditions, "provisioningClassDetails": details}
         await self._env.client.patch(REQUEST, name, {"status": status}, "default", subresource="status")

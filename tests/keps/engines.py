@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cluster import real
-from controllers.conftest import told
+from controllers.conftest import environment
 from keps.system import System, Tree
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
@@ -49,7 +49,7 @@ class Embedded:
 
     @asynccontextmanager
     async def served(self, **configuration: Any) -> AsyncIterator[System]:
-        async with told(self.data_dir, **configuration) as env:
+        async with environment(self.data_dir, **configuration) as env:
             yield System(env.serving)
 
     @asynccontextmanager

@@ -83,9 +83,9 @@ class System(Environment):
     async def node(self, name: str, has: Mapping[str, str], **labels: str) -> None:
         """A node that is ready for pods."""
         await self.create("Node", name, {}, labels={"kubernetes.io/hostname": name, **labels})
-        said = {"type": "Ready", "status": "True", "reason": "Up", "message": "", "lastTransitionTime": now()}
+        ready = {"type": "Ready", "status": "True", "reason": "Up", "message": "", "lastTransitionTime": now()}
         amounts = {"pods": "10", **has}
-        status = {"allocatable": amounts, "capacity": amounts, "conditions": [said]}
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": [ready]}
         await self.patch("Node", name, {"status": status}, "status")
         await self.patch("Node", name, {"spec": {"taints": None}})
 
@@ -132,7 +132,7 @@ class System(Environment):
     async def check(self, name: str, **spec: Any) -> None:
         """An AdmissionCheck whose controller is there."""
         await self.create("AdmissionCheck", name, {"controllerName": f"checks.example/{name}", **spec})
-        await self.say("AdmissionCheck", name, "Active", "True", "Active")
+        await self.set_condition("AdmissionCheck", name, "Active", "True", "Active")
 
     async def answers(self, workload: str, check: str, state: str, **more: Any) -> None:
         """The check's controller sets the state."""
@@ -140,7 +140,7 @@ class System(Environment):
 
     async def answer_together(self, workload: str, states: Mapping[str, str], **more: Any) -> None:
         """Several controllers set their states in one write."""
-        await self.until_said(workload, "QuotaReserved", "True/QuotaReserved")
+        await self.until_condition(workload, "QuotaReserved", "True/QuotaReserved")
         await self.until_asked(workload, *states)
         new = {"message": "", "lastTransitionTime": now(), **more}
 
@@ -162,10 +162,10 @@ class System(Environment):
         await self.until(asked)
 
     async def until_states(self, workload: str, **states: str) -> None:
-        async def said() -> bool:
+        async def are_as_expected() -> bool:
             return await self.states(workload) == states
 
-        await self.until(said)
+        await self.until(are_as_expected)
 
     # --- Looking ------------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ async def test_only_what_is_not_excluded_is_checked_against_quota(engine: Engine
         quota = {"cpu": "5", "memory": "8Gi", "ephemeral-storage": "1Gi"}
         await env.queue(quota, excludeResourcePrefixes=["ephemeral-storage"])
         await env.asks("w", {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "50Gi"})
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         assert (await charged(env, "w")).keys() == {"cpu", "memory"}
 
 
@@ -60,10 +60,10 @@ async def test_the_effective_list_is_the_union(engine: Engine, resource: str, ad
         await env.queue(excludeResourcePrefixes=["hugepages-"])
         await env.asks("w", {"cpu": "1", resource: "1"})
         if admitted:
-            await env.until_said("w", "Admitted", "True/Admitted")
+            await env.until_condition("w", "Admitted", "True/Admitted")
             assert await charged(env, "w") == {"cpu": "1"}
         else:
-            await env.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+            await env.until_condition("w", "QuotaReserved", "False/NoMatchingFlavor")
 
 
 async def test_a_change_applies_to_pending_workloads_at_once(engine: Engine) -> None:
@@ -71,9 +71,9 @@ async def test_a_change_applies_to_pending_workloads_at_once(engine: Engine) -> 
     async with system(engine, **ON) as env:
         await env.queue()
         await env.asks("w", NET)
-        await env.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+        await env.until_condition("w", "QuotaReserved", "False/NoMatchingFlavor")
         await env.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": ["vendor.example/"]}})
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
 
 async def test_an_admitted_workload_keeps_its_charged_usage(engine: Engine) -> None:
@@ -81,12 +81,12 @@ async def test_an_admitted_workload_keeps_its_charged_usage(engine: Engine) -> N
     async with system(engine, **ON) as env:
         await env.queue({"cpu": "5", "vendor.example/net": "1"})
         await env.asks("before", NET)
-        await env.until_said("before", "Admitted", "True/Admitted")
+        await env.until_condition("before", "Admitted", "True/Admitted")
         await env.quiet()
         revision = (await env.read("Workload", "before"))["metadata"]["resourceVersion"]
         await env.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": ["vendor.example/"]}})
         await env.asks("after", NET)
-        await env.until_said("after", "Admitted", "True/Admitted")
+        await env.until_condition("after", "Admitted", "True/Admitted")
         await env.quiet()
         assert await charged(env, "before") == NET
         assert (await env.read("Workload", "before"))["metadata"]["resourceVersion"] == revision
@@ -94,7 +94,7 @@ async def test_an_admitted_workload_keeps_its_charged_usage(engine: Engine) -> N
         await env.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": None}})
         await env.quiet()
         await env.asks("last", NET)
-        await env.until_said("last", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("last", "QuotaReserved", "False/WaitingForQuota")
         assert await charged(env, "after") == {"cpu": "1"}
 
 
@@ -106,8 +106,8 @@ async def test_each_cluster_queue_has_its_own_list(engine: Engine) -> None:
         await env.create("LocalQueue", "other", {"clusterQueue": "other"})
         await env.asks("here", NET)
         await env.asks("there", NET, queue="other")
-        await env.until_said("here", "Admitted", "True/Admitted")
-        await env.until_said("there", "QuotaReserved", "False/NoMatchingFlavor")
+        await env.until_condition("here", "Admitted", "True/Admitted")
+        await env.until_condition("there", "QuotaReserved", "False/NoMatchingFlavor")
 
 
 async def test_a_list_matches_by_plain_prefix(engine: Engine) -> None:
@@ -116,7 +116,7 @@ async def test_a_list_matches_by_plain_prefix(engine: Engine) -> None:
         await env.queue({"cpu": "5", "other.com/resource": "5"}, excludeResourcePrefixes=["example.com"])
         wanted = {"example.com/gpu": "2", "example.com/memory": "3", "other.com/resource": "4"}
         await env.asks("w", {"cpu": "1", **wanted})
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         assert await charged(env, "w") == {"cpu": "1", "other.com/resource": "4"}
 
 
@@ -124,7 +124,7 @@ async def test_with_the_gate_off_the_list_is_kept_and_does_nothing(engine: Engin
     async with system(engine) as env:
         await env.queue(excludeResourcePrefixes=["vendor.example/"])
         await env.asks("w", NET)
-        await env.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+        await env.until_condition("w", "QuotaReserved", "False/NoMatchingFlavor")
         assert get(await env.read("ClusterQueue", "cq"), "spec", "excludeResourcePrefixes") == ["vendor.example/"]
 
 
@@ -167,7 +167,7 @@ async def test_excluded_resources_and_their_list_are_reported_at_reservation(
         await env.queue(excludeResourcePrefixes=["vendor.example/"])
         with caplog.at_level(logging.INFO, "pykueue"):
             await env.asks("w", {**NET, "example.com/gpu": "1"})
-            await env.until_said("w", "Admitted", "True/Admitted")
+            await env.until_condition("w", "Admitted", "True/Admitted")
             await env.quiet()
         (event,) = await env.events("w", "QuotaReserved")
         by_global = "example.com/gpu (prefix 'example.com' of the configuration)"
@@ -175,7 +175,7 @@ async def test_excluded_resources_and_their_list_are_reported_at_reservation(
         assert f"not counted: {by_global}, {by_queue}" in event["note"]
         assert [each for each in caplog.messages if by_global in each and by_queue in each and "default/w" in each]
         await env.asks("plain", {"cpu": "1"})
-        await env.until_said("plain", "Admitted", "True/Admitted")
+        await env.until_condition("plain", "Admitted", "True/Admitted")
         await env.quiet()
         (event,) = await env.events("plain", "QuotaReserved")
         assert "not counted" not in event["note"]
@@ -187,16 +187,16 @@ async def test_what_was_left_out_is_logged_once_however_long_a_workload_waits(
     async with system(engine, **ON) as env:
         await env.queue({"cpu": "1"}, excludeResourcePrefixes=["vendor.example/"])
         await env.asks("first", {"cpu": "1"})
-        await env.until_said("first", "Admitted", "True/Admitted")
+        await env.until_condition("first", "Admitted", "True/Admitted")
         with caplog.at_level(logging.INFO, "pykueue"):
             await env.asks("w", NET)
             for prefix in ("a.example/", "b.example/"):  # each change has it considered again
-                await env.until_said("w", "QuotaReserved", "False/WaitingForQuota")
+                await env.until_condition("w", "QuotaReserved", "False/WaitingForQuota")
                 prefixes = ["vendor.example/", prefix]
                 await env.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": prefixes}})
                 await env.quiet()
             await env.finish("first")
-            await env.until_said("w", "Admitted", "True/Admitted")
+            await env.until_condition("w", "Admitted", "True/Admitted")
             await env.quiet()
         assert len([each for each in caplog.messages if each.startswith("default/w: not counted")]) == 1
 
@@ -208,12 +208,12 @@ async def test_what_was_left_out_is_reported_once_though_quota_is_reserved_again
         await env.queue({"cpu": "1"}, excludeResourcePrefixes=["vendor.example/"])
         with caplog.at_level(logging.INFO, "pykueue"):
             await env.asks("w", NET)
-            await env.until_said("w", "Admitted", "True/Admitted")
+            await env.until_condition("w", "Admitted", "True/Admitted")
             await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
-            await env.until_said("w", "Evicted", "True/ClusterQueueStopped")
+            await env.until_condition("w", "Evicted", "True/ClusterQueueStopped")
             await env.release("w")
             await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "None"}})
-            await env.until_said("w", "Admitted", "True/Admitted")
+            await env.until_condition("w", "Admitted", "True/Admitted")
             await env.quiet()
         notes = [event["note"] for event in await env.events("w", "QuotaReserved")]
         assert len([note for note in notes if "not counted" in note]) == 1
@@ -226,7 +226,7 @@ async def test_explain_shows_what_is_left_out_and_by_which_list(engine: Engine, 
         await env.queue({"cpu": "1"}, excludeResourcePrefixes=["vendor.example/"])
         cpu = "8" if waits else "1"
         await env.asks("w", {**NET, "cpu": cpu, "example.com/gpu": "1"})
-        await env.until_said(
+        await env.until_condition(
             "w", *(("QuotaReserved", "False/ExceedsMaxQuota") if waits else ("Admitted", "True/Admitted"))
         )
         found = await env.explain("w", **ON, **GLOBAL)
@@ -260,12 +260,12 @@ async def test_no_nodes_are_requested_for_excluded_resources(engine: Engine) -> 
         await env.create("AdmissionCheck", "nodes", spec)
         checked = {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes"}]}}
         await env.queue({"cpu": "5", "ephemeral-storage": "9Gi"}, **checked)
-        await env.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
+        await env.until_condition("nodes", "Active", "True/Active", "AdmissionCheck")
         await env.asks("counted", disk)
         await autoscaler.asked("counted-nodes-1")
         await env.patch("ClusterQueue", "cq", {"spec": {"excludeResourcePrefixes": ["ephemeral-"]}})
         await env.asks("excluded", disk)
-        await env.until_said("excluded", "Admitted", "True/Admitted")
+        await env.until_condition("excluded", "Admitted", "True/Admitted")
         await env.quiet()
         assert "excluded-nodes-1" not in await autoscaler.requests()
 

@@ -34,7 +34,7 @@ async def test_only_declared_admits_what_asks_for_undeclared_resources(engine: E
     async with system(engine, **ONLY_DECLARED) as env:
         await env.queue()
         await env.asks("w", FPGA)
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         (assigned,) = get(await env.read("Workload", "w"), "status", "admission", "podSetAssignments")
         assert assigned["flavors"] == {"cpu": "plain"}
 
@@ -44,28 +44,28 @@ async def test_what_is_declared_is_checked_as_ever(engine: Engine) -> None:
         await env.queue({"cpu": "5", "vendor.example/fpga": "1"})
         await env.asks("fits", FPGA)
         await env.asks("too-many", {"cpu": "1", "vendor.example/fpga": "2"})
-        await env.until_said("fits", "Admitted", "True/Admitted")
-        await env.until_said("too-many", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.until_condition("fits", "Admitted", "True/Admitted")
+        await env.until_condition("too-many", "QuotaReserved", "False/ExceedsMaxQuota")
 
 
 async def test_what_is_declared_and_not_asked_for_is_skipped(engine: Engine) -> None:
     async with system(engine, **ONLY_DECLARED) as env:
         await env.queue({"cpu": "5", "vendor.example/fpga": "1"})
         await env.asks("w", {"cpu": "1"})
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
 
 @pytest.mark.parametrize(
     "configuration",
     [{**gates("QuotaCheck"), "resources": {"quotaCheck": "All"}}, {"resources": {"quotaCheck": "OnlyDeclared"}}, {}],
-    ids=["All", "the gate off", "nothing said"],
+    ids=["All", "the gate off", "no setting"],
 )
 async def test_otherwise_undeclared_resources_block(engine: Engine, configuration: dict[str, Any]) -> None:
     """All is the default; Feature Gate: while it is off the field is ignored."""
     async with system(engine, **configuration) as env:
         await env.queue()
         await env.asks("w", FPGA)
-        await env.until_said("w", "QuotaReserved", "False/NoMatchingFlavor")
+        await env.until_condition("w", "QuotaReserved", "False/NoMatchingFlavor")
 
 
 # --- Interaction with excludeResourcePrefixes -------------------------------------------------------------------------
@@ -76,7 +76,7 @@ async def test_with_all_the_list_of_exclusions_counts(engine: Engine) -> None:
     async with system(engine, **gates("QuotaCheck"), resources=resources) as env:
         await env.queue()
         await env.asks("w", FPGA)
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
 
 async def test_with_only_declared_neither_list_of_exclusions_counts(engine: Engine) -> None:
@@ -87,8 +87,8 @@ async def test_with_only_declared_neither_list_of_exclusions_counts(engine: Engi
         await env.queue(quota, excludeResourcePrefixes=["example.com"])
         await env.asks("by-the-global-list", {"vendor.example/fpga": "2"})
         await env.asks("by-the-queues-own", {"example.com/gpu": "2"})
-        await env.until_said("by-the-global-list", "QuotaReserved", "False/ExceedsMaxQuota")
-        await env.until_said("by-the-queues-own", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.until_condition("by-the-global-list", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.until_condition("by-the-queues-own", "QuotaReserved", "False/ExceedsMaxQuota")
 
 
 def test_both_together_are_accepted_with_one_warning() -> None:
@@ -115,7 +115,7 @@ async def test_ignore_undeclared_means_the_same(engine: Engine) -> None:
     async with system(engine, resources={"quotaCheckStrategy": "IgnoreUndeclared"}) as env:
         await env.queue()
         await env.asks("w", FPGA)
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
 
 def test_two_spellings_with_different_meanings_are_refused() -> None:
@@ -134,11 +134,11 @@ async def test_skipped_resources_are_reported_and_logged_once(engine: Engine, ca
         await env.queue({"cpu": "1"})
         with caplog.at_level(logging.INFO, "pykueue"):
             await env.asks("first", FPGA)
-            await env.until_said("first", "Admitted", "True/Admitted")
+            await env.until_condition("first", "Admitted", "True/Admitted")
             await env.asks("second", FPGA)
-            await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+            await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
             await env.finish("first")
-            await env.until_said("second", "Admitted", "True/Admitted")
+            await env.until_condition("second", "Admitted", "True/Admitted")
             await env.quiet()
         skipped = "not counted: vendor.example/fpga (not declared)"
         assert [each for each in caplog.messages if skipped in each] == [
@@ -152,7 +152,7 @@ async def test_explain_shows_what_is_skipped(engine: Engine) -> None:
     async with system(engine, **ONLY_DECLARED) as env:
         await env.queue({"cpu": "1"})
         await env.asks("w", FPGA)
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         found = await env.explain("w", **ONLY_DECLARED)
         assert "\nNot counted against quota\n  vendor.example/fpga (not declared)" in "\n".join(explain.lines(found))
         assert found.tree()["notCounted"] == [{"resource": "vendor.example/fpga", "reason": "NotDeclared"}]
@@ -187,6 +187,6 @@ async def test_a_place_is_looked_for_by_everything_that_is_asked_for(engine: Eng
         await env.node("bare", {"cpu": "8"}, pool="a")
         await env.queue()
         await env.asks("w", FPGA)
-        await env.until_said("w", "QuotaReserved", "False/TopologyPlacementFailed")
+        await env.until_condition("w", "QuotaReserved", "False/TopologyPlacementFailed")
         await env.node("equipped", {"cpu": "8", "vendor.example/fpga": "2"}, pool="a")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")

@@ -253,7 +253,7 @@ async def test_only_what_an_event_concerns_is_looked_at(engine: Engine) -> None:
             await env.cluster_queue("cq", **RED, **MAKES)
             assert await looked_at() == ["cq", "cq in one"]
             await env.patch("ClusterQueue", "cq", {"spec": {"stopPolicy": "Hold"}})
-            await env.say("ClusterQueue", "cq", "Active", "True", "Ready")
+            await env.set_condition("ClusterQueue", "cq", "Active", "True", "Ready")
             await env.patch("Namespace", "one", {"metadata": {"annotations": {"a": "b"}}})
             await env.relabel("two", stage="test")
             assert await looked_at() == []
@@ -350,7 +350,7 @@ async def test_overlapping_cluster_queues_that_were_both_accepted_are_reported_o
 
 
 @pytest.mark.parametrize(
-    ("said", "made"),
+    ("configuration", "made"),
     [
         ({}, ["blue/default", "red/default"]),
         ({"localQueueName": "q"}, ["blue/q", "red/q"]),
@@ -358,12 +358,12 @@ async def test_overlapping_cluster_queues_that_were_both_accepted_are_reported_o
         ({"managedJobsNamespaceSelector": {"matchLabels": {"team": "blue"}}}, ["blue/default"]),
     ],
 )
-async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, said: Any, made: list[str]) -> None:
+async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, configuration: Any, made: list[str]) -> None:
     async with system(engine) as env:
         await env.namespace("red", team="red")
         await env.namespace("blue", team="blue")
         await env.cluster_queue("cq", namespaceSelector={"matchExpressions": [{"key": "team", "operator": "Exists"}]})
-        wanted = populator.load(said, "test")
+        wanted = populator.load(configuration, "test")
         running = asyncio.create_task(
             populator.Populator(env.client, wanted, SystemClock(), random.Random(3), instance="test").run()
         )
@@ -377,7 +377,7 @@ async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, said: An
 
 
 @pytest.mark.parametrize(
-    ("said", "finding"),
+    ("configuration", "finding"),
     [
         ([], "must be an object"),
         ({"localQueuName": "q"}, "localQueuName: is not a field; did you mean localQueueName?"),
@@ -387,9 +387,9 @@ async def test_the_populator_needs_no_gate_and_no_field(engine: Engine, said: An
         ({"managedJobsNamespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}, "operator"),
     ],
 )
-def test_a_wrong_configuration_of_the_populator_is_refused_with_its_place(said: Any, finding: str) -> None:
+def test_a_wrong_configuration_of_the_populator_is_refused_with_its_place(configuration: Any, finding: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        populator.load(said, "populator.yaml")
+        populator.load(configuration, "populator.yaml")
     assert any(finding in each for each in error.value.findings), error.value.findings
 
 

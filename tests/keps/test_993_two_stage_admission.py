@@ -44,7 +44,7 @@ async def test_from_suspended_to_prechecked_with_the_checks_added(engine: Engine
     async with system(engine) as env:
         await checked(env, names)
         await env.asks("w")
-        await env.until_said("w", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("w", "QuotaReserved", "True/QuotaReserved")
         assert await env.states("w") == dict.fromkeys(names, "Pending")
         assert (await env.condition("w", "Admitted")).startswith("False/")
         assert get(await env.read("Workload", "w"), "status", "admission", "clusterQueue") == "cq"
@@ -58,7 +58,7 @@ async def test_from_prechecked_to_admitted_when_every_check_has_passed(engine: E
         for name in names:
             assert not (await env.condition("w", "Admitted")).startswith("True")
             await env.answers("w", name, "Ready")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
 
 @ONE_AND_TWO
@@ -74,7 +74,7 @@ async def test_from_prechecked_back_to_suspended_because_of_quota(engine: Engine
         await env.quiet()  # the queue is another before the checks have passed
         for name in names:
             await env.answers("w", name, "Ready")
-        await env.until_said("w", "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.until_condition("w", "QuotaReserved", "False/ExceedsMaxQuota")
         assert await env.states("w") == dict.fromkeys(names, "Pending")
         assert get(await env.read("Workload", "w"), "spec", "active") is not False
 
@@ -85,10 +85,10 @@ async def test_quota_that_was_given_holds_though_the_check_has_become_inactive_s
         await checked(env, ("c1",))
         await env.asks("w")
         await env.until_asked("w", "c1")
-        await env.say("AdmissionCheck", "c1", "Active", "False", "Gone")
-        await env.until_said("cq", "Active", "False/AdmissionCheckInactive", "ClusterQueue")
+        await env.set_condition("AdmissionCheck", "c1", "Active", "False", "Gone")
+        await env.until_condition("cq", "Active", "False/AdmissionCheckInactive", "ClusterQueue")
         await env.answers("w", "c1", "Ready")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
 
 @ONE_AND_TWO
@@ -125,9 +125,9 @@ async def test_from_prechecked_to_suspended_because_of_a_retry(engine: Engine, n
         for name in names[1:]:
             await env.answers("w", name, "Ready")
         await env.answers("w", "c1", "Retry")
-        await env.until_said("w", "Evicted", "True/AdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/AdmissionCheck")
         await env.release("w")
-        await env.until_said("w", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("w", "QuotaReserved", "True/QuotaReserved")
         assert await env.states("w") == dict.fromkeys(names, "Pending")
 
 
@@ -145,14 +145,14 @@ async def test_from_prechecked_to_rejected(engine: Engine, names: tuple[str, ...
             return get(await env.read("Workload", "w"), "spec", "active") is False
 
         await env.until(is_over)
-        await env.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
 
 
 async def test_from_prechecked_to_admitted_without_checks(engine: Engine) -> None:
     async with system(engine) as env:
         await checked(env, ())
         await env.asks("w")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
 
 # --- Goals, Proposal --------------------------------------------------------------------------------------------------
@@ -170,9 +170,9 @@ async def test_a_check_that_changes_its_mind_stops_a_running_workload(
         await env.asks("w")
         for name in names:
             await env.answers("w", name, "Ready")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         await env.answers("w", names[-1], state)
-        await env.until_said("w", "Evicted", f"True/{reason}")
+        await env.until_condition("w", "Evicted", f"True/{reason}")
 
 
 async def test_checks_are_asked_before_there_is_quota_and_all_at_the_same_time(engine: Engine) -> None:
@@ -180,9 +180,9 @@ async def test_checks_are_asked_before_there_is_quota_and_all_at_the_same_time(e
     async with system(engine) as env:
         await checked(env, ("c1", "c2"))
         await env.asks("first")
-        await env.until_said("first", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("first", "QuotaReserved", "True/QuotaReserved")
         await env.asks("second")
-        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
         assert await env.states("second") == {"c1": "Pending", "c2": "Pending"}
         mirror = (await env.read("Workload", "second"))["status"]["admissionChecksConditions"]
         assert [(each["type"], each["status"]) for each in mirror] == [("c1", "Unknown"), ("c2", "Unknown")]
@@ -206,7 +206,7 @@ async def test_the_order_in_which_checks_answer_does_not_matter(engine: Engine) 
                 else:
                     await env.answer_together(workload, {names[0]: first, names[1]: second})
                 worst = next((state for state in outcomes if state in (first, second)), "Ready")
-                await env.until_said(workload, *outcomes.get(worst, ("Admitted", "True/Admitted")))
+                await env.until_condition(workload, *outcomes.get(worst, ("Admitted", "True/Admitted")))
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ async def test_an_answer_may_be_a_condition(engine: Engine, status: str, reason:
         await checked(env, ("c1",), {"retryDelayMinutes": 15})
         await env.asks("w")
         await env.until_asked("w", "c1")
-        said = {"type": "c1", "status": status, "reason": reason, "message": "", "lastTransitionTime": _tomorrow()}
-        await env.patch("Workload", "w", {"status": {"admissionChecksConditions": [said]}}, "status")
+        condition = {"type": "c1", "status": status, "reason": reason, "message": "", "lastTransitionTime": _tomorrow()}
+        await env.patch("Workload", "w", {"status": {"admissionChecksConditions": [condition]}}, "status")
         expected = {"Ready": ("Admitted", "True/Admitted"), "Retry": ("Evicted", "True/AdmissionCheck")}
-        await env.until_said("w", *expected.get(state, ("Evicted", "True/DeactivatedDueToAdmissionCheck")))
+        await env.until_condition("w", *expected.get(state, ("Evicted", "True/DeactivatedDueToAdmissionCheck")))
 
 
 async def test_both_forms_of_an_answer_are_kept_alike(engine: Engine) -> None:
@@ -230,7 +230,7 @@ async def test_both_forms_of_an_answer_are_kept_alike(engine: Engine) -> None:
         await checked(env, ("c1",))
         await env.asks("w")
         await env.answers("w", "c1", "Ready")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         (mirror,) = (await env.read("Workload", "w"))["status"]["admissionChecksConditions"]
         assert (mirror["type"], mirror["status"], mirror["reason"]) == ("c1", "True", "Ready")
 
@@ -241,7 +241,7 @@ async def test_after_a_retry_it_stays_out_for_a_quarter_of_an_hour(engine: Engin
         await checked(env, ("c1",))
         await env.asks("w")
         await env.answers("w", "c1", "Retry")
-        await env.until_said("w", "Evicted", "True/AdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/AdmissionCheck")
         found = await env.read("Workload", "w")
         evicted = next(each for each in found["status"]["conditions"] if each["type"] == "Evicted")
         at, since = get(found, "status", "requeueState", "requeueAt"), evicted["lastTransitionTime"]
@@ -288,8 +288,8 @@ def test_after_the_default_delay_of_a_retry_the_check_is_pending_and_the_workloa
 
     def answer(workload: str, state: str) -> None:
         [at] = {each["lastTransitionTime"] for each in kueue.get("workload", workload)["status"]["admissionChecks"]}
-        said = {"name": "c1", "state": state, "message": "", "lastTransitionTime": at}
-        kueue.patch("workload", workload, {"status": {"admissionChecks": [said]}}, subresource="status")
+        check = {"name": "c1", "state": state, "message": "", "lastTransitionTime": at}
+        kueue.patch("workload", workload, {"status": {"admissionChecks": [check]}}, subresource="status")
 
     def state(workload: str) -> tuple[str, bool]:
         status = kueue.get("workload", workload)["status"]
@@ -323,9 +323,9 @@ async def test_a_check_may_set_the_retry_delay(engine: Engine) -> None:
         await checked(env, ("c1",))
         await env.asks("w")
         await env.answers("w", "c1", "Retry", requeueAfterSeconds=1)
-        await env.until_said("w", "Evicted", "True/AdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/AdmissionCheck")
         await env.release("w")
-        await env.until_said("w", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("w", "QuotaReserved", "True/QuotaReserved")
         assert await env.states("w") == {"c1": "Pending"}
 
 
@@ -334,34 +334,34 @@ async def test_a_workload_waiting_for_checks_keeps_its_quota(engine: Engine) -> 
     async with system(engine) as env:
         await checked(env, ("c1",))
         await env.asks("first")
-        await env.until_said("first", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("first", "QuotaReserved", "True/QuotaReserved")
         await env.asks("second")
-        await env.until_said("second", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
         await env.quiet()
         assert (await env.condition("second", "QuotaReserved")).startswith("False")
         await env.answers("first", "c1", "Rejected")
-        await env.until_said("first", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+        await env.until_condition("first", "Evicted", "True/DeactivatedDueToAdmissionCheck")
         await env.release("first")
-        await env.until_said("second", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("second", "QuotaReserved", "True/QuotaReserved")
 
 
 async def test_no_workload_is_admitted_while_a_check_is_inactive(engine: Engine) -> None:
     async with system(engine) as env:
         await checked(env, ("c1",))
         await env.asks("waits")
-        await env.until_said("waits", "QuotaReserved", "True/QuotaReserved")
-        await env.say("AdmissionCheck", "c1", "Active", "False", "Gone")
-        await env.until_said("cq", "Active", "False/AdmissionCheckInactive", "ClusterQueue")
+        await env.until_condition("waits", "QuotaReserved", "True/QuotaReserved")
+        await env.set_condition("AdmissionCheck", "c1", "Active", "False", "Gone")
+        await env.until_condition("cq", "Active", "False/AdmissionCheckInactive", "ClusterQueue")
         await env.asks("new", {"cpu": "1"})
         await env.quiet()
         assert not (await env.condition("new", "QuotaReserved")).startswith("True")
         assert (await env.condition("waits", "QuotaReserved")) == "True/QuotaReserved"
-        await env.say("AdmissionCheck", "c1", "Active", "True", "Active")
-        await env.until_said("new", "QuotaReserved", "True/QuotaReserved")
+        await env.set_condition("AdmissionCheck", "c1", "Active", "True", "Active")
+        await env.until_condition("new", "QuotaReserved", "True/QuotaReserved")
 
 
 async def test_a_check_is_not_deleted_under_those_who_wait_for_it(engine: Engine) -> None:
-    """It is kept until no queue names it. Taken off the list, it keeps nobody waiting."""
+    """It is kept until no queue lists it. After its removal from the list no Workload waits for it."""
     async with system(engine) as env:
         await checked(env, ("c1", "c2"))
         await env.asks("w")
@@ -372,7 +372,7 @@ async def test_a_check_is_not_deleted_under_those_who_wait_for_it(engine: Engine
         assert get(await env.read("AdmissionCheck", "c2"), "metadata", "deletionTimestamp")
         assert not (await env.condition("w", "Admitted")).startswith("True")
         await env.patch("ClusterQueue", "cq", {"spec": strategy(("c1",))})
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
 
         async def is_gone() -> bool:
             return await env.find("AdmissionCheck", "c2") is None
@@ -401,7 +401,7 @@ async def _meek_runs(env: System, names: Sequence[str] = ("c1",)) -> None:
     await env.asks("meek", priority=1)
     for name in names:
         await env.answers("meek", name, "Ready")
-    await env.until_said("meek", "Admitted", "True/Admitted")
+    await env.until_condition("meek", "Admitted", "True/Admitted")
 
 
 async def test_anytime_preempts_at_reservation_time(engine: Engine) -> None:
@@ -409,7 +409,7 @@ async def test_anytime_preempts_at_reservation_time(engine: Engine) -> None:
         await checked(env, ("c1",), preemption=LOWER)
         await _meek_runs(env)
         await env.asks("bold", priority=9)
-        await env.until_said("meek", "Evicted", "True/Preempted")
+        await env.until_condition("meek", "Evicted", "True/Preempted")
         assert not (await env.condition("bold", "QuotaReserved")).startswith("True")
 
 
@@ -422,18 +422,18 @@ async def test_preemptions_wait_until_every_such_check_has_passed(
         await checked(env, names, LATER, preemption=LOWER)
         await _meek_runs(env, names)
         await env.asks("bold", priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         for name in names[:-1]:
             await env.answers("bold", name, "Ready")
         await env.quiet()
         assert await env.condition("meek", "Evicted") == ""
         await env.answers("bold", names[-1], "Ready")
-        await env.until_said("meek", "Evicted", "True/Preempted")
+        await env.until_condition("meek", "Evicted", "True/Preempted")
         await env.quiet()
         assert not (await env.condition("bold", "Admitted")).startswith("True")  # not before it is gone
         monkeypatch.setattr(World, "next_wake", lambda _: None)  # the clock would wake it, too
         await env.release("meek")
-        await env.until_said("bold", "Admitted", "True/Admitted")
+        await env.until_condition("bold", "Admitted", "True/Admitted")
         assert set((await env.states("meek")).values()) == {"Pending"}
 
 
@@ -444,14 +444,14 @@ async def test_a_check_may_ask_for_preemptions_on_demand(engine: Engine, names: 
         await _meek_runs(env, names)
         await env.asks("bold", priority=9)
         await env.answers("bold", names[0], "PreemptionRequired")
-        await env.until_said("meek", "Evicted", "True/Preempted")
+        await env.until_condition("meek", "Evicted", "True/Preempted")
         await env.release("meek")
         await env.quiet()
         assert (await env.condition("bold", "QuotaReserved")) == "True/QuotaReserved"
         assert not (await env.condition("bold", "Admitted")).startswith("True")
         for name in names:
             await env.answers("bold", name, "Ready")
-        await env.until_said("bold", "Admitted", "True/Admitted")
+        await env.until_condition("bold", "Admitted", "True/Admitted")
 
 
 @pytest.mark.parametrize("reason", ["PreemptionRequired", "BookQuotaRequired"])
@@ -461,11 +461,17 @@ async def test_a_check_may_ask_for_preemptions_by_the_reason_of_its_condition(en
         await checked(env, ("c1",), LATER, preemption=LOWER)
         await _meek_runs(env)
         await env.asks("bold", priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         await env.until_asked("bold", "c1")
-        said = {"type": "c1", "status": "Unknown", "reason": reason, "message": "", "lastTransitionTime": _tomorrow()}
-        await env.patch("Workload", "bold", {"status": {"admissionChecksConditions": [said]}}, "status")
-        await env.until_said("meek", "Evicted", "True/Preempted")
+        condition = {
+            "type": "c1",
+            "status": "Unknown",
+            "reason": reason,
+            "message": "",
+            "lastTransitionTime": _tomorrow(),
+        }
+        await env.patch("Workload", "bold", {"status": {"admissionChecksConditions": [condition]}}, "status")
+        await env.until_condition("meek", "Evicted", "True/Preempted")
         found = (await env.read("Workload", "bold"))["status"]
         assert await env.states("bold") == {"c1": "PreemptionRequired"}
         assert [(each["status"], each["reason"]) for each in found["admissionChecksConditions"]] == [
@@ -473,24 +479,24 @@ async def test_a_check_may_ask_for_preemptions_by_the_reason_of_its_condition(en
         ]
         assert not (await env.condition("bold", "Admitted")).startswith("True")
         await env.release("meek")
-        passed = {**said, "status": "True", "reason": "Ready", "lastTransitionTime": "2101-01-01T00:00:00Z"}
+        passed = {**condition, "status": "True", "reason": "Ready", "lastTransitionTime": "2101-01-01T00:00:00Z"}
         await env.patch("Workload", "bold", {"status": {"admissionChecksConditions": [passed]}}, "status")
-        await env.until_said("bold", "Admitted", "True/Admitted")
+        await env.until_condition("bold", "Admitted", "True/Admitted")
 
 
 @ONE_AND_TWO
 async def test_a_target_that_has_become_more_important_is_not_evicted(engine: Engine, names: tuple[str, ...]) -> None:
-    """Design Details: once all checks are satisfied, preemptions are computed again; nothing else makes room here."""
+    """Design Details: once all checks are satisfied, preemptions are computed again; nothing else frees quota here."""
     async with system(engine) as env:
         await checked(env, names, LATER, preemption=LOWER)
         await _meek_runs(env, names)
         await env.asks("bold", priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         await env.until_asked("bold", *names)
         await env.patch("Workload", "meek", {"spec": {"priority": 10}})
         await env.quiet()
         await env.answer_together("bold", dict.fromkeys(names, "Ready"))
-        await env.until_said("bold", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("bold", "QuotaReserved", "False/WaitingForQuota")
         await env.until_states("bold", **dict.fromkeys(names, "Pending"))
         assert await env.condition("meek", "Evicted") == ""
         assert await env.condition("meek", "Admitted") == "True/Admitted"
@@ -507,19 +513,19 @@ async def test_another_target_is_evicted_where_the_assumed_one_is_not_legal_any_
         for name, priority in (("meek", 1), ("mild", 2)):
             await env.asks(name, {"cpu": "2"}, priority=priority)
             await env.answers(name, "c1", "Ready")
-            await env.until_said(name, "Admitted", "True/Admitted")
+            await env.until_condition(name, "Admitted", "True/Admitted")
         await env.asks("bold", {"cpu": "3"}, priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         await env.until_asked("bold", "c1")
         await env.patch("Workload", "meek", {"spec": {"priority": 10}})
         await env.quiet()
         await env.answers("bold", "c1", answer)
-        await env.until_said("mild", "Evicted", "True/Preempted")
+        await env.until_condition("mild", "Evicted", "True/Preempted")
         assert await env.condition("meek", "Evicted") == ""
         await env.release("mild")
         if answer != "Ready":
             await env.answers("bold", "c1", "Ready")
-        await env.until_said("bold", "Admitted", "True/Admitted")
+        await env.until_condition("bold", "Admitted", "True/Admitted")
 
 
 async def test_what_a_victim_holds_is_promised_to_one_workload_only(engine: Engine) -> None:
@@ -528,13 +534,13 @@ async def test_what_a_victim_holds_is_promised_to_one_workload_only(engine: Engi
         await checked(env, ("c1",), LATER, preemption=LOWER)
         await _meek_runs(env)
         await env.asks("bold", priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         await env.quiet()
-        assert await env.manager_now.auditor.look() == []  # a memory built anew counts the same
+        assert await env.manager_now.auditor.look() == []  # a rebuilt state counts the same
         await env.asks("third", priority=8)
-        await env.until_said("third", "QuotaReserved", "False/WaitingForQuota")
+        await env.until_condition("third", "QuotaReserved", "False/WaitingForQuota")
         await env.asks("small", {"cpu": "1"})  # what both leave free
-        await env.until_said("small", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("small", "QuotaReserved", "True/QuotaReserved")
         await env.finish("meek")
         await env.quiet()
         assert (await env.condition("third", "QuotaReserved")).startswith("False")
@@ -546,13 +552,13 @@ async def test_victims_and_their_successor_count_together_as_the_larger_of_the_t
         await env.queue({"cpu": "8"}, **strategy(("c1",)), preemption=LOWER)
         for name in ("meek", "mild"):
             await env.asks(name, {"cpu": "4"}, priority=1)
-            await env.until_said(name, "QuotaReserved", "True/QuotaReserved")
+            await env.until_condition(name, "QuotaReserved", "True/QuotaReserved")
         await env.asks("bold", {"cpu": "6"}, priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         await env.asks("small", {"cpu": "2"}, priority=1)
-        await env.until_said("small", "QuotaReserved", "False/WaitingForQuota")  # 8 of 8: the victims
+        await env.until_condition("small", "QuotaReserved", "False/WaitingForQuota")  # 8 of 8: the victims
         await env.finish("meek")
-        await env.until_said("small", "QuotaReserved", "True/QuotaReserved")  # 6 of 8: their successor
+        await env.until_condition("small", "QuotaReserved", "True/QuotaReserved")  # 6 of 8: their successor
         await env.quiet()
         assert await env.condition("mild", "Evicted") == ""
 
@@ -560,59 +566,59 @@ async def test_victims_and_their_successor_count_together_as_the_larger_of_the_t
 async def test_a_manager_that_comes_back_finishes_what_was_put_off(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was to go is in nobody's memory any more: it is found again, and no quota is given twice."""
+    """No state has the deferred targets any more: they are found again, and no quota is given twice."""
     async with engine.served() as env:
         async with env.manager() as env.running:
             await checked(env, ("c1",), LATER, preemption=LOWER)
             await _meek_runs(env)
             await env.asks("bold", priority=9)
-            await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+            await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
             await env.quiet()
         async with env.manager() as env.running:
             await env.quiet()
             assert await env.condition("meek", "Evicted") == ""
             await env.answers("bold", "c1", "Ready")
-            await env.until_said("meek", "Evicted", "True/Preempted")
+            await env.until_condition("meek", "Evicted", "True/Preempted")
             monkeypatch.setattr(World, "next_wake", lambda _: None)
             await env.release("meek")
-            await env.until_said("bold", "Admitted", "True/Admitted")
+            await env.until_condition("bold", "Admitted", "True/Admitted")
 
 
 async def test_a_victim_stays_when_its_preemptor_goes_first(engine: Engine) -> None:
-    """What was put off is not done for somebody who has given up."""
+    """A deferred preemption is not done for a preemptor that was deleted."""
     async with system(engine) as env:
         await checked(env, ("c1",), LATER, preemption=LOWER)
         await _meek_runs(env)
         await env.asks("bold", priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         await env.patch("Workload", "bold", {"spec": {"active": False}})
-        await env.until_said("bold", "Evicted", "True/Deactivated")
+        await env.until_condition("bold", "Evicted", "True/Deactivated")
         await env.release("bold")
         await env.quiet()
         assert await env.condition("meek", "Evicted") == ""
         assert await env.condition("meek", "Admitted") == "True/Admitted"
-        await env.asks("small", {"cpu": "1"})  # nothing is promised to anybody any more
-        await env.until_said("small", "QuotaReserved", "True/QuotaReserved")
+        await env.asks("small", {"cpu": "1"})  # no quota is assumed any more
+        await env.until_condition("small", "QuotaReserved", "True/QuotaReserved")
 
 
 async def test_a_preemptor_is_itself_preempted_before_its_time(engine: Engine) -> None:
-    """Whoever comes last takes the place of both, and nobody runs beside it."""
+    """The last preemptor takes the quota of both, and no other Workload runs beside it."""
     async with system(engine) as env:
         await checked(env, ("c1",), LATER, preemption=LOWER)
         await _meek_runs(env)
         await env.asks("bold", priority=9)
-        await env.until_said("bold", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bold", "QuotaReserved", "True/QuotaReserved")
         await env.asks("bolder", priority=10)
-        await env.until_said("bolder", "QuotaReserved", "True/QuotaReserved")
+        await env.until_condition("bolder", "QuotaReserved", "True/QuotaReserved")
         await env.quiet()
-        assert await env.condition("meek", "Evicted") == ""  # its checks have not been heard yet
+        assert await env.condition("meek", "Evicted") == ""  # its checks have not answered yet
         await env.answers("bolder", "c1", "Ready")
-        for victim in ("bold", "meek"):  # whoever was to go for the one that goes is the next
-            await env.until_said(victim, "Evicted", "True/Preempted")
+        for victim in ("bold", "meek"):  # the target of a target is evicted next
+            await env.until_condition(victim, "Evicted", "True/Preempted")
             await env.quiet()
             assert not (await env.condition("bolder", "Admitted")).startswith("True")
             await env.release(victim)
-        await env.until_said("bolder", "Admitted", "True/Admitted")
+        await env.until_condition("bolder", "Admitted", "True/Admitted")
         await env.quiet()
         assert not (await env.condition("bold", "QuotaReserved")).startswith("True")
         assert await env.manager_now.auditor.look() == []
@@ -626,7 +632,7 @@ async def test_a_workload_with_quota_only_can_be_preempted_and_its_checks_are_re
         await env.answers("meek", "c1", "Ready")
         await env.until_asked("meek", "c2")
         await env.asks("bold", priority=9)
-        await env.until_said("meek", "Evicted", "True/Preempted")
+        await env.until_condition("meek", "Evicted", "True/Preempted")
         await env.until_states("meek", c1="Pending", c2="Pending")
 
 

@@ -1,4 +1,4 @@
-"""KEP-993, Story 2: `examples/budget`, a check controller of somebody else, bases admission on a weekly budget."""
+"""KEP-993, Story 2: `examples/budget`, a check controller of another project, bases admission on a weekly budget."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def budgets(engine: Engine) -> AsyncIterator[tuple[System, Monitoring]]:
                 *("--kubeconfig", str(env.kubeconfig), "--prometheus", url, "--every", "0.2"),
             )
             try:
-                await env.until_said("budget", "Active", "True/Active", "AdmissionCheck")
+                await env.until_condition("budget", "Active", "True/Active", "AdmissionCheck")
                 yield env, monitoring
             finally:
                 program.terminate()
@@ -110,9 +110,9 @@ async def _runs(env: System) -> bool:
     return not await _is_suspended(env)
 
 
-async def _says(env: System, type_: str, said: str) -> bool:
+async def _has_condition(env: System, type_: str, expected: str) -> bool:
     found = get(await _workload(env), "status", "conditions") or []
-    return any(each["type"] == type_ and f"{each['status']}/{each['reason']}" == said for each in found)
+    return any(each["type"] == type_ and f"{each['status']}/{each['reason']}" == expected for each in found)
 
 
 async def test_a_job_starts_within_the_budget_and_is_stopped_when_it_is_spent(engine: Engine) -> None:
@@ -123,7 +123,7 @@ async def test_a_job_starts_within_the_budget_and_is_stopped_when_it_is_spent(en
         await env.until(lambda: _runs(env))
         monitoring.consumed["physics"] = "100"
         await env.until(lambda: _is_suspended(env))
-        await env.until(lambda: _says(env, "Requeued", "False/AdmissionCheck"))
+        await env.until(lambda: _has_condition(env, "Requeued", "False/AdmissionCheck"))
         at = get(await _workload(env), "status", "requeueState", "requeueAt")
         assert datetime.datetime.fromisoformat(at) > datetime.datetime.now(datetime.UTC)
 
@@ -135,7 +135,7 @@ async def test_what_no_week_could_pay_is_rejected(engine: Engine) -> None:
         row = registry.ALL.named("Job")
         assert row is not None
         await env.client.create(row, job)
-        await env.until(lambda: _says(env, "Evicted", "True/DeactivatedDueToAdmissionCheck"))
+        await env.until(lambda: _has_condition(env, "Evicted", "True/DeactivatedDueToAdmissionCheck"))
         assert await _is_suspended(env)
 
 

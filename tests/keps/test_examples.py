@@ -1,4 +1,4 @@
-"""The example of each proposal, played on a system with its configuration, does what its first line says."""
+"""The example of each proposal, applied to a system with its configuration, does what its first line describes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def documents(name: str) -> list[Tree]:
 @pytest.mark.parametrize("number", NUMBERS)
 async def test_an_example_has_its_documented_result(engine: Engine, number: str) -> None:
     (configuration,) = documents(f"{number}-configuration.yaml")
-    said = {name: value for name, value in configuration.items() if name not in ("apiVersion", "kind")}
-    async with system(engine, **said) as env:
+    settings = {name: value for name, value in configuration.items() if name not in ("apiVersion", "kind")}
+    async with system(engine, **settings) as env:
         for tree in documents(f"{number}.yaml"):
             row = registry.ALL.named(tree["kind"])
             assert row is not None
             await env.client.create(row, tree)
             if tree["kind"] == "AdmissionCheck":
-                await env.say("AdmissionCheck", tree["metadata"]["name"], "Active", "True", "Active")
+                await env.set_condition("AdmissionCheck", tree["metadata"]["name"], "Active", "True", "Active")
         await env.until(lambda: _came_out(env, OUTCOMES[number]))
         await env.quiet()
         assert await _came_out(env, OUTCOMES[number])

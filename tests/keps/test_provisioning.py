@@ -42,7 +42,7 @@ async def provisioned(engine: Engine, **spec: Any) -> AsyncIterator[tuple[System
         await config(env, **spec)
         await check(env)
         await env.queue(admissionChecksStrategy={"admissionChecks": [{"name": "nodes"}]})
-        await env.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
+        await env.until_condition("nodes", "Active", "True/Active", "AdmissionCheck")
         yield env, autoscaler
 
 
@@ -95,11 +95,11 @@ async def test_the_check_is_active_once_its_settings_are_there(engine: Engine) -
     async with system(engine) as env:
         await Autoscaler(env).install()
         await check(env)
-        await env.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
+        await env.until_condition("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
         await config(env)
-        await env.until_said("nodes", "Active", "True/Active", "AdmissionCheck")
+        await env.until_condition("nodes", "Active", "True/Active", "AdmissionCheck")
         await env.delete("ProvisioningRequestConfig", "nodes")
-        await env.until_said("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
+        await env.until_condition("nodes", "Active", "False/BadParametersRef", "AdmissionCheck")
 
 
 async def test_without_an_autoscaler_the_check_is_inactive_with_a_reason(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ async def test_without_an_autoscaler_the_check_is_inactive_with_a_reason(tmp_pat
     async with system(Embedded(tmp_path)) as env:
         await config(env)
         await check(env)
-        await env.until_said("nodes", "Active", "False/ProvisioningRequestsNotServed", "AdmissionCheck")
+        await env.until_condition("nodes", "Active", "False/ProvisioningRequestsNotServed", "AdmissionCheck")
 
 
 # --- One request per Workload, check and attempt ----------------------------------------------------------------------
@@ -147,7 +147,7 @@ async def test_the_job_gives_parameters_of_its_own(engine: Engine) -> None:
         (request,) = (await autoscaler.requests()).values()
         assert request["spec"]["parameters"] == {"zone": "b", "spot": "no"}
         await env.quiet()
-        assert len(await autoscaler.requests()) == 1  # it is the current one though the settings say otherwise
+        assert len(await autoscaler.requests()) == 1  # it is the current one though the settings have changed
 
 
 async def test_the_request_owns_its_templates_and_the_workload_the_request(engine: Engine) -> None:
@@ -187,14 +187,14 @@ async def test_only_pods_that_ask_for_managed_resources_need_nodes(engine: Engin
             },
         )
         await env.asks("plain")
-        await env.until_said("plain", "Admitted", "True/Admitted")
+        await env.until_condition("plain", "Admitted", "True/Admitted")
         assert await autoscaler.requests() == {}
         pod_sets = several(("driver", 1, {"cpu": "1"}), ("worker", 2, {"cpu": "1", "example.com/gpu": "1"}))
         await env.asks("mixed", podSets=pod_sets)
         request = await autoscaler.asked("mixed-nodes-1")
         assert [entry["podTemplateRef"]["name"] for entry in request["spec"]["podSets"]] == ["ppt-mixed-nodes-1-worker"]
         await autoscaler.reports("mixed-nodes-1", "Provisioned")
-        await env.until_said("mixed", "Admitted", "True/Admitted")
+        await env.until_condition("mixed", "Admitted", "True/Admitted")
         assert [each["name"] for each in (await check_state(env, "mixed"))["podSetUpdates"]] == ["worker"]
 
 
@@ -217,7 +217,7 @@ async def test_similar_pod_sets_share_an_entry_and_every_one_is_led_to_its_nodes
         found = {entry["podTemplateRef"]["name"]: entry["count"] for entry in request["spec"]["podSets"]}
         assert found == {f"ppt-w-nodes-1-{name}": count for name, count in counts.items()}
         await autoscaler.reports("w-nodes-1", "Provisioned")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         assert [each["name"] for each in (await check_state(env, "w"))["podSetUpdates"]] == ["a", "b", "c"]
 
 
@@ -258,13 +258,13 @@ async def test_what_came_to_nothing_is_tried_again_by_the_clock_and_then_never(e
     async with provisioned(engine, **PATIENT) as (env, autoscaler):
         await env.asks("w")
         await autoscaler.reports("w-nodes-1", why, message="no room in the zone")
-        await env.until_said("w", "Evicted", "True/AdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/AdmissionCheck")
         await autoscaler.until()  # an eviction cleans up
         await env.release("w")
         await autoscaler.asked("w-nodes-2")
         assert (await check_state(env, "w"))["retryCount"] == 1
         await autoscaler.reports("w-nodes-2", why, message="no room anywhere")
-        await env.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
         assert get(await env.read("Workload", "w"), "spec", "active") is False
         left = await check_state(env, "w")
         assert (left["state"], left["retryCount"]) == ("Pending", 1)
@@ -279,7 +279,7 @@ async def test_a_booking_that_expires_under_running_pods_means_nothing(engine: E
     async with provisioned(engine) as (env, autoscaler):
         await env.asks("w")
         await autoscaler.reports("w-nodes-1", "Provisioned")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         await autoscaler.reports("w-nodes-1", "Provisioned", "BookingExpired")
         await env.quiet()
         assert await env.states("w") == {"nodes": "Ready"}
@@ -290,9 +290,9 @@ async def test_nodes_that_are_taken_away_stop_a_running_workload(engine: Engine)
     async with provisioned(engine) as (env, autoscaler):
         await env.asks("w")
         await autoscaler.reports("w-nodes-1", "Provisioned")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         await autoscaler.reports("w-nodes-1", "Provisioned", "CapacityRevoked", message="the zone is gone")
-        await env.until_said("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/DeactivatedDueToAdmissionCheck")
 
 
 # --- Settings that change, and what is cleaned up ---------------------------------------------------------------------
@@ -331,7 +331,7 @@ async def test_requests_go_when_the_workload_is_done(engine: Engine) -> None:
     async with provisioned(engine) as (env, autoscaler):
         await env.asks("w")
         await autoscaler.reports("w-nodes-1", "Provisioned")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         await env.finish("w")
         await autoscaler.until()
 
@@ -341,7 +341,7 @@ async def test_without_the_gate_requests_outlive_an_eviction(engine: Engine) -> 
     async with provisioned(engine, gates=off, **PATIENT) as (env, autoscaler):
         await env.asks("w")
         await autoscaler.reports("w-nodes-1", "Failed")
-        await env.until_said("w", "Evicted", "True/AdmissionCheck")
+        await env.until_condition("w", "Evicted", "True/AdmissionCheck")
         await env.quiet()
         await autoscaler.until("w-nodes-1")
         await env.release("w")
@@ -374,7 +374,7 @@ async def test_two_checks_ask_each_for_themselves(engine: Engine) -> None:
         )
         both = {"admissionChecks": [{"name": "nodes"}, {"name": "more"}]}
         await env.patch("ClusterQueue", "cq", {"spec": {"admissionChecksStrategy": both}})
-        await env.until_said("more", "Active", "True/Active", "AdmissionCheck")
+        await env.until_condition("more", "Active", "True/Active", "AdmissionCheck")
         await env.asks("w")
         await autoscaler.until("w-nodes-1", "w-more-1")
         await autoscaler.reports("w-nodes-1", "Provisioned")
@@ -407,7 +407,7 @@ async def test_a_place_is_chosen_once_the_nodes_exist(engine: Engine) -> None:
         await env.node("fresh", {"cpu": "4"}, pool="elastic")
         await env.quiet()
         await autoscaler.reports("w-nodes-1", "Provisioned")
-        await env.until_said("w", "Admitted", "True/Admitted")
+        await env.until_condition("w", "Admitted", "True/Admitted")
         found = await assigned()
         assert found["delayedTopologyRequest"] == "Ready"
         assert found["topologyAssignment"]["levels"] == ["kubernetes.io/hostname"]

@@ -117,7 +117,7 @@ def test_a_request_with_other_parameters_is_not_the_current_one() -> None:
 
 def test_failed_request_creation_is_the_message_of_the_check() -> None:
     harness = reserving()
-    harness.write(provisioning.create_failed(harness.workload, "c1", "the server said no", harness.now))
-    assert harness.workload.status.admission_checks[0].message == "the server said no"
+    harness.write(provisioning.create_failed(harness.workload, "c1", "the server refused it", harness.now))
+    assert harness.workload.status.admission_checks[0].message == "the server refused it"
     assert harness.checks == {"c1": "Pending"}
     assert "Warning FailedCreate" in harness.events

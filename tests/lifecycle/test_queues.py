@@ -146,7 +146,7 @@ def active(queue: ClusterQueue) -> ClusterQueue:
 
 
 @pytest.mark.parametrize(
-    ("queue", "behind", "said"),
+    ("queue", "behind", "expected"),
     [
         (local_queue(), active(cluster_queue()), "True/Ready"),
         (local_queue(), active(cluster_queue(stop="Hold")), "False/ClusterQueueIsInactive"),
@@ -156,9 +156,9 @@ def active(queue: ClusterQueue) -> ClusterQueue:
         (local_queue("HoldAndDrain"), active(cluster_queue()), "False/Stopped"),
     ],
 )
-def test_whether_a_local_queue_takes_workloads(queue: LocalQueue, behind: ClusterQueue | None, said: str) -> None:
+def test_whether_a_local_queue_takes_workloads(queue: LocalQueue, behind: ClusterQueue | None, expected: str) -> None:
     (found,) = queues.local_queue_status(queue, behind, QueueCounts(), NOW).conditions
-    assert f"{found.status}/{found.reason}" == said
+    assert f"{found.status}/{found.reason}" == expected
 
 
 def test_stopped_local_queue_has_no_pending_workloads_but_its_usage() -> None:

@@ -86,7 +86,7 @@ def test_stopped_local_queue_adds_no_checks() -> None:
 def answered(harness: WorkloadHarness, status: str, reason: str, at: int) -> WorkloadHarness:
     """A check's controller answers in the proposal's own form."""
     condition = Condition(
-        type="c1", status=status, reason=reason, message="said so", last_transition_time=meta.format_time(at)
+        type="c1", status=status, reason=reason, message="reported", last_transition_time=meta.format_time(at)
     )
     return harness.write((workload_changes.SetCheckConditions((condition,)),))
 
@@ -421,5 +421,5 @@ def test_reservation_is_evaluated_again_after_checks_and_cleared_with_the_reason
     harness.facts = with_(harness.facts, reservation_holds=False, reservation_lost="the quota is gone")
     harness.settle()
     assert harness.conditions["QuotaReserved"] == "False/PendingEvaluation"
-    [said] = [each for each in harness.workload.status.conditions if each.type == "QuotaReserved"]
-    assert said.message.endswith("the quota is gone")
+    [reserved] = [each for each in harness.workload.status.conditions if each.type == "QuotaReserved"]
+    assert reserved.message.endswith("the quota is gone")

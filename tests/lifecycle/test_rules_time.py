@@ -111,7 +111,7 @@ def test_chance_only_lengthens_a_wait_a_little() -> None:
     assert 60 < backoff.delay_seconds(1, 60, 3600, jitter=0.999) < 60.01
 
 
-# --- PodsReady, as whoever runs the job writes it ---------------------------------------------------------------------
+# --- PodsReady, as the job reconciler writes it ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_no_more_pods_are_reclaimed_than_there_are() -> None:
 
 
 def test_reclaimable_pods_do_not_decrease_while_quota_is_reserved() -> None:
-    """A job that was let in again with fewer pods at once finds fewer of them superfluous; others may use that room."""
+    """A job that is admitted again with fewer pods has fewer reclaimable pods; the released quota is usable."""
     harness = WorkloadHarness().reserved()
     harness.write(readiness.reclaim(harness.workload, {"main": 3}))
     assert readiness.reclaim(harness.workload, {"main": 1}) == readiness.reclaim(harness.workload, {}) == ()
     harness.workload = replace(harness.workload, status=replace(harness.workload.status, admission=None))
     assert readiness.reclaim(harness.workload, {}) == (workload_changes.SetReclaimable(()),), (
-        "without quota it counts anew"
+        "without quota it counts from zero"
     )
 
 

@@ -84,7 +84,7 @@ def test_manifests_round_trip_without_loss(type_: Any, document: Any) -> None:
     value = codec.from_tree(raw, type_)
     assert codec.decode(codec.encode(value), type_) == value
     if type_ in kueue.KINDS:
-        # Of our own kinds every field is known, except inside a pod template. What says no more than its absence would
+        # Of our own kinds every field is known, except inside a pod template. What means no more than its absence would
         # may stay out when it is written.
         defaults = {line.path: line.default for line in schema.describe(registry.KUEUE.of(type_))}
         lost = {place: value for place, value in _unread(raw, codec.to_tree(value)) if ".template." not in place}

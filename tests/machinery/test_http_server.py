@@ -136,9 +136,9 @@ async def test_a_connection_on_which_nothing_comes_is_closed_and_an_idle_one_liv
         await server.close()
 
 
-@pytest.mark.parametrize("says", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HT"], ids=["nothing", "half a request"])
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HT"], ids=["nothing", "half a request"])
 async def test_clients_without_credentials_cannot_lock_out_those_with_credentials(
-    says: bytes, caplog: pytest.LogCaptureFixture
+    sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await http_server.serve(_hello, "127.0.0.1", 0, limits=http_server.ConnectionLimits(connections_max=16))
     try:
@@ -147,7 +147,7 @@ async def test_clients_without_credentials_cannot_lock_out_those_with_credential
         crowd = []
         for _ in range(100):
             _, stranger = await asyncio.open_connection("127.0.0.1", server.port)
-            stranger.write(says)
+            stranger.write(sent)
             crowd.append(stranger)
         assert b"hello" in await _again(reader, writer, known), "the known client lost its connection"
         answer, _, another = await _ask(server, known)

@@ -18,7 +18,7 @@ def test_a_row_is_consistent(row: Kind) -> None:
     assert row.type.__name__ == row.kind
     assert row.storage.served
     assert row.plural == row.plural.lower()
-    # The object itself says the same as its row.
+    # The object itself has the same values as its row.
     assert row.type().api_version == row.api_version  # type: ignore[attr-defined]
 
 

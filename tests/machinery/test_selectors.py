@@ -118,8 +118,8 @@ def test_selector_errors_have_their_field() -> None:
             {"key": "a", "operator": "Exists"},
         ],
     }
-    told = [(error.path, error.type) for error in selectors.check(tree, "spec.selector")]
-    assert told == [
+    errors = [(error.path, error.type) for error in selectors.check(tree, "spec.selector")]
+    assert errors == [
         ("spec.selector.matchLabels", ErrorType.INVALID),
         ("spec.selector.matchLabels[value]", ErrorType.INVALID),
         ("spec.selector.matchExpressions[0].values", ErrorType.REQUIRED),

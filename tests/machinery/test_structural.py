@@ -234,7 +234,7 @@ def test_alternatives() -> None:
     both = {"a": "", "b": ""}
     neither: dict[str, str] = {}
     assert found({**shape, "anyOf": [one, other]}, both) == []
-    # As with kube-apiserver, the summary has no field, and the nearest alternative tells what it misses.
+    # As with kube-apiserver, the summary has no field, and the nearest alternative names what it misses.
     assert found({**shape, "anyOf": [one, other]}, neither) == [("", "Invalid"), ("spec.x.a", "Required")]
     assert found({**shape, "oneOf": [one, other]}, {"a": ""}) == []
     assert found({**shape, "oneOf": [one, other]}, both) == [("", "Invalid")]
@@ -330,30 +330,30 @@ def ruled(schema: dict[str, Json], *rules: str | dict[str, Json]) -> dict[str, J
     return {**schema, "x-kubernetes-validations": entries}
 
 
-def said(schema: dict[str, Json], value: Json, old: Json = None) -> list[str]:
+def errors_of(schema: dict[str, Json], value: Json, old: Json = None) -> list[str]:
     before = None if old is None else {"spec": {"x": old}}
     return [str(error) for error in of(thing(x=schema)).validate({"spec": {"x": value}}, before)]
 
 
 def test_rule_is_evaluated_on_its_value() -> None:
     schema = ruled({"type": "integer"}, {"rule": "self % 2 == 0", "message": "must be even"})
-    assert said(schema, 4) == []
-    assert said(schema, 3) == ["spec.x: Invalid value: 3: must be even"]
-    assert said({"type": "object", "additionalProperties": schema}, {"a/b": 3}) == [
+    assert errors_of(schema, 4) == []
+    assert errors_of(schema, 3) == ["spec.x: Invalid value: 3: must be even"]
+    assert errors_of({"type": "object", "additionalProperties": schema}, {"a/b": 3}) == [
         "spec.x[a/b]: Invalid value: 3: must be even"
     ]
-    assert said({"type": "array", "items": schema}, [2, 3]) == ["spec.x[1]: Invalid value: 3: must be even"]
+    assert errors_of({"type": "array", "items": schema}, [2, 3]) == ["spec.x[1]: Invalid value: 3: must be even"]
 
 
 def test_a_rule_without_a_message_shows_itself() -> None:
-    assert said(ruled(thing(), "false"), {}) == ["spec.x: Invalid value: failed rule: false"]
+    assert errors_of(ruled(thing(), "false"), {}) == ["spec.x: Invalid value: failed rule: false"]
 
 
 def test_message_expression_replaces_the_message() -> None:
     schema = ruled({"type": "integer"}, {"rule": "self < 10", "messageExpression": "string(self) + ' is not below 10'"})
-    assert said(schema, 12) == ["spec.x: Invalid value: 12: 12 is not below 10"]
+    assert errors_of(schema, 12) == ["spec.x: Invalid value: 12: 12 is not below 10"]
     broken = {"rule": "self < 10", "message": "too large", "messageExpression": "string(self / 0)"}
-    assert said(ruled({"type": "integer"}, broken), 12) == ["spec.x: Invalid value: 12: too large"]
+    assert errors_of(ruled({"type": "integer"}, broken), 12) == ["spec.x: Invalid value: 12: too large"]
 
 
 @pytest.mark.parametrize(
@@ -373,16 +373,16 @@ def test_a_rule_names_the_type_and_the_field_of_its_error(reason: str, error_typ
 
 
 def test_a_rule_that_fails_to_evaluate_is_an_error_too() -> None:
-    assert said(ruled(thing(a={"type": "integer"}), "self.a > 1"), {}) == [
+    assert errors_of(ruled(thing(a={"type": "integer"}), "self.a > 1"), {}) == [
         'spec.x: Invalid value: "object": no such key: a evaluating rule: self.a > 1'
     ]
 
 
 def test_transition_rule_is_evaluated_only_on_updates() -> None:
     schema = ruled({"type": "string"}, {"rule": "self == oldSelf", "message": "must not change"})
-    assert said(schema, "a") == []
-    assert said(schema, "a", old="a") == []
-    assert said(schema, "b", old="a") == ['spec.x: Invalid value: "b": must not change']
+    assert errors_of(schema, "a") == []
+    assert errors_of(schema, "a", old="a") == []
+    assert errors_of(schema, "b", old="a") == ['spec.x: Invalid value: "b": must not change']
 
 
 def test_a_rule_about_a_change_finds_the_old_item_by_key() -> None:
@@ -395,22 +395,22 @@ def test_a_rule_about_a_change_finds_the_old_item_by_key() -> None:
     }
     old = [{"name": "a", "size": 5}, {"name": "b", "size": 1}]
     new = [{"name": "b", "size": 2}, {"name": "c", "size": 0}, {"name": "a", "size": 4}]
-    assert said(schema, new, old) == ["spec.x[2].size: Invalid value: 4: failed rule: self >= oldSelf"]
+    assert errors_of(schema, new, old) == ["spec.x[2].size: Invalid value: 4: failed rule: self >= oldSelf"]
 
 
 def test_a_rule_may_do_without_an_old_value() -> None:
     rule = {"rule": "oldSelf.hasValue() ? self == oldSelf.value() : self == 'first'", "optionalOldSelf": True}
     schema = ruled({"type": "string"}, rule)
-    assert said(schema, "first") == []
-    assert len(said(schema, "second")) == 1
-    assert said(schema, "kept", old="kept") == []
-    assert len(said(schema, "first", old="kept")) == 1
+    assert errors_of(schema, "first") == []
+    assert len(errors_of(schema, "second")) == 1
+    assert errors_of(schema, "kept", old="kept") == []
+    assert len(errors_of(schema, "first", old="kept")) == 1
 
 
 def test_a_rule_is_not_held_against_what_an_update_left_alone() -> None:
     schema = ruled({"type": "array", "items": ruled({"type": "integer"}, "self > 0")}, "size(self) < 3")
-    assert said(schema, [0, 0, 0], old=[0, 0, 0]) == []
-    assert len(said(schema, [0, 0, 1], old=[0, 0, 0])) == 3
+    assert errors_of(schema, [0, 0, 0], old=[0, 0, 0]) == []
+    assert len(errors_of(schema, [0, 0, 1], old=[0, 0, 0])) == 3
 
 
 def test_rules_are_not_evaluated_on_an_invalid_object() -> None:
@@ -438,7 +438,7 @@ def test_names_that_cel_cannot_spell_are_escaped() -> None:
         },
         "self.__namespace__ + self.a__dot__b + self.a__dash__b + self.a__slash__b + self.a__underscores__b == 15",
     )
-    assert said(schema, {"namespace": 1, "a.b": 2, "a-b": 3, "a/b": 4, "a__b": 5}) == []
+    assert errors_of(schema, {"namespace": 1, "a.b": 2, "a-b": 3, "a/b": 4, "a__b": 5}) == []
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED - {"true", "false", "null", "in"}))
@@ -448,16 +448,16 @@ def test_reserved_words_may_be_selected_as_they_are(word: str) -> None:
         {"type": "object", "properties": {word: {"type": "integer"}}},
         f"has(self.{word}) && self.{word} == 1 && self.__{word}__ == self.{word}",
     )
-    assert said(schema, {word: 1}) == []
-    assert len(said(schema, {word: 2})) == 1
-    assert len(said(schema, {})) == 1
+    assert errors_of(schema, {word: 1}) == []
+    assert len(errors_of(schema, {word: 2})) == 1
+    assert len(errors_of(schema, {})) == 1
 
 
 @pytest.mark.parametrize("word", ["true", "false", "null", "in"])
 def test_words_that_are_tokens_need_the_escape(word: str) -> None:
     properties = {"type": "object", "properties": {word: {"type": "integer"}}}
     assert structural.check_schema(ruled(properties, f"self.{word} == 1")) != []
-    assert said(ruled(properties, f"self.__{word}__ == 1"), {word: 1}) == []
+    assert errors_of(ruled(properties, f"self.__{word}__ == 1"), {word: 1}) == []
 
 
 def test_reserved_word_is_no_field_where_the_schema_has_none() -> None:
@@ -467,14 +467,14 @@ def test_reserved_word_is_no_field_where_the_schema_has_none() -> None:
 def test_rules_that_would_take_for_ever_end_with_an_error() -> None:
     numbers = {"type": "array", "items": {"type": "integer"}}
     schema = ruled(numbers, "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))", "false")
-    messages = said(schema, list(range(2_000)))
+    messages = errors_of(schema, list(range(2_000)))
     assert len(messages) == 1
     assert "too many steps" in messages[0]
 
 
 def test_the_steps_of_one_object_are_bounded_together() -> None:
     inner = ruled({"type": "array", "items": {"type": "integer"}}, "self.all(a, self.all(b, a + b >= 0))")
-    messages = said({"type": "array", "items": inner}, [list(range(300))] * 40)
+    messages = errors_of({"type": "array", "items": inner}, [list(range(300))] * 40)
     assert len(messages) == 1
     assert "too many steps" in messages[0]
 

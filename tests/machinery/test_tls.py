@@ -1,4 +1,4 @@
-"""`tls` of the Configuration: what handshakes succeed and fail, and what the operator is told."""
+"""`tls` of the Configuration: which handshakes succeed and fail, and the messages for the operator."""
 
 from __future__ import annotations
 

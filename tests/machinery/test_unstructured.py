@@ -1,4 +1,4 @@
-"""Reading and changing JSON that nobody has checked."""
+"""Reading and changing JSON that was not validated."""
 
 from __future__ import annotations
 

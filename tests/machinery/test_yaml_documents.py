@@ -1,4 +1,4 @@
-"""Files as people write them: what is read, and how a mistake is told."""
+"""Files as users write them: what is read, and how a mistake is reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_keys_become_text() -> None:
     ("text", "merged"),
     [
         ("one: &one {a: 1, b: 2}\ntwo: {a: 3, <<: *one}\n", {"a": 3, "b": 2}),  # what is written overrules
-        ("one: &one {a: 1}\ntwo: {<<: [*one, {a: 2, b: 3}]}\n", {"a": 1, "b": 3}),  # the first has the say
+        ("one: &one {a: 1}\ntwo: {<<: [*one, {a: 2, b: 3}]}\n", {"a": 1, "b": 3}),  # the first wins
     ],
 )
 def test_a_mapping_can_be_merged_into_another(text: str, merged: object) -> None:

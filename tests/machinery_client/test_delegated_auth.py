@@ -76,7 +76,7 @@ def clock() -> HandClock:
     return HandClock()
 
 
-def door(server: ApiServer, clock: HandClock, front: RequestHeaderConfig | None = None) -> DelegatedAuthorizer:
+def authorizer(server: ApiServer, clock: HandClock, front: RequestHeaderConfig | None = None) -> DelegatedAuthorizer:
     return DelegatedAuthorizer(ApiClient(LocalTransport(server.answer), random.Random(1)), clock, front)
 
 
@@ -95,23 +95,23 @@ class TestTokens:
     async def test_valid_token_is_allowed_by_the_permissions_of_its_user(
         self, server: ApiServer, clock: HandClock
     ) -> None:
-        assert await door(server, clock).denial(request(Authorization="Bearer secret"), METRICS) is None
+        assert await authorizer(server, clock).denial(request(Authorization="Bearer secret"), METRICS) is None
         assert server.asked[1]["user"] == "ada"
         assert server.asked[1]["groups"] == ["dev"]
         assert server.asked[1]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
 
     async def test_invalid_token_is_denied(self, server: ApiServer, clock: HandClock) -> None:
-        refusal = await door(server, clock).denial(request(Authorization="Bearer guess"), METRICS)
+        refusal = await authorizer(server, clock).denial(request(Authorization="Bearer guess"), METRICS)
         assert refusal is not None
         assert refusal.code == 401
 
     async def test_request_without_a_token_is_anonymous(self, server: ApiServer, clock: HandClock) -> None:
-        refusal = await door(server, clock).denial(request(), METRICS)
+        refusal = await authorizer(server, clock).denial(request(), METRICS)
         assert refusal == AccessDenial(403, "user system:anonymous is not permitted to do this")
         assert server.asked[0]["groups"] == ["system:unauthenticated"]
 
     async def test_reviews_are_cached_for_seconds(self, server: ApiServer, clock: HandClock) -> None:
-        at = door(server, clock)
+        at = authorizer(server, clock)
         for _ in range(3):
             await at.denial(request(Authorization="Bearer secret"), METRICS)
         assert len(server.asked) == 2
@@ -120,7 +120,7 @@ class TestTokens:
         assert len(server.asked) == 4
 
     async def test_invalid_tokens_are_cached(self, server: ApiServer, clock: HandClock) -> None:
-        at = door(server, clock)
+        at = authorizer(server, clock)
         for _ in range(3):
             refusal = await at.denial(request(Authorization="Bearer guess"), METRICS)
             assert refusal is not None
@@ -137,7 +137,7 @@ class TestTokens:
 
     async def test_requests_are_denied_while_reviews_fail(self, server: ApiServer, clock: HandClock) -> None:
         server.is_up = False
-        refusal = await door(server, clock).denial(request(Authorization="Bearer secret"), METRICS)
+        refusal = await authorizer(server, clock).denial(request(Authorization="Bearer secret"), METRICS)
         assert refusal is not None
         assert refusal.code == 503
 
@@ -145,13 +145,13 @@ class TestTokens:
 class TestRequestHeaders:
     async def test_front_proxy_names_the_user_in_headers(self, server: ApiServer, clock: HandClock) -> None:
         asked = request(PROVEN, X_Remote_User="eve", X_Remote_Group=["dev", "ops"], X_Remote_Extra_Scopes="a")
-        assert await door(server, clock, REQUEST_HEADER).denial(asked, METRICS) is None
+        assert await authorizer(server, clock, REQUEST_HEADER).denial(asked, METRICS) is None
         assert server.asked[0]["user"] == "eve"
         assert server.asked[0]["extra"] == {"scopes": ["a"]}
 
     async def test_comma_in_a_group_name_does_not_split_it(self, server: ApiServer, clock: HandClock) -> None:
         asked = request(PROVEN, X_Remote_User="eve", X_Remote_Group="dev, ops")
-        refusal = await door(server, clock, REQUEST_HEADER).denial(asked, METRICS)
+        refusal = await authorizer(server, clock, REQUEST_HEADER).denial(asked, METRICS)
         assert refusal is not None
         assert refusal.code == 403
         assert server.asked[0]["groups"] == ["dev, ops"]
@@ -161,14 +161,14 @@ class TestRequestHeaders:
         self, server: ApiServer, clock: HandClock, certificate: Any
     ) -> None:
         asked = request(certificate, X_Remote_User="ada")
-        refusal = await door(server, clock, REQUEST_HEADER).denial(asked, METRICS)
+        refusal = await authorizer(server, clock, REQUEST_HEADER).denial(asked, METRICS)
         assert refusal == AccessDenial(403, "user system:anonymous is not permitted to do this")
 
     async def test_user_headers_are_ignored_without_a_request_header_ca(
         self, server: ApiServer, clock: HandClock
     ) -> None:
         asked = request(PROVEN, X_Remote_User="ada")
-        refusal = await door(server, clock, RequestHeaderConfig.from_config_map({})).denial(asked, METRICS)
+        refusal = await authorizer(server, clock, RequestHeaderConfig.from_config_map({})).denial(asked, METRICS)
         assert refusal is not None
         assert refusal.code == 403
 
@@ -177,6 +177,6 @@ async def test_authorized_handler_requires_permission(server: ApiServer, clock: 
     async def figures(request: Request) -> Response:
         return Response(200, b"figures")
 
-    handler = authorized(figures, door(server, clock))
+    handler = authorized(figures, authorizer(server, clock))
     assert (await handler(request(Authorization="Bearer secret"))).body == b"figures"
     assert (await handler(request())).status == 403

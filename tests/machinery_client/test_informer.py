@@ -43,7 +43,7 @@ async def running(watched: Informer[Any]) -> AsyncIterator[list[InformerEvent[An
         await asyncio.gather(task, return_exceptions=True)
 
 
-def story(changes: list[InformerEvent[Any]]) -> list[tuple[str, bool, bool]]:
+def summary(changes: list[InformerEvent[Any]]) -> list[tuple[str, bool, bool]]:
     return [
         (change.key.name, change.old is not None, change.new is not None)
         for change in changes
@@ -60,8 +60,8 @@ async def test_informer_lists_existing_objects_and_watches_changes(client: ApiCl
         await client.create(CONFIG_MAP, config_map("a2"))
         await client.patch(CONFIG_MAP, "a1", {"data": {"x": "2"}}, "default")
         await client.delete(CONFIG_MAP, "a2", "default")
-        await eventually(lambda: len(story(changes)) == 4)
-        assert story(changes) == [("a1", False, True), ("a2", False, True), ("a1", True, True), ("a2", True, False)]
+        await eventually(lambda: len(summary(changes)) == 4)
+        assert summary(changes) == [("a1", False, True), ("a2", False, True), ("a1", True, True), ("a2", True, False)]
         found = watched.get("a1", "default")
         assert found is not None
         assert watched.revision_of(ObjectKey("default", "a1")) == int(found.metadata.resource_version)
@@ -75,10 +75,10 @@ async def test_index_follows_its_objects(client: ApiClient) -> None:
         made = config_map("a")
         made["metadata"]["labels"] = {"team": "x.y"}
         await client.create(CONFIG_MAP, made)
-        await eventually(lambda: len(story(changes)) == 1)
+        await eventually(lambda: len(summary(changes)) == 1)
         assert [str(key) for key, _ in watched.by_index("label", "x")] == ["default/a"]
         await client.patch(CONFIG_MAP, "a", {"metadata": {"labels": {"team": "y.z"}}}, "default")
-        await eventually(lambda: len(story(changes)) == 2)
+        await eventually(lambda: len(summary(changes)) == 2)
         assert not list(watched.by_index("label", "x"))
         assert [str(key) for key, _ in watched.by_index("label", "z")] == ["default/a"]
 
@@ -131,7 +131,7 @@ async def played(*script: list[str] | ApiResponse | Exception) -> tuple[list[tup
     watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
     async with running(watched) as changes:
         await eventually(lambda: not transport.script and len(transport.calls) > len(script))
-    return story(changes), transport
+    return summary(changes), transport
 
 
 def queries(transport: Played) -> list[dict[str, str]]:
@@ -223,7 +223,7 @@ async def test_informer_retries_while_the_server_is_unreachable() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_cache_equals_the_server_after_any_history(client: ApiClient, seed: int) -> None:
+async def test_cache_equals_the_server_after_any_hisummary(client: ApiClient, seed: int) -> None:
     rng = random.Random(seed)
     watched = informer(client)
     async with running(watched) as changes:
@@ -245,7 +245,7 @@ async def test_cache_equals_the_server_after_any_history(client: ApiClient, seed
         }
         await eventually(lambda: {key.name: value.metadata.resource_version for key, value in watched.items()} == there)
         alive: set[str] = set()
-        for name, existed, exists in story(changes):
+        for name, existed, exists in summary(changes):
             assert existed == (name in alive), "every change starts from the value reported before"
             alive = alive | {name} if exists else alive - {name}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controllers.conftest import Environment, told
+from controllers.conftest import Environment, environment
 from kubemachinery import meta
 from kubemachinery.clock import SystemClock
 from kubemachinery.http_messages import Request
@@ -199,14 +199,14 @@ class TestApiServices:
 @asynccontextmanager
 async def crowded(data_dir: Path, **configuration: Any) -> AsyncIterator[Environment]:
     """One core, which `busy` has; then five Workloads, each less important than the one before."""
-    async with told(data_dir, **configuration) as env, env.manager(**configuration) as manager:
+    async with environment(data_dir, **configuration) as env, env.manager(**configuration) as manager:
         await env.queues("1")
         await env.workload("busy", priority=100)
-        await env.until_said("busy", "Admitted", "True/Admitted")
+        await env.until_condition("busy", "Admitted", "True/Admitted")
         for number in range(5):
             await env.workload(f"w{number}", priority=10 - number)
         for number in range(5):
-            await env.until_said(f"w{number}", "QuotaReserved", "False/WaitingForQuota")
+            await env.until_condition(f"w{number}", "QuotaReserved", "False/WaitingForQuota")
         await env.until_quiet(manager)
         yield env
 
@@ -287,13 +287,13 @@ async def test_local_queue_without_a_cluster_queue_has_no_workloads(env: Environ
 async def test_deactivated_or_admitted_workloads_are_not_listed(env: Environment) -> None:
     await env.patch("Workload", "w0", {"spec": {"active": False}})
     await env.finish("busy")
-    await env.until_said("w1", "Admitted", "True/Admitted")
+    await env.until_condition("w1", "Admitted", "True/Admitted")
     assert await shown(env) == ["w2", "w3", "w4"]
 
 
 async def test_without_the_gate_the_group_is_not_served(tmp_path: Path) -> None:
     gates = {"VisibilityOnDemand": False}
-    async with told(tmp_path, featureGates=gates) as env, env.manager(featureGates=gates):
+    async with environment(tmp_path, featureGates=gates) as env, env.manager(featureGates=gates):
         await env.queues("1")
         assert (await ask(env, "clusterqueues/cq"))[0] == 404
         answer = await env.serving.embedded.server.handle_as(authentication.ADMIN, Request("GET", "/apis"))

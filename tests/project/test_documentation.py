@@ -14,7 +14,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "ex
 
 
 @pytest.mark.parametrize("name", [name for name, _ in reference_pages.files()])
-def test_a_generated_file_says_what_the_tables_say(name: str) -> None:
+def test_generated_file_equals_the_tables(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == dict(reference_pages.files())[name], "run make docs"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ AVOIDED = (
     r"who(?:ever|m)",
     r"h(?:e|is|im)",
     r"t(?:old|ells?|elling)",
+    r"sa(?:id|ys?|ying)",
     r"hear(?:s|d)?",
     r"speaks?",
     r"wish(?:es)?",
@@ -33,11 +36,15 @@ AVOIDED = (
 _AVOIDED = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(AVOIDED)})(?![A-Za-z])", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-# Proposals have user stories, which pages cite by that name; keys of a keyboard are called arrows.
+# Proposals have user stories, which pages and tests cite by that name; keys of a keyboard are called arrows. The
+# changelog is history.
 ALLOWED = {
     "docs/keps": frozenset({"story", "stories"}),
+    "tests/keps": frozenset({"story"}),
     "src/pykueue/dashboard/static": frozenset({"arrow"}),
     "tests/dashboard": frozenset({"arrow"}),
+    "tests/project/test_vocabulary.py": frozenset({"stories", "arrows"}),
+    "CHANGELOG.md": frozenset({"says"}),
 }
 
 
@@ -69,21 +76,31 @@ def test_sources_and_documentation_use_the_vocabulary() -> None:
     assert not found, "\n".join(found)
 
 
-def _names(path: Path) -> list[str]:
-    """The names of a test module: its own, and those of its tests and classes."""
-    text = path.read_text(encoding="utf-8")
-    return [path.stem, *re.findall(r"^ *(?:async def|def|class) (test_\w+|[A-Z]\w*)", text, re.MULTILINE)]
+def prose(source: str) -> Iterator[tuple[int, str]]:
+    """The names, comments and docstrings of a module with their lines, not its other strings: those are data."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.NAME, tokenize.COMMENT):
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield from enumerate(node.value.value.splitlines(), start=node.lineno)
 
 
-def test_names_of_tests_use_the_vocabulary() -> None:
+def test_tests_use_the_vocabulary() -> None:
     found = [
-        f"{path.relative_to(ROOT)}: {name}"
+        f"{path.relative_to(ROOT)}:{line}: {word}"
         for path in _files("tests")
         if path.suffix == ".py"
-        for name in _names(path)
-        if any(word not in _allowed(path) for _, word in avoided(name))
+        for line, text in [(1, path.stem), *prose(path.read_text(encoding="utf-8"))]
+        for _, word in avoided(text)
+        if word not in _allowed(path)
     ]
     assert not found, "\n".join(found)
+
+
+def test_prose_of_a_module_is_names_comments_and_docstrings() -> None:
+    source = '"""First.\n\nThird."""\nname = "data"  # why\n'
+    assert list(prose(source)) == [(4, "name"), (4, "# why"), (1, "First."), (2, ""), (3, "Third.")]
 
 
 def test_avoided_words_are_found_in_prose_and_identifiers() -> None:

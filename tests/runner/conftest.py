@@ -136,8 +136,8 @@ _installed: list[LoadedState] = []
 async def _server(parts: Parts, clock: Clock, rng: random.Random) -> Embedded:
     loaded = _installed[0] if _installed else None
     parts = dataclasses.replace(parts, orphan_seconds=0.1, crds=() if loaded is not None else parts.crds)
-    door = authentication.Authenticator({}, ())
-    embedded = Embedded(parts, MemoryJournal(), door, clock, rng, ServerInfo("test"), loaded=loaded)
+    authenticator = authentication.Authenticator({}, ())
+    embedded = Embedded(parts, MemoryJournal(), authenticator, clock, rng, ServerInfo("test"), loaded=loaded)
     await embedded.start()
     if loaded is None:
         rows = [

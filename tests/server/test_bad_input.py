@@ -321,7 +321,7 @@ class TestBodies:
             (b"- a\n" * 200_000, "too long"),
         ],
     )
-    def test_yaml_that_json_cannot_say(self, text: bytes, why: str) -> None:
+    def test_yaml_that_json_cannot_express(self, text: bytes, why: str) -> None:
         with pytest.raises(StatusError, match=why) as refused:
             bodies.parse_yaml(text)
         assert refused.value.code == 400

@@ -48,7 +48,7 @@ def to(node: str) -> Any:
 
 
 class TestBinding:
-    async def test_says_once_where_a_pod_runs(self, embedded: Embedded) -> None:
+    async def test_binding_can_be_set_once(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("a"))
         code, tree = await ask(embedded, "POST", f"{PODS}/a/binding", to("n1"))
         assert (code, tree["status"]) == (201, "Success")

@@ -68,12 +68,12 @@ async def on_the_loop(act: Callable[[], None]) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    def give_room(journal: Any) -> None:
+    def free_space(journal: Any) -> None:
         journal._max_bytes = 0
 
     settings = ServerSettings(data_dir=tmp_path, max_bytes=1024 * 1024)
     with Running(settings, parts()) as server:
-        survives(server, lambda journal: None, give_room)
+        survives(server, lambda journal: None, free_space)
     with Running(ServerSettings(data_dir=tmp_path), parts()) as again:
         again.client().get(f"{CONFIG_MAPS}/later").ok()
 

@@ -1,4 +1,4 @@
-"""A Workload that makes the brain stumble stops nobody else."""
+"""A Workload whose evaluation fails does not stop others."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def bad(min_count: object = "two", message: str = "") -> kueue.Workload:
     """Three pods, or at least "two". That is looked at only once it is clear that three do not fit."""
     thing = BAD.thing()
     pod_set = msgspec.structs.replace(thing.spec.pod_sets[0], count=3, min_count=cast(Any, min_count))
-    told = meta.Condition(type="QuotaReserved", status="False", reason="PendingEvaluation", message=message)
+    reported = meta.Condition(type="QuotaReserved", status="False", reason="PendingEvaluation", message=message)
     return msgspec.structs.replace(
         thing,
         spec=msgspec.structs.replace(thing.spec, pod_sets=(pod_set,)),
-        status=kueue.WorkloadStatus(conditions=(told,) if message else ()),
+        status=kueue.WorkloadStatus(conditions=(reported,) if message else ()),
     )
 
 
@@ -55,7 +55,7 @@ def test_it_is_set_aside_with_a_reason_and_the_others_are_decided(world: World) 
 def test_a_poison_workload_is_reported_once(world: World) -> None:
     while world.decide(NOW):
         pass
-    world.put(bad(message="it could not be judged"), NOW)  # what was told comes back by the watch
+    world.put(bad(message="it could not be judged"), NOW)  # the reported reason comes back by the watch
     world.drop(GOOD.thing())
     world.retry_all()
     assert world.decide(NOW) == []
@@ -78,8 +78,8 @@ def test_a_decision_that_the_server_will_never_take_is_not_made_again(world: Wor
         pass
     world.refuse(NEIGHBOUR.key)
     world.put(NEIGHBOUR.thing(), NOW)
-    told = world.set_aside(NEIGHBOUR.key, "refused", NOW)
-    assert told is not None
-    assert told.requeue is Requeue.SET_ASIDE
+    wait = world.set_aside(NEIGHBOUR.key, "refused", NOW)
+    assert wait is not None
+    assert wait.requeue is Requeue.SET_ASIDE
     assert world.decide(NOW) == []
     assert world.queues["r"].is_parked(NEIGHBOUR.key)

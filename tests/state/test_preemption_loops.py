@@ -110,19 +110,23 @@ def test_detection_leaves_decisions_as_they_are() -> None:
     """Cycles go on after a loop is found: the decisions of later rounds are those of the first."""
     made = begun(LIVELOCK)
     run(made, 60)
-    said = [[(type(d).__name__, d.workload) for d in cycle] for cycle in made.cycles]
-    found = next(n for n, cycle in enumerate(said) if n > 20 and cycle == said[-1])
-    period = next(p for p in range(1, 20) if said[-p - 1 :] == said[-2 * p - 1 : -p] or said[-1 - p] == said[-1])
-    assert said[found : found + period] == said[found + period : found + 2 * period]
+    decisions = [[(type(d).__name__, d.workload) for d in cycle] for cycle in made.cycles]
+    found = next(n for n, cycle in enumerate(decisions) if n > 20 and cycle == decisions[-1])
+    period = next(
+        p
+        for p in range(1, 20)
+        if decisions[-p - 1 :] == decisions[-2 * p - 1 : -p] or decisions[-1 - p] == decisions[-1]
+    )
+    assert decisions[found : found + period] == decisions[found + period : found + 2 * period]
 
 
 def test_plan_until_stable_ends_with_exit_code_1_and_names_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["plan", "-f", str(LIVELOCK), "--until-stable", "-o", "json"])
     assert ended.value.code == 1
-    said = capsys.readouterr()
-    assert msgspec.json.decode(said.out)["loop"]["workloads"] == ["default/w1", "default/w2", "default/w3"]
-    assert said.err == (
+    output = capsys.readouterr()
+    assert msgspec.json.decode(output.out)["loop"]["workloads"] == ["default/w1", "default/w2", "default/w3"]
+    assert output.err == (
         "not stable: preemption loop: default/w3 preempts default/w1, default/w2 preempts default/w3; "
         "repeated 3 times in 13 cycles\n"
     )
@@ -146,9 +150,9 @@ def test_whatif_reports_that_there_is_no_stable_state(capsys: pytest.CaptureFixt
 
 def test_whatif_compares_with_a_change_that_ends_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
     main(["whatif", "--in", str(LIVELOCK), "--delete", "workload/w2"])
-    said = capsys.readouterr()
-    assert "Would start" in said.out
-    assert said.err.startswith("no stable state without the change: preemption loop: ")
+    output = capsys.readouterr()
+    assert "Would start" in output.out
+    assert output.err.startswith("no stable state without the change: preemption loop: ")
 
 
 def test_explain_warns_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:

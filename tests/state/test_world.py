@@ -1,4 +1,4 @@
-"""The memory: objects come and go in any order, and what it knows is what there is."""
+"""The World: objects are put and dropped in any order, and the state equals the objects."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_an_old_read_does_not_free_quota_that_was_just_given() -> None:
     world.written(WAITING.key, "7")
     world.put(at_revision(WAITING, "6"), NOW)
     assert figures(world) == {"queue q f0": 3000}
-    world.put(at_revision(WAITING, "8"), NOW)  # somebody took the reservation away again
+    world.put(at_revision(WAITING, "8"), NOW)  # another client removed the reservation
     assert WAITING.key not in world.reservations
     assert figures(world) == {}
 
 
 def test_an_event_older_than_the_last_read_releases_no_quota() -> None:
-    """Seed 429 of the simulation: a read past the watch settled the booking, and then the watch told the time before."""
+    """Seed 429 of the simulation: a direct read settled the reservation, and then the watch delivered an older revision."""
     world = small()
     world.put(at_revision(WAITING, "5"), NOW)
     world.decide(NOW)
@@ -196,7 +196,7 @@ def test_a_back_off_that_ends_brings_its_workload_back_without_any_event() -> No
     assert world.decide(NOW) == []
     assert world.next_wake() == until
     assert world.decide(until - 1) == []
-    assert world.pending_count("ns/q") == 0  # nobody counts it before
+    assert world.pending_count("ns/q") == 0  # it is not counted before
     world.settle(until)
     assert world.pending_count("ns/q") == 1
     assert [type(decision) for decision in world.decide(until)] == [Admit]
@@ -204,7 +204,7 @@ def test_a_back_off_that_ends_brings_its_workload_back_without_any_event() -> No
 
 
 def test_a_workload_that_was_pending_before_its_backoff_is_counted() -> None:
-    """Seed 2040 of the simulation: its admission and its eviction in between were missed, since the line was cut."""
+    """Seed 2040 of the simulation: its admission and its eviction in between were missed, since the watch was broken."""
     thing = WAITING.thing()
     world = small()
     world.put(thing, NOW)
@@ -260,18 +260,18 @@ def test_every_watched_kind_has_handlers() -> None:
 
 
 def test_a_strict_queue_stays_strict_whichever_comes_first_it_or_its_cohort() -> None:
-    """A manager that starts reads them in any order; in a strict queue nobody passes the first in line."""
+    """A manager that starts reads them in any order; in a StrictFIFO queue none passes the head."""
     strict = QueueCase("q", "c", (QuotaCase(4, None, None),), "Never", "Never", strict=True)
-    told = ClusterCase((), (strict,), (WorkloadCase(1, "q", 9, 0, 1), WorkloadCase(2, "q", 1, 0, 0)), fair=False)
-    world = World(told.policy)
-    for thing in (*told.things(), kueue.Cohort(metadata=meta.ObjectMeta(name="c"))):
+    case = ClusterCase((), (strict,), (WorkloadCase(1, "q", 9, 0, 1), WorkloadCase(2, "q", 1, 0, 0)), fair=False)
+    world = World(case.policy)
+    for thing in (*case.things(), kueue.Cohort(metadata=meta.ObjectMeta(name="c"))):
         world.put(thing, NOW)
     assert [decision.workload for decision in world.decide(NOW)] == [f"{NAMESPACE}/w1"]
     assert world.decide(NOW) == []
 
 
 def pending_preemption() -> tuple[World, WorkloadCase]:
-    """A head whose victim has been told to go, and is not gone yet; and another tree."""
+    """A head whose target is being evicted; and another tree."""
     queue = QueueCase("q", "", (QuotaCase(4, None, None),), "LowerPriority", "Never", strict=False)
     victim = WorkloadCase(0, "q", 3, 0, 0, "f0")
     case = ClusterCase((), (queue, queue_of("r")), (victim, WorkloadCase(1, "q", 3, 5, 0)), fair=False)
@@ -300,9 +300,11 @@ def test_a_status_write_of_a_pending_workload_starts_no_cycle() -> None:
     """Its own condition, as written for it, comes back by the watch."""
     world = small(WorkloadCase(1, "q", 9, 0, 0))
     assert len(world.decide(NOW)) == 1
-    told = meta.Condition(type="QuotaReserved", status="False", reason="ExceedsMaxQuota", message="9 asked, 4 at most")
+    reported = meta.Condition(
+        type="QuotaReserved", status="False", reason="ExceedsMaxQuota", message="9 asked, 4 at most"
+    )
     thing = WorkloadCase(1, "q", 9, 0, 0).thing()
-    world.put(msgspec.structs.replace(thing, status=kueue.WorkloadStatus(conditions=(told,))), NOW)
+    world.put(msgspec.structs.replace(thing, status=kueue.WorkloadStatus(conditions=(reported,))), NOW)
     assert world.decide(NOW) == []
 
 
@@ -351,7 +353,7 @@ def test_a_node_heartbeat_starts_no_cycle_and_a_deleted_node_does() -> None:
 
 
 def test_how_pods_are_to_be_spread_makes_a_workload_a_kind_of_its_own() -> None:
-    """[QU12] One verdict parks all of a kind; these two are not of one."""
+    """One result holds for a whole equivalence class; these two are in different ones [QU12]."""
     world = small(WorkloadCase(1, "q", 9, 0, 1))
     thing = WorkloadCase(2, "q", 9, 0, 0).thing()
     [pod_set] = thing.spec.pod_sets
@@ -394,7 +396,7 @@ def test_the_next_workload_is_tried_when_the_head_leaves_the_queue() -> None:
 
 
 def test_a_head_is_retried_when_another_queue_borrows_what_it_may_reclaim() -> None:
-    """`r` keeps within its quota, so nobody may take from it; with one more it does not, and its lowest has to go."""
+    """`r` does not borrow, so no Workload may reclaim from it; with one more it borrows, and its lowest is preempted."""
     lending = kueue.BorrowWithinCohort(policy="LowerPriority")
     preemption = kueue.ClusterQueuePreemption(reclaim_within_cohort="Any", borrow_within_cohort=lending)
     queue = QueueCase("q", "c", (QuotaCase(1, None, None),), "Never", "Any", strict=True)
@@ -417,7 +419,7 @@ def test_a_head_is_retried_when_another_queue_borrows_what_it_may_reclaim() -> N
 
 
 def test_a_queue_that_leaves_its_cohort_wakes_those_who_stay_behind() -> None:
-    """It had borrowed more than it brought: what it takes along is room for them."""
+    """It had borrowed more than its own quota: what it takes along is free for the others."""
     world = ClusterCase(
         (),
         (queue_of("q", 3, "c"), queue_of("r", 1, "c")),

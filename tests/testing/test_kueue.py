@@ -22,12 +22,12 @@ def test_each_test_has_its_own_system(kueue: Kueue) -> None:
 def test_one_that_waits_can_be_asked_why(kueue: Kueue) -> None:
     kueue.submit(["sleep", "100"], cpu=8)
     second = kueue.submit(["sleep", "100"], cpu=1)
-    told = kueue.explain(second)
-    assert told.causes[0] == (
+    explained = kueue.explain(second)
+    assert explained.causes[0] == (
         "couldn't assign flavors to pod set main: "
         "insufficient unused quota for cpu in flavor default-flavor, 1 more needed"
     )
-    waiting, *others = told.suggestions
+    waiting, *others = explained.suggestions
     assert (waiting.kind, waiting.warning) == ("waiting", "")
     assert "raise nominalQuota of cpu" in others[0].sentence()
     assert "until pods of other Workloads end: no node fits" in others[0].warning

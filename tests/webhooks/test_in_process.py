@@ -1,4 +1,4 @@
-"""Both doors lead to the same decision: what the embedded server answers is what an API server elsewhere answers."""
+"""In-process and HTTPS webhooks decide alike: the embedded server answers as another API server does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 @pytest.fixture(params=["in the process", "over HTTPS"])
 async def behind_webhooks(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ApiClient]:
-    """A server whose writes we look at, through one door or the other."""
+    """A server whose writes are reviewed in the process or over HTTPS."""
     parts = kueue_parts()
     inside = request.param == "in the process"
     if inside:

@@ -246,7 +246,8 @@ def _compare(old: Any, new: Any, shape: Shape) -> FieldChanges:
         return _compare_lists(old or (), new or (), new_list)
     if (old_map or old_list or new_map or new_list) is None:
         return _MODIFIED
-    # The form of the value changed (say, from map to scalar): granular parts were removed or added, the value modified.
+    # The form of the value changed, for example from map to scalar: granular parts were removed or added, the value
+    # modified.
     removed = _below(_everything(old, shape)) if old_map or old_list else _NONE
     added = _below(_everything(new, shape)) if new_map or new_list else _NONE
     return FieldChanges(removed, _MODIFIED.modified, added)

@@ -110,7 +110,7 @@ def _pod_state(pod: Tree) -> tuple[str, int, int, str]:
     state = "SchedulingGated" if gated else status.get("reason") or status.get("phase") or ""
     count = _Count()
     beginning = _count_beginning(pod["spec"], status, count)
-    if not beginning or _says(status, "Initialized"):
+    if not beginning or _has_condition(status, "Initialized"):
         state = _count_running(status, count, beginning or state)
     else:
         state = beginning
@@ -168,11 +168,11 @@ def _count_running(status: Tree, count: _Count, state: str) -> str:
             running = True
             count.ready += 1
     if state == "Completed" and running:
-        return "Running" if _says(status, "Ready") else "NotReady"
+        return "Running" if _has_condition(status, "Ready") else "NotReady"
     return state
 
 
-def _says(status: Tree, condition: str) -> bool:
+def _has_condition(status: Tree, condition: str) -> bool:
     return any(one.get("type") == condition and one.get("status") == "True" for one in status.get("conditions", ()))
 
 

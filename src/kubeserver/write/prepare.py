@@ -32,12 +32,12 @@ def received(context: WriteContext, sent: Any, old: Tree | None = None) -> Tree:
     return tree
 
 
-def check_kind(resource: Resource, tree: Tree, *, must_say: bool = False) -> None:
+def check_kind(resource: Resource, tree: Tree, *, requires_kind: bool = False) -> None:
     """Check apiVersion and kind. Custom objects and applied configurations must have them; others take the path's."""
     kind, version = tree.get("kind"), tree.get("apiVersion")
-    if (resource.custom or must_say) and not kind:
+    if (resource.custom or requires_kind) and not kind:
         raise status.bad_request("Object 'Kind' is missing in the body")
-    if (resource.custom or must_say) and not version:
+    if (resource.custom or requires_kind) and not version:
         raise status.bad_request("Object 'apiVersion' is missing in the body")
     if kind and kind != resource.kind:
         raise status.bad_request(f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})")

@@ -343,7 +343,7 @@ class Rest:
 
     async def apply(self, context: WriteContext, configuration: Tree) -> WriteResult:
         """Server-side apply: create the object, or merge the configuration of this field manager into it."""
-        prepare.check_kind(context.resource, configuration, must_say=True)
+        prepare.check_kind(context.resource, configuration, requires_kind=True)
         details = metadata.read(configuration)
         prepare.place(context, details)
         await self._work(context, lambda: prepare.check_unknown(context, configuration))

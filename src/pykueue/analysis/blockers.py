@@ -37,7 +37,7 @@ def admission_blockers(
     return [*_own(workload, policy, now), *_of_queues(objects, references, workload)]
 
 
-_SAID_NO: Final = (kueue.CheckState.RETRY, kueue.CheckState.REJECTED)
+_REFUSING_STATES: Final = (kueue.CheckState.RETRY, kueue.CheckState.REJECTED)
 
 
 def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -> Iterator[AdmissionBlocker]:
@@ -58,7 +58,7 @@ def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -
         yield AdmissionBlocker(f"its backoff ends at {meta.format_time(until)}", object_changes.AdvanceTime(until))
     elif requeued is not None and requeued.status == ConditionStatus.FALSE and states.is_active(workload):
         yield AdmissionBlocker(f"it is not requeued: {requeued.reason}")
-    failed = [check.name for check in workload.status.admission_checks if check.state in _SAID_NO]
+    failed = [check.name for check in workload.status.admission_checks if check.state in _REFUSING_STATES]
     if failed:
         yield AdmissionBlocker(f"admission checks are Retry or Rejected: {', '.join(failed)}")
 

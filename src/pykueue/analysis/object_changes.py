@@ -457,5 +457,5 @@ def _merge(resource: str, name: str, namespace: str, change: object) -> str:
 
 def _kubectl(resource: str, name: str, namespace: str, sort: str, change: object) -> str:
     where = ["-n", namespace] if namespace else []
-    said = json.dumps(change, separators=(",", ":"))
-    return shlex.join(["kubectl", "patch", resource, name, *where, f"--type={sort}", "-p", said])
+    patch = json.dumps(change, separators=(",", ":"))
+    return shlex.join(["kubectl", "patch", resource, name, *where, f"--type={sort}", "-p", patch])

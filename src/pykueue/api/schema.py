@@ -168,22 +168,22 @@ _SPELLINGS: Final[dict[str, str]] = {
 
 
 def _limits(field: Field) -> Schema:
-    said: Schema = {
+    schema: Schema = {
         spelling: value for name, spelling in _SPELLING.items() if (value := getattr(field, name)) is not None
     }
     if field.default is not msgspec.UNSET:
-        said["default"] = copy.deepcopy(field.default)
+        schema["default"] = copy.deepcopy(field.default)
     if field.choices:
-        said["enum"] = list(field.choices)
+        schema["enum"] = list(field.choices)
     if field.list_map_keys:
-        said["x-kubernetes-list-map-keys"] = list(field.list_map_keys)
+        schema["x-kubernetes-list-map-keys"] = list(field.list_map_keys)
     if field.nullable:
-        said["nullable"] = True
+        schema["nullable"] = True
     if field.preserve_unknown:
-        said["x-kubernetes-preserve-unknown-fields"] = True
+        schema["x-kubernetes-preserve-unknown-fields"] = True
     if field.rules:
-        said["x-kubernetes-validations"] = _rules(field.rules)
-    return said
+        schema["x-kubernetes-validations"] = _rules(field.rules)
+    return schema
 
 
 # --- Older versions ---------------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def connection_options(command: Command, own: Collection[str] = ()) -> Command:
 
     @functools.wraps(command)
     def parsed(*args: Any, **kwargs: Any) -> Any:
-        said = {name: kwargs.pop(name) for name in ("kubeconfig", "context", *(flag.variable for flag in taken))}
-        return command(*args, connection_flags=ConnectionFlags.of(said), **kwargs)
+        given = {name: kwargs.pop(name) for name in ("kubeconfig", "context", *(flag.variable for flag in taken))}
+        return command(*args, connection_flags=ConnectionFlags.of(given), **kwargs)
 
     for flag in reversed(taken):
         parsed = click.option(

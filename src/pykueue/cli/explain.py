@@ -86,8 +86,8 @@ class Named(NamedTuple):
         return cls(prefix, name)
 
     def may_be(self, kind: str, *shorts: str) -> bool:
-        said, kind = self.prefix.partition(".")[0].lower(), kind.lower()
-        return said in ("", kind, f"{kind}s", *shorts)
+        named, kind = self.prefix.partition(".")[0].lower(), kind.lower()
+        return named in ("", kind, f"{kind}s", *shorts)
 
     def __str__(self) -> str:
         return f"{self.prefix} {self.name}" if self.prefix else f"Workload or job {self.name}"
@@ -151,35 +151,35 @@ def lines(answer: Explanation) -> list[str]:
     """The explanation as lines of text."""
     from pykueue.analysis.explanation import SearchExtent
 
-    said = [_heading(answer)]
+    shown = [_heading(answer)]
     if answer.warnings:
-        said += ["", "Warning", *(f"  {warning}" for warning in answer.warnings)]
+        shown += ["", "Warning", *(f"  {warning}" for warning in answer.warnings)]
     if answer.causes:
-        said += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
+        shown += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
     if answer.not_counted:
-        said += ["", "Not counted against quota", *(f"  {each}" for each in answer.not_counted)]
+        shown += ["", "Not counted against quota", *(f"  {each}" for each in answer.not_counted)]
     if answer.ahead:
         more = f" and {(answer.position or (0, 0))[0] - 1 - _SHOWN} more" if len(answer.ahead) > _SHOWN else ""
-        said += ["", "Ahead of it", f"  {', '.join(answer.ahead[:_SHOWN])}{more}"]
+        shown += ["", "Ahead of it", f"  {', '.join(answer.ahead[:_SHOWN])}{more}"]
     if answer.holders:
-        said += ["", "Held by"]
+        shown += ["", "Held by"]
         for held in answer.holders[:_SHOWN]:
             why = f" ({held['protectedBy']})" if held["protectedBy"] else ""
-            said.append(f"  {held['workload']}: {held['amount']} {held['resource']} of {held['flavor']}{why}")
+            shown.append(f"  {held['workload']}: {held['amount']} {held['resource']} of {held['flavor']}{why}")
     if answer.suggestions:
-        said += ["", "Suggestions"]
+        shown += ["", "Suggestions"]
         for number, suggestion in enumerate(answer.suggestions, start=1):
             for n, part in enumerate(suggestion.changes):
-                said.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
+                shown.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
                 if part.how():
-                    said.append(f"       {part.how()}")
+                    shown.append(f"       {part.how()}")
             if suggestion.warning:
-                said.append(f"     but {suggestion.warning}")
+                shown.append(f"     but {suggestion.warning}")
     if answer.search is SearchExtent.CUT_SHORT:
-        said += ["", "The search was cut short because many Workloads wait in this cohort; --thorough continues it"]
+        shown += ["", "The search was cut short because many Workloads wait in this cohort; --thorough continues it"]
     elif answer.search is SearchExtent.COMPLETE and not answer.suggestions:
-        said += ["", "No single change of quota, priority, order or pods was found that admits it"]
-    return said
+        shown += ["", "No single change of quota, priority, order or pods was found that admits it"]
+    return shown
 
 
 def _heading(answer: Explanation) -> str:

@@ -26,8 +26,8 @@ class Command(click.Command):
             name: option.alone for option in self.params if isinstance(option, LooseOption) for name in option.opts
         }
         end = args.index("--") if "--" in args else len(args)
-        said = [f"{word}={alone[word]}" if word in alone else word for word in args[:end]]
-        return super().parse_args(ctx, said + args[end:])
+        expanded = [f"{word}={alone[word]}" if word in alone else word for word in args[:end]]
+        return super().parse_args(ctx, expanded + args[end:])
 
 
 class DefaultGroup(click.Group):

@@ -43,8 +43,8 @@ class ListedObjects(Generic[T]):
     trees: Mapping[tuple[str, str], Mapping[str, Any]]
 
     def tree(self, thing: Any) -> dict[str, Any]:
-        said = self.trees[thing.metadata.namespace, thing.metadata.name]
-        return {"apiVersion": self.row.api_version, "kind": self.row.kind, **said}
+        tree = self.trees[thing.metadata.namespace, thing.metadata.name]
+        return {"apiVersion": self.row.api_version, "kind": self.row.kind, **tree}
 
     def name(self, thing: Any) -> str:
         return f"{'.'.join(filter(None, (self.row.singular, self.row.group)))}/{thing.metadata.name}"
@@ -71,9 +71,9 @@ class ListQuery:
 
         row = registry.ALL.of(type_)
         where = "" if self.everywhere or not row.namespaced else namespace
-        said = (await client.list(row, where, labels=self.labels, fields=self.fields)).items
-        things = [codec.decode(raw, type_) for raw in said]
-        trees = [msgspec.json.decode(raw) for raw in said]
+        items = (await client.list(row, where, labels=self.labels, fields=self.fields)).items
+        things = [codec.decode(raw, type_) for raw in items]
+        trees = [msgspec.json.decode(raw) for raw in items]
         by_name = {(tree["metadata"].get("namespace", ""), tree["metadata"]["name"]): tree for tree in trees}
         return ListedObjects(row, things, by_name)
 

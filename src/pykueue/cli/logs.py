@@ -49,10 +49,10 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
 def printed(several: bool) -> Callable[[LogLine], None]:
     """A function that prints log lines; with several pods, each line begins with the name of its pod."""
 
-    def say(line: LogLine) -> None:
+    def write(line: LogLine) -> None:
         head = f"[{line.pod}] ".encode() if several else b""
         with output_may_close():
             sys.stdout.buffer.write(head + line.text.removesuffix(b"\n") + b"\n")
             sys.stdout.buffer.flush()
 
-    return say
+    return write

@@ -105,11 +105,11 @@ _TITLES: Final = {
 
 
 def lines(difference: WhatIfReport) -> list[str]:
-    said = []
+    lines = []
     for field, title in _TITLES.items():
         keys: tuple[str, ...] = getattr(difference, field)
         if keys:
-            said += [title, *(f"  {key}" for key in keys)]
+            lines += [title, *(f"  {key}" for key in keys)]
     if not any(getattr(difference, field) for field in ("starts", "joins", "evicted", "waits", "moves")):
-        said.insert(0, "No Workload would be affected")
-    return said
+        lines.insert(0, "No Workload would be affected")
+    return lines

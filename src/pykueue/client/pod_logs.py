@@ -52,12 +52,12 @@ class PodLogReader:
     """Reads the log of one pod. It keeps its position: the next read continues after the last line."""
 
     def __init__(
-        self, client: ApiClient, pod: kube.Pod, options: PodLogOptions, say: Callable[[LogLine], None]
+        self, client: ApiClient, pod: kube.Pod, options: PodLogOptions, on_line: Callable[[LogLine], None]
     ) -> None:
         self._client = client
         self._pod = pod
         self._options = options
-        self._say = say
+        self._on_line = on_line
         self._was_read = False
         # The number of lines read of each second, and the second and zone of the last line.
         self._lines: dict[bytes, int] = {}
@@ -89,13 +89,13 @@ class PodLogReader:
     async def _read_tail(self, count: int) -> None:
         """Write the last lines of the current log. All of it is read, to know where to continue."""
         kept: deque[LogLine] = deque(maxlen=count)
-        said, self._say = self._say, kept.append
+        on_line, self._on_line = self._on_line, kept.append
         self._options = replace(self._options, tail=None)
         with suppress(errors.NotFound):  # follow() reports it
             await self.read(is_last=False, follow=False)
-        self._say = said
+        self._on_line = on_line
         for line in kept:
-            said(line)
+            on_line(line)
 
     async def read(self, *, is_last: bool = True, follow: bool | None = None) -> bool:
         """Write the lines after the last one. Returns whether that was all of them for now."""
@@ -111,7 +111,7 @@ class PodLogReader:
                     if again:
                         again -= 1
                     else:
-                        self._say(LogLine(self._pod.metadata.name, self._noted(line)))
+                        self._on_line(LogLine(self._pod.metadata.name, self._noted(line)))
         except errors.Unanswered:
             if not self._options.follow:
                 raise

@@ -59,7 +59,7 @@ class Aggregated:
         self._groups = groups
         self._beside = beside
         self._authorizer = authorizer
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self.port = visibility.SERVICE_PORT
         # The API server shows a certificate of its own; who has none may still come with a token.
         tls.verify_mode = ssl.CERT_OPTIONAL
@@ -92,8 +92,8 @@ class Aggregated:
 
     def _warn(self, sentence: str) -> None:
         """Log a problem once: it is found again at every look."""
-        if sentence not in self._said:
-            self._said.add(sentence)
+        if sentence not in self._reported:
+            self._reported.add(sentence)
             log.warning("%s", sentence)
 
     async def register(self, authority: bytes) -> list[str]:

@@ -127,7 +127,7 @@ class QueuesController:
     def _itself(self, which: Which, change: InformerEvent[Any]) -> None:
         """Queue a changed object at once; one with only a new status, most likely our own, with the rest."""
         old, new = change.old, change.new
-        if old is not None and new is not None and _said_by_people(old) == _said_by_people(new):
+        if old is not None and new is not None and _written_by_users(old) == _written_by_users(new):
             self._soon(which)
         else:
             self.loop.add(which)
@@ -213,7 +213,7 @@ class QueuesController:
         return math.inf if share.is_boundless else share.rank[1]
 
 
-def _said_by_people(queue: Queue) -> tuple[object, ...]:
+def _written_by_users(queue: Queue) -> tuple[object, ...]:
     return queue.spec, queue.metadata.deletion_timestamp, queue.metadata.finalizers
 
 

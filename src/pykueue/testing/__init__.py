@@ -169,8 +169,8 @@ def system(
     configuration: Mapping[str, Any] | None = None, *, runner: str = "simulated", seed: int = 0
 ) -> Iterator[Kueue]:
     """A fresh system for the block. With `runner="none"` pods do not run."""
-    said = {"apiVersion": config.V1BETA2, "kind": config.KIND, **(configuration or {})}
-    chosen = settings.load(said, "the test's configuration")
+    document = {"apiVersion": config.V1BETA2, "kind": config.KIND, **(configuration or {})}
+    chosen = settings.load(document, "the test's configuration")
     base = installed()
     with asyncio.Runner(loop_factory=VirtualLoop) as loop:
         life = _Life(base, chosen, RunnerName(runner), seed)

@@ -1,4 +1,4 @@
-"""KEP-7610: when the LocalQueues that a ClusterQueue would make are in somebody's way."""
+"""KEP-7610: when the LocalQueues that a ClusterQueue would create conflict with existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gates that decide what is refused are gates that exist, and stand by default as the table says."""
+"""The gates that decide what is refused are gates that exist, and have the defaults of the table."""
 
 from __future__ import annotations
 

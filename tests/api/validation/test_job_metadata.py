@@ -1,4 +1,4 @@
-"""What the metadata of any job may say about queueing, when it is created and when it changes."""
+"""Validation of the queueing metadata of any job, on create and on update."""
 
 from __future__ import annotations
 

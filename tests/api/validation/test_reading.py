@@ -1,4 +1,4 @@
-"""What our webhook cannot read, and says so before any rule is asked."""
+"""Objects that the webhook cannot decode are refused before any rule is evaluated."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pykueue.api import defaults, own_schemas, validation
 
 Tree = dict[str, Any]
 
-STORIES = Path(__file__).with_name("refusals")
+CASES = Path(__file__).with_name("refusals")
 POD = {
     "spec": {
         "restartPolicy": "Never",
@@ -39,8 +39,8 @@ def spelt_out(value: Any) -> Any:
 
 
 @cache
-def story(name: str) -> list[Tree]:
-    return [spelt_out(step) for step in yaml.safe_load((STORIES / f"{name}.yaml").read_text())]
+def steps_of(name: str) -> list[Tree]:
+    return [spelt_out(step) for step in yaml.safe_load((CASES / f"{name}.yaml").read_text())]
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -56,7 +56,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def received(tree: Tree) -> Tree:
-    """What the schema makes of a write before anybody is asked."""
+    """A write after the defaults and pruning of the schema, before any webhook."""
     tree = {"apiVersion": "kueue.x-k8s.io/v1beta2", **tree}
     schema = own_schemas.find(tree)
     assert schema is not None
@@ -93,9 +93,9 @@ def written(step: Tree, world: dict[str, Tree]) -> tuple[Tree, Tree | None]:
 
 
 def world_before(name: str, position: int) -> dict[str, Tree]:
-    """The objects of a story when its step at `position` comes: whatever was accepted before has happened."""
+    """The objects of a case before its step at `position`: every accepted step before it was applied."""
     world: dict[str, Tree] = {}
-    for step in story(name)[:position]:
+    for step in steps_of(name)[:position]:
         if "given" in step or step.get("accepted"):
             new, _ = written(step, world)
             world[new["metadata"]["name"]] = new
@@ -104,15 +104,15 @@ def world_before(name: str, position: int) -> dict[str, Tree]:
 
 CASES = [
     pytest.param(path.stem, position, id=f"{path.stem}: {step['id']}")
-    for path in sorted(STORIES.glob("*.yaml"))
-    for position, step in enumerate(story(path.stem))
+    for path in sorted(CASES.glob("*.yaml"))
+    for position, step in enumerate(steps_of(path.stem))
     if "id" in step
 ]
 
 
 @pytest.mark.parametrize(("name", "position"), CASES)
 def test_the_answer_is_the_recorded_one(name: str, position: int) -> None:
-    step = story(name)[position]
+    step = steps_of(name)[position]
     new, old = written(step, world_before(name, position))
     code, errors = 422, validation.structural_errors(new, old)
     if not errors:

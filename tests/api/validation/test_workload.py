@@ -257,7 +257,7 @@ def test_a_priority_boost_is_a_whole_number(boost: str, refused: bool) -> None:
     tree = workload(annotations={"kueue.x-k8s.io/priority-boost": boost})
     expected = ["metadata.annotations[kueue.x-k8s.io/priority-boost]"] if refused else []
     assert paths(validate_create(tree, ValidationGates(priority_boost=True))) == expected
-    assert validate_create(tree) == [], "without the gate nobody reads it"
+    assert validate_create(tree) == [], "without the gate it is not read"
 
 
 def gated(by: str) -> Tree:

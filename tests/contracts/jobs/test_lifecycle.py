@@ -176,7 +176,7 @@ def test_job_ends_once(row: JobIntegration, end: str) -> None:
 
 
 @every_kind
-def test_kind_without_an_end_says_so(row: JobIntegration) -> None:
+def test_kind_without_an_end_is_declared(row: JobIntegration) -> None:
     """A sample has both ends, or neither: a kind that runs until it is deleted."""
     sample = sample_of(row)
     assert (sample.succeeded is None) == (sample.failed is None)

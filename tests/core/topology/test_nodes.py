@@ -122,7 +122,7 @@ def test_earlier_placement_fits_while_each_host_has_capacity() -> None:
 def test_flavors_on_the_same_hosts_see_each_others_reservations() -> None:
     world = _overlapping(PlacementOptions())
     world.book([usage("h1:3", flavor="other")])
-    assert place_one(world, "required host", 2) == "no: " + _room_for(1)
+    assert place_one(world, "required host", 2) == "no: " + _fits_only(1)
 
 
 def test_without_the_gate_for_overlapping_flavors_each_sees_its_own_only() -> None:
@@ -202,5 +202,5 @@ def _overlapping(profile: PlacementOptions) -> Fleet:
     return world
 
 
-def _room_for(fitting: int) -> str:
+def _fits_only(fitting: int) -> str:
     return f'topology "tree" allows to fit only {fitting} out of 2 pod(s)'

@@ -1,4 +1,4 @@
-"""The rules of the public CRDs: all of them compile, and each takes an empty value or says why not."""
+"""The rules of the public CRDs: all of them compile, and each accepts an empty value or returns an error."""
 
 from __future__ import annotations
 

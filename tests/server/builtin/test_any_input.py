@@ -26,7 +26,7 @@ def _resource(kind: probing.Kind) -> Resource:
 
 
 def _received(resource: Resource, tree: Any) -> Tree | None:
-    """The object as `rest` hands it to the rules, of the kind of the path; None where it is refused with 400."""
+    """The object as `rest` passes it to the rules, of the kind of the path; None where it is refused with 400."""
     if not isinstance(tree, dict):
         return None
     tree["apiVersion"], tree["kind"] = resource.api_version, resource.kind

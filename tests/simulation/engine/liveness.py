@@ -46,7 +46,7 @@ def _waiting(store: StoredState) -> dict[str, list[StoredWorkload]]:
 # --- L1 ---------------------------------------------------------------------------------------------------------------
 
 
-def told_why(store: StoredState, name: str) -> Found:
+def pending_have_a_reason(store: StoredState, name: str) -> Found:
     """The reason of one Workload holds for its equivalence class. In a strict queue only the head has one."""
     for queue, workloads in _waiting(store).items():
         reported = [
@@ -88,7 +88,7 @@ def _is_blocked(store: StoredState) -> bool:
 def comes_to_its_end(store: StoredState, name: str) -> Found:
     if name == "ended":
         for workload in store.workloads.values():
-            if workload.holds and not workload.has_condition("Evicted") and not store.waits_for_room_on_nodes(workload):
+            if workload.holds and not workload.has_condition("Evicted") and not store.waits_for_nodes(workload):
                 yield workload.name, "has quota and never came to its end"
 
 
@@ -97,7 +97,7 @@ def checks_were_asked(store: StoredState, name: str) -> Found:
     for workload in store.workloads.values():
         if workload.has_condition("Admitted") or not workload.holds or store.queue_of(workload) is None:
             continue
-        if not store.waits_for_room_on_nodes(workload):
+        if not store.waits_for_nodes(workload):
             yield workload.name, f"has quota and is not admitted, its checks are {workload.checks}"
 
 
@@ -113,7 +113,7 @@ def time_is_kept(store: StoredState, name: str) -> Found:
             yield workload.name, "its pods are not ready, and it was not evicted"
 
 
-def checks_are_heard(store: StoredState, name: str) -> Found:
+def failed_checks_release_quota(store: StoredState, name: str) -> Found:
     for workload in store.workloads.values():
         if workload.holds and {"Retry", "Rejected"} & set(workload.checks.values()):
             yield workload.name, f"has quota although its checks are {workload.checks}"
@@ -142,7 +142,7 @@ def decides_soon(store: StoredState, name: str) -> Found:
     bound = DECIDED_SECONDS + (LEASE_SECONDS if elects else 0.0)
     for workload in store.workloads.values():
         if name == "ended" and workload.name == "probe" and not _is_blocked(store):
-            seconds = store.told_at.get(workload.uid, store.seconds) - store.came_at[workload.uid]
+            seconds = store.decided_at.get(workload.uid, store.seconds) - store.came_at[workload.uid]
             if seconds > bound:
                 yield workload.name, f"was decided on after {seconds:.1f} seconds"
 
@@ -177,7 +177,7 @@ def jobs_run_admitted(store: StoredState, name: str) -> Found:
             yield key, "runs though its Workload is not admitted"
 
 
-def nobody_is_on_lost_nodes(store: StoredState, name: str) -> Found:
+def no_workload_is_on_lost_nodes(store: StoredState, name: str) -> Found:
     for workload in store.workloads.values():
         if workload.has_condition("Admitted") and workload.holds and not workload.has_condition("Evicted"):
             hosts = {host: store.objects["nodes"].get(f"/{host}") for host in workload.hosts()}
@@ -359,19 +359,19 @@ def _is_over(job: Tree) -> bool:
 AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("S7", jobs_run_admitted),
     ("S8", figures_are_right),
-    ("L1", told_why),
+    ("L1", pending_have_a_reason),
     ("L1", admitted_if_possible),
     ("L1", checks_were_asked),
     ("L1", comes_to_its_end),
     ("L1", prebuilt_is_taken),
-    ("nodes", nobody_is_on_lost_nodes),
+    ("nodes", no_workload_is_on_lost_nodes),
     ("nodes", requests_are_needed),
     ("flavor", jobs_know_their_flavors),
     ("done", done_is_given_back),
     ("kept", nothing_is_kept_too_long),
     ("slice", slices_agree),
     ("limit", time_is_kept),
-    ("check", checks_are_heard),
+    ("check", failed_checks_release_quota),
     ("L3", evictions_end),
     ("L4", decides_soon),
     ("L5", deleted_is_gone),

@@ -352,11 +352,11 @@ class CheckController(Played):
                 if check["name"] not in answered:
                     yield ("answer", *place)
             elif check["state"] == "Ready":
-                yield ("say again", *place)
+                yield ("answer again", *place)
                 yield ("think again", *place)
 
     async def wait(self, plan: Plan, part: Part) -> None:
-        longest = {"answer": 3.0, "say again": 2.0, "think again": 10.0}[part[0]]
+        longest = {"answer": 3.0, "answer again": 2.0, "think again": 10.0}[part[0]]
         late = self.stage.rng.random() < 0.2
         await asyncio.sleep(self.stage.rng.uniform(0.0, 15.0 if late and not self.stage.is_calm else longest))
 

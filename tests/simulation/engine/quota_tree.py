@@ -120,18 +120,18 @@ class QuotaTree:
 
     def available(self, queue: str, cell: Cell, usage: Usage) -> int:
         """How much more a queue could use now, without preemption."""
-        room = 0
+        free = 0
         path = list(self.path(Place("queue", queue)))
         for place in reversed(path):
             quota, kept, used = self.quota(place, cell), self.kept(place, cell), self.used(place, cell, usage)
             if place not in self.parents:
-                room = quota - used
+                free = quota - used
                 continue
             own = self.quotas.get((place, cell))
             if own is not None and own.borrowing is not None:
-                room = min(room, quota - kept - max(0, used - kept) + own.borrowing)
-            room = max(0, kept - used) + room
-        return room
+                free = min(free, quota - kept - max(0, used - kept) + own.borrowing)
+            free = max(0, kept - used) + free
+        return free
 
     def groups(self, queue: str) -> Sequence[Tree]:
         """The resource groups of a ClusterQueue."""

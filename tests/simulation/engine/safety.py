@@ -73,11 +73,11 @@ def within_nodes(move: Move) -> Iterator[str]:
         node = move.store.objects["nodes"].get(f"/{host}")
         if move.store.lost_at.get(host, -GRACE_SECONDS) > move.store.seconds - GRACE_SECONDS:
             continue  # Workloads placed there are updated later
-        room = milli(node["status"]["allocatable"]["cpu"]) if node is not None and is_well(node) else 0
+        free = milli(node["status"]["allocatable"]["cpu"]) if node is not None and is_well(node) else 0
         counts = not move.store.is_deferred(move.after)
         counted = move.before is not None and move.before.hosts() and not move.store.is_deferred(move.before)
-        if counts and not counted and move.store.hosts[host] > room:
-            yield f"node {host} is given {move.store.hosts[host]}m of {room}m"
+        if counts and not counted and move.store.hosts[host] > free:
+            yield f"node {host} is given {move.store.hosts[host]}m of {free}m"
 
 
 # --- S2 ---------------------------------------------------------------------------------------------------------------

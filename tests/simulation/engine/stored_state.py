@@ -196,8 +196,8 @@ class StoredState:
     hosts: Counter[str] = field(default_factory=Counter)  # milli CPUs on each, without those either
     trees: list[QuotaTree] = field(default_factory=lambda: [QuotaTree.read({}, {})])
     came_at: dict[str, float] = field(default_factory=dict)  # when a Workload was made
-    told_at: dict[str, float] = field(default_factory=dict)  # when QuotaReserved was first set
-    # When others first and last passed a Workload that there is room for; and the longest time that one was overtaken.
+    decided_at: dict[str, float] = field(default_factory=dict)  # when QuotaReserved was first set
+    # When others first and last passed a Workload that fits; and the longest time that one was overtaken.
     passed: dict[str, tuple[float, float]] = field(default_factory=dict)
     longest_wait_seconds: float = 0.0
     # The Workloads before one that a strict queue admitted: by which and when.
@@ -258,7 +258,7 @@ class StoredState:
             self.workloads[key] = after
             self.came_at.setdefault(after.uid, stored.seconds)
             if "QuotaReserved" in after.conditions:
-                self.told_at.setdefault(after.uid, stored.seconds)
+                self.decided_at.setdefault(after.uid, stored.seconds)
             self._count(after, 1)
             if after.waits and after.reason("QuotaReserved"):
                 self.reported.setdefault(after.local_queue, set()).add(after.shape())
@@ -357,12 +357,12 @@ class StoredState:
         if not all(resource in declared or self.is_free(resource, queue) for resource in asked):
             return False
         return all(
-            any(self._has_room(workload, queue, flavor["name"], wanted) for flavor in group["flavors"])
+            any(self._has_quota(workload, queue, flavor["name"], wanted) for flavor in group["flavors"])
             for group in groups
             if (wanted := {name: asked[name] for name in group["coveredResources"] if asked[name]})
         )
 
-    def _has_room(self, workload: StoredWorkload, queue: str, flavor: str, asked: Mapping[str, int]) -> bool:
+    def _has_quota(self, workload: StoredWorkload, queue: str, flavor: str, asked: Mapping[str, int]) -> bool:
         tree, pod_sets = self.trees[-1], list(workload.least())
         if not all(_suits(self.flavor(flavor), pod_set) for pod_set, _ in pod_sets):
             return False
@@ -394,7 +394,7 @@ class StoredState:
     def _has_nodes(self, flavor: str) -> bool:
         return "topologyName" in self.flavor(flavor)
 
-    def waits_for_room_on_nodes(self, workload: StoredWorkload) -> bool:
+    def waits_for_nodes(self, workload: StoredWorkload) -> bool:
         """Whether it has quota for pods that find no place yet; it is looked for once the other checks have passed."""
         pod_sets = {each["name"]: each for each in workload.spec["podSets"]}
         for given in (workload.reservation or {}).get("podSetAssignments", ()):
@@ -420,13 +420,13 @@ class StoredState:
         request = pod_set.get("topologyRequest")
         if not self._has_nodes(flavor):
             return not request
-        room: Counter[str] = Counter()
+        fitting: Counter[str] = Counter()
         for node in filter(is_well, self.objects["nodes"].values()):
             labels = node["metadata"]["labels"]
             free = milli(node["status"]["allocatable"]["cpu"]) - self.hosts[labels[_HOST]]
             level = (request or {}).get("required")
-            room[labels[level] if level else ""] += max(0, free) // cpu
-        return max(room.values(), default=0) >= count
+            fitting[labels[level] if level else ""] += max(0, free) // cpu
+        return max(fitting.values(), default=0) >= count
 
 
 def _suits(flavor: Tree, pod_set: Tree) -> bool:

@@ -34,7 +34,7 @@ class Users:
         self._deeds = actions
         self._plans = {plan.name: plan for plan in world.plans}
         self._client = client
-        self._tell = log_line
+        self._log = log_line
         self._returning: list[asyncio.Task[None]] = []
         # Plans whose pods are to be there, and are replaced by `cluster.Crews` when they are deleted too early.
         self.wants: set[str] = set()
@@ -51,10 +51,10 @@ class Users:
             about = "" if action.argument is None or isinstance(action.argument, dict) else f" {action.argument}"
             try:
                 await _VERBS[action.verb](self, action)
-                self._tell(f"{action.verb} {action.name}{about}")
+                self._log(f"{action.verb} {action.name}{about}")
             except KubeError as error:
                 # Users get refusals too: the object is deleted, or may not be changed now.
-                self._tell(f"{action.verb} {action.name}{about}: refused: {error}")
+                self._log(f"{action.verb} {action.name}{about}: refused: {error}")
         await asyncio.gather(*self._returning)
 
     async def probe(self) -> None:
@@ -211,12 +211,12 @@ class Users:
                 found = await self._client.find(row, tree["metadata"]["name"], place)
                 if found is None:
                     await self._create(tree)
-                    self._tell(f"{tree['kind']} {tree['metadata']['name']} is back")
+                    self._log(f"{tree['kind']} {tree['metadata']['name']} is back")
                     return
                 if "deletionTimestamp" not in found["metadata"]:
                     return
             except KubeError as error:
-                self._tell(f"{tree['kind']} {tree['metadata']['name']} cannot come back yet: {error}")
+                self._log(f"{tree['kind']} {tree['metadata']['name']} cannot come back yet: {error}")
             await asyncio.sleep(_WAIT_TO_RETURN_SECONDS)
 
     async def _check(self, action: UserAction) -> None:

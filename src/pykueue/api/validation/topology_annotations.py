@@ -48,60 +48,64 @@ class Layer(NamedTuple):
 
 def validate(metadata: object, path: str, gates: ValidationGates) -> Iterator[FieldError]:
     """What is wrong with the topology annotations of the metadata at `path`."""
-    said = unstructured.texts(unstructured.get(metadata, "annotations"))
+    annotations = unstructured.texts(unstructured.get(metadata, "annotations"))
     place = f"{path}.annotations"
-    if sum(mode in said for mode in (REQUIRED, PREFERRED, UNCONSTRAINED)) > 1:
-        yield field_error.invalid(place, said, f"may have one of {REQUIRED}, {PREFERRED} and {UNCONSTRAINED}, not more")
+    if sum(mode in annotations for mode in (REQUIRED, PREFERRED, UNCONSTRAINED)) > 1:
+        yield field_error.invalid(
+            place, annotations, f"may have one of {REQUIRED}, {PREFERRED} and {UNCONSTRAINED}, not more"
+        )
     for level in (REQUIRED, PREFERRED, SLICE_TOPOLOGY):
-        if level in said:
-            yield from names.label_name(said[level], f"{place}[{level}]")
-    if said.get(UNCONSTRAINED, "true") not in _TRUTHS:
-        yield field_error.invalid(f"{place}[{UNCONSTRAINED}]", said[UNCONSTRAINED], "must be true or false")
-    if GROUP in said:
-        yield from _group(said, f"{place}[{GROUP}]")
-    yield from _slices(said, f"{place}[{SLICE_SIZE}]")
-    if LAYERS in said:
-        yield from _layers(said, place, gates)
+        if level in annotations:
+            yield from names.label_name(annotations[level], f"{place}[{level}]")
+    if annotations.get(UNCONSTRAINED, "true") not in _TRUTHS:
+        yield field_error.invalid(f"{place}[{UNCONSTRAINED}]", annotations[UNCONSTRAINED], "must be true or false")
+    if GROUP in annotations:
+        yield from _group(annotations, f"{place}[{GROUP}]")
+    yield from _slices(annotations, f"{place}[{SLICE_SIZE}]")
+    if LAYERS in annotations:
+        yield from _layers(annotations, place, gates)
 
 
-def _group(said: Mapping[str, str], place: str) -> Iterator[FieldError]:
-    if _DIGITS.fullmatch(said[GROUP]):
-        yield field_error.invalid(place, said[GROUP], "must not be a number")
+def _group(annotations: Mapping[str, str], place: str) -> Iterator[FieldError]:
+    if _DIGITS.fullmatch(annotations[GROUP]):
+        yield field_error.invalid(place, annotations[GROUP], "must not be a number")
     for other in (SLICE_SIZE, SLICE_TOPOLOGY):
-        if other in said:
+        if other in annotations:
             yield field_error.forbidden(place, f"does not go with {other}")
-    if REQUIRED not in said and PREFERRED not in said:
+    if REQUIRED not in annotations and PREFERRED not in annotations:
         yield field_error.forbidden(place, f"needs {REQUIRED} or {PREFERRED}")
 
 
-def _slices(said: Mapping[str, str], place: str) -> Iterator[FieldError]:
-    if SLICE_SIZE in said:
-        size = _number(said[SLICE_SIZE])
+def _slices(annotations: Mapping[str, str], place: str) -> Iterator[FieldError]:
+    if SLICE_SIZE in annotations:
+        size = _number(annotations[SLICE_SIZE])
         if size is None:
-            yield field_error.invalid(place, said[SLICE_SIZE], "must be a whole number")
+            yield field_error.invalid(place, annotations[SLICE_SIZE], "must be a whole number")
         elif size < 1:
-            yield field_error.invalid(place, said[SLICE_SIZE], "must be at least 1")
-    if SLICE_TOPOLOGY in said and SLICE_SIZE not in said:
+            yield field_error.invalid(place, annotations[SLICE_SIZE], "must be at least 1")
+    if SLICE_TOPOLOGY in annotations and SLICE_SIZE not in annotations:
         yield field_error.required(place, f"must be set together with {SLICE_TOPOLOGY}")
-    if SLICE_SIZE in said and SLICE_TOPOLOGY not in said:
+    if SLICE_SIZE in annotations and SLICE_TOPOLOGY not in annotations:
         yield field_error.forbidden(place, f"may only be set together with {SLICE_TOPOLOGY}")
 
 
-def _layers(said: Mapping[str, str], annotations: str, gates: ValidationGates) -> Iterator[FieldError]:
-    place = f"{annotations}[{LAYERS}]"
+def _layers(annotations: Mapping[str, str], path: str, gates: ValidationGates) -> Iterator[FieldError]:
+    place = f"{path}[{LAYERS}]"
     if not gates.tas_multi_layer_topology:
         yield field_error.forbidden(place, "needs the feature gate TASMultiLayerTopology")
         return
     for other in (SLICE_TOPOLOGY, SLICE_SIZE):
-        if other in said:
+        if other in annotations:
             yield field_error.forbidden(place, f"does not go with {other}")
-    if GROUP in said:
-        yield field_error.forbidden(f"{annotations}[{GROUP}]", f"does not go with {LAYERS}")
-    layers = read_layers(said[LAYERS])
+    if GROUP in annotations:
+        yield field_error.forbidden(f"{path}[{GROUP}]", f"does not go with {LAYERS}")
+    layers = read_layers(annotations[LAYERS])
     if layers is None:
-        yield field_error.invalid(place, said[LAYERS], 'must be a JSON list of objects {"topology": …, "size": …}')
+        yield field_error.invalid(
+            place, annotations[LAYERS], 'must be a JSON list of objects {"topology": …, "size": …}'
+        )
     elif not 1 <= len(layers) <= LAYERS_MAX:
-        yield field_error.invalid(place, said[LAYERS], f"must have 1 to {LAYERS_MAX} layers, not {len(layers)}")
+        yield field_error.invalid(place, annotations[LAYERS], f"must have 1 to {LAYERS_MAX} layers, not {len(layers)}")
     else:
         yield from _nested(layers, place)
 
@@ -148,12 +152,12 @@ def _number(text: str) -> int | None:
 
 def validate_size(metadata: object, path: str, count: int) -> Iterator[FieldError]:
     """A slice is no larger than the pod set of `count` pods that it is cut from."""
-    said = unstructured.texts(unstructured.get(metadata, "annotations"))
-    size = _number(said.get(SLICE_SIZE, ""))
+    annotations = unstructured.texts(unstructured.get(metadata, "annotations"))
+    size = _number(annotations.get(SLICE_SIZE, ""))
     if size is not None and size > count:
         place = f"{path}.annotations[{SLICE_SIZE}]"
-        yield field_error.invalid(place, said[SLICE_SIZE], f"must be no more than the {count} pods there are")
-    layers = read_layers(said.get(LAYERS, "[]"))
+        yield field_error.invalid(place, annotations[SLICE_SIZE], f"must be no more than the {count} pods there are")
+    layers = read_layers(annotations.get(LAYERS, "[]"))
     if layers and layers[0].size > count:
         place = f"{path}.annotations[{LAYERS}]"
         yield field_error.invalid(place, layers[0].size, f"must be no more than the {count} pods there are")
