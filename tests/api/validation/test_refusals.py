@@ -14,7 +14,7 @@ from pykueue.api import defaults, own_schemas, validation
 
 Tree = dict[str, Any]
 
-CASES = Path(__file__).with_name("refusals")
+DIRECTORY = Path(__file__).with_name("refusals")
 POD = {
     "spec": {
         "restartPolicy": "Never",
@@ -40,7 +40,7 @@ def spelt_out(value: Any) -> Any:
 
 @cache
 def steps_of(name: str) -> list[Tree]:
-    return [spelt_out(step) for step in yaml.safe_load((CASES / f"{name}.yaml").read_text())]
+    return [spelt_out(step) for step in yaml.safe_load((DIRECTORY / f"{name}.yaml").read_text())]
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -104,7 +104,7 @@ def world_before(name: str, position: int) -> dict[str, Tree]:
 
 CASES = [
     pytest.param(path.stem, position, id=f"{path.stem}: {step['id']}")
-    for path in sorted(CASES.glob("*.yaml"))
+    for path in sorted(DIRECTORY.glob("*.yaml"))
     for position, step in enumerate(steps_of(path.stem))
     if "id" in step
 ]
