@@ -121,8 +121,8 @@ class Scenario:
         cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
         if self.simulated:
             ready = {"type": "Ready", "status": "True", "reason": "", "message": ""}
-            room = {"cpu": "1000", "memory": "1Ti", "pods": "1000"}
-            status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+            amounts = {"cpu": "1000", "memory": "1Ti", "pods": "1000"}
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
             cluster.patch(f"/api/v1/nodes/{name}/status", {"status": status})
         flavor = named(_GROUP, "ResourceFlavor", name, spec={"nodeLabels": {POOL: name}})
         cluster.make(f"{KUEUE}/resourceflavors", flavor)

@@ -113,14 +113,14 @@ def prepare(cluster: Cluster) -> None:
     until(lambda: kind_scenario.suspends(cluster), "the webhooks of the manager are asked")
     topology = {"levels": [{"nodeLabel": label} for label in _LEVELS]}
     cluster.make(f"{KUEUE}/topologies", named(_GROUP, "Topology", "racks", spec=topology))
-    room = {"cpu": "1000", "memory": "4Ti", "pods": "1000", "nvidia.com/gpu": "100"}
+    amounts = {"cpu": "1000", "memory": "4Ti", "pods": "1000", "nvidia.com/gpu": "100"}
     ready = {"type": "Ready", "status": "True", "reason": "", "message": ""}
     for name in ("a", "b"):
         node = named("v1", "Node", name)
         node["metadata"]["labels"] = dict(zip(_LEVELS, ("block", f"rack-{name}", name), strict=True))
         cluster.make("api/v1/nodes", node)
         cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
-        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
         cluster.patch(f"/api/v1/nodes/{name}/status", {"status": status})
     for name, spec in (("plain", {}), ("racks", {"topologyName": "racks", "nodeLabels": {_LEVELS[0]: "block"}})):
         cluster.make(f"{KUEUE}/resourceflavors", named(_GROUP, "ResourceFlavor", name, spec=spec))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.conftest import Environment, told
+from controllers.conftest import Environment, environment
 from controllers.parents import (
     DEPLOYMENT,
     INTEGRATIONS,
@@ -30,7 +30,7 @@ MANAGER = INTEGRATIONS
 
 @pytest.fixture
 async def env(tmp_path: Path) -> AsyncIterator[Environment]:
-    async with told(tmp_path, **INTEGRATIONS) as env:
+    async with environment(tmp_path, **INTEGRATIONS) as env:
         await env.queues(cpu="1")
         yield env
 

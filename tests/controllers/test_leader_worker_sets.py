@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.conftest import Environment, told
+from controllers.conftest import Environment, environment
 from controllers.parents import (
     INTEGRATIONS,
     LWS,
@@ -30,7 +30,7 @@ MANAGER = INTEGRATIONS
 
 @pytest.fixture
 async def env(tmp_path: Path) -> AsyncIterator[Environment]:
-    async with told(tmp_path, **INTEGRATIONS) as env:
+    async with environment(tmp_path, **INTEGRATIONS) as env:
         await env.queues(cpu="4")
         await install_lws(env)
         yield env
@@ -80,7 +80,7 @@ async def test_evicted_group_is_started_again_by_another_manager(env: Environmen
         await until_started(env, await group_pod(env, 0, 0), await group_pod(env, 0, 1))
         await env.patch("Workload", name, {"spec": {"active": False}})
         await until_gone(env, "serve-0", "serve-0-1")
-        await env.until_said(name, "QuotaReserved", "False/Deactivated")
+        await env.until_condition(name, "QuotaReserved", "False/Deactivated")
     await env.patch("Workload", name, {"spec": {"active": True}})
     async with env.manager(**MANAGER):
         await until_started(env, await group_pod(env, 0, 0))
@@ -88,7 +88,7 @@ async def test_evicted_group_is_started_again_by_another_manager(env: Environmen
 
 
 async def test_crd_that_comes_later_is_picked_up(tmp_path: Path) -> None:
-    async with told(tmp_path, **INTEGRATIONS) as env:
+    async with environment(tmp_path, **INTEGRATIONS) as env:
         await env.queues(cpu="4")
         async with env.manager(**MANAGER):
             await env.job("other")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.conftest import Environment, told
+from controllers.conftest import Environment, environment
 from controllers.operated import OperatedJob, install
 from jobs.batch_kind import A_PLAN, PLAN, ROW, STAGE, batch
 from kubemachinery.client.errors import ApiError
@@ -32,13 +32,13 @@ async def plan_pods(env: Environment, pods: int) -> Tree:
 
 
 async def test_related_object_is_read_and_a_second_kind_triggers_the_job(tmp_path: Path) -> None:
-    async with told(tmp_path, **CHOSEN) as env:
+    async with environment(tmp_path, **CHOSEN) as env:
         await install(env, (ROW.kind, PLAN, STAGE))
         await env.queues(cpu="1")  # nothing is admitted
         await env.client.create(PLAN, A_PLAN)
         async with env.manager(**CHOSEN) as manager:
             job = await OperatedJob.created(env, ROW.kind, batch(plan="three"))
-            await env.until_said(await job.workload(), "QuotaReserved", "False/ExceedsMaxQuota")
+            await env.until_condition(await job.workload(), "QuotaReserved", "False/ExceedsMaxQuota")
             await env.until_quiet(manager)
             assert await counts(job) == [3, 1]
             await plan_pods(env, 4)
@@ -61,7 +61,7 @@ async def _are(job: OperatedJob, expected: list[int]) -> bool:
 
 
 async def test_missing_second_kind_holds_up_nothing(tmp_path: Path) -> None:
-    async with told(tmp_path, **CHOSEN) as env:
+    async with environment(tmp_path, **CHOSEN) as env:
         await install(env, (ROW.kind,))
         await env.queues(cpu="8")
         async with env.manager(**CHOSEN) as manager:
@@ -84,7 +84,7 @@ def _named(name: str) -> Tree:
 
 async def test_job_waits_for_a_required_object_that_was_deleted(tmp_path: Path) -> None:
     """Admitted, but not started: its pod sets cannot be built."""
-    async with told(tmp_path, **CHOSEN) as env:
+    async with environment(tmp_path, **CHOSEN) as env:
         await install(env, (ROW.kind, PLAN, STAGE))
         await env.queues(cpu="8")
         await env.client.create(PLAN, A_PLAN)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.conftest import Environment, told
+from controllers.conftest import Environment, environment
 from controllers.parents import (
     INTEGRATIONS,
     STATEFUL_SET,
@@ -31,7 +31,7 @@ MANAGER = INTEGRATIONS
 
 @pytest.fixture
 async def env(tmp_path: Path) -> AsyncIterator[Environment]:
-    async with told(tmp_path, **INTEGRATIONS) as env:
+    async with environment(tmp_path, **INTEGRATIONS) as env:
         await env.queues(cpu="3")
         yield env
 
@@ -53,7 +53,7 @@ async def test_set_is_admitted_as_one_group_and_starts(env: Environment) -> None
         await until_started(env, "web-0", "web-1")
         (workload,) = await workloads(env)
         assert get(workload, "status", "admission", "podSetAssignments")[0]["count"] == 2
-        await env.until_said(workload["metadata"]["name"], "PodsReady", "True/Started")
+        await env.until_condition(workload["metadata"]["name"], "PodsReady", "True/Started")
         assert "CreatedWorkload" in await events(env, "StatefulSet")
 
 
@@ -62,7 +62,7 @@ async def test_pods_wait_at_their_gate_while_there_is_no_quota(env: Environment)
         await stateful_set(env, 4)
         (workload,) = await until_workloads(env, 1)
         await set_pods(env)
-        await env.until_said(workload["metadata"]["name"], "QuotaReserved", "False/ExceedsMaxQuota")
+        await env.until_condition(workload["metadata"]["name"], "QuotaReserved", "False/ExceedsMaxQuota")
         assert labels.ADMISSION_GATE in await gates(env, "web-0")
 
 
@@ -71,7 +71,7 @@ async def test_eviction_deletes_the_pods_and_new_ones_wait_for_the_same_workload
         name = await started(env)
         await env.patch("Workload", name, {"spec": {"active": False}})
         await until_gone(env, "web-0", "web-1")
-        await env.until_said(name, "QuotaReserved", "False/Deactivated")
+        await env.until_condition(name, "QuotaReserved", "False/Deactivated")
         await set_pods(env)
         assert labels.ADMISSION_GATE in await gates(env, "web-0")
         await env.patch("Workload", name, {"spec": {"active": True}})
@@ -86,7 +86,7 @@ async def test_higher_priority_preempts_a_set_that_has_no_pods_yet(env: Environm
     async with env.manager(**MANAGER):
         await stateful_set(env, 3)
         (workload,) = await until_workloads(env, 1)
-        await env.until_said(workload["metadata"]["name"], "Admitted", "True/Admitted")
+        await env.until_condition(workload["metadata"]["name"], "Admitted", "True/Admitted")
         await env.job("urgent", **{labels.PRIORITY_CLASS: "high"})
 
         async def is_admitted() -> bool:
@@ -101,7 +101,7 @@ async def test_scale_to_zero_releases_quota_and_scale_up_queues_with_the_new_cou
         await patch(env, STATEFUL_SET, "web", {"spec": {"replicas": 0}})
         for pod in ("web-1", "web-0"):
             await env.delete("Pod", pod)
-        await env.until_said(name, "QuotaReserved", "False/OnHold")
+        await env.until_condition(name, "QuotaReserved", "False/OnHold")
         await patch(env, STATEFUL_SET, "web", {"spec": {"replicas": 3}})
         await set_pods(env)
         await until_started(env, "web-0", "web-1", "web-2")
@@ -111,7 +111,7 @@ async def test_scale_to_zero_releases_quota_and_scale_up_queues_with_the_new_cou
 async def test_restarted_manager_changes_nothing_of_a_running_set(env: Environment) -> None:
     async with env.manager(**MANAGER) as first:
         name = await started(env)
-        await env.until_said(name, "PodsReady", "True/Started")
+        await env.until_condition(name, "PodsReady", "True/Started")
         await env.until_quiet(first)
         before = [each["metadata"]["resourceVersion"] for each in (*await env.all("Pod"), *await workloads(env))]
     async with env.manager(**MANAGER) as second:
@@ -139,7 +139,7 @@ async def test_deleted_set_takes_its_workload_along(env: Environment) -> None:
 
 async def test_set_that_was_created_without_the_webhook_is_marked(tmp_path: Path) -> None:
     """[PP12]"""
-    async with told(tmp_path, integrations={"frameworks": ["batch/job"]}) as env:
+    async with environment(tmp_path, integrations={"frameworks": ["batch/job"]}) as env:
         await env.queues(cpu="3")
         made = await stateful_set(env)
         assert get(made, "spec", "template", "metadata", "annotations") is None

@@ -280,7 +280,7 @@ async def test_absent_kind_counts_as_listed_and_is_asked_for_at_growing_interval
         await asyncio.sleep(1000)
     waits = [round(later - earlier) for earlier, later in pairwise(asked)][:12]
     assert waits == [1, 2, 4, 8, 16, 32, 64, 120, 120, 120, 120, 120]
-    assert story(changes) == [("a", False, True)]
+    assert summary(changes) == [("a", False, True)]
     assert (watched.is_served, served) == (True, [False, True])
 
 
@@ -293,7 +293,7 @@ async def test_kind_that_vanishes_is_asked_for_again_and_listed_again() -> None:
     async with running(watched) as changes:
         await asyncio.sleep(60)
     assert served == [False, True]
-    assert ("ab", False, True) in story(changes)
+    assert ("ab", False, True) in summary(changes)
     assert watched.get("ab", "default") is not None
 
 

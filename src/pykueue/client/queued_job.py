@@ -1,6 +1,6 @@
 """Jobs of every kind as commands see them: found by NAME or TYPE/NAME, with their Workloads and their pods.
 
-The table of job integrations says which kinds there are. A name without a type is that of a Job; of the job of a
+The kinds are those of the table of job integrations. A name without a type is that of a Job; of the job of a
 Workload, by its owner; of a Workload; or of an object of any kind that the server has, in this order.
 """
 
