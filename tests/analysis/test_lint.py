@@ -271,6 +271,51 @@ def test_what_is_well_made_is_left_in_peace() -> None:
     assert found(SOUND) == found(f"{SOUND}---{JOB}") == {}
 
 
+KINDS = """
+kind: PyTorchJob
+apiVersion: kubeflow.org/v1
+metadata: {name: torch, namespace: team, labels: {kueue.x-k8s.io/queue-name: queue}}
+spec:
+  pytorchReplicaSpecs:
+    Master: {template: {spec: {containers: [{name: pytorch, image: i, resources: {requests: {cpu: 1}}}]}}}
+    Worker:
+      replicas: 2
+      template:
+        metadata: {annotations: {kueue.x-k8s.io/podset-slice-size: "1"}}
+        spec: {containers: [{name: pytorch, image: i, resources: {requests: {cpu: 1}}}]}
+---
+kind: JobSet
+apiVersion: jobset.x-k8s.io/v1alpha2
+metadata: {name: set, namespace: team, labels: {kueue.x-k8s.io/queue-name: queue}}
+spec:
+  replicatedJobs:
+  - name: driver
+    replicas: 3
+    template: {spec: {template: {spec: {containers: [{name: c, image: i, resources: {requests: {nvidia.com/gpu: 1}}}]}}}}
+"""
+
+
+def test_jobs_of_every_kind_are_checked() -> None:
+    """What the webhook would refuse, and what the queues cannot give, by the kind of the job."""
+    torch = "spec.pytorchReplicaSpecs[Worker].template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]"
+    slices = "Forbidden: may only be set together with kueue.x-k8s.io/podset-slice-required-topology"
+    assert found(f"{SOUND}---{KINDS}") == {
+        "refused": {f"PyTorchJob team/torch: {torch}: {slices}"},
+        "undeclared-resource": {
+            "JobSet team/set: requests nvidia.com/gpu, and ClusterQueue research has no quota for it"
+        },
+    }
+
+
+def test_jobs_of_frameworks_that_are_not_enabled_are_not_checked() -> None:
+    configuration = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations: {frameworks: [batch/job]}
+"""
+    assert found(f"{SOUND}---{KINDS}---{configuration}") == {}
+
+
 @pytest.mark.parametrize("rule", SPOILT)
 def test_a_rule_finds_what_it_is_for(rule: str) -> None:
     before, after, finding = SPOILT[rule]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.meta import Condition, ObjectMeta, OwnerReference
-from pykueue.api import kueue
+from pykueue.api import kueue, labels
 from pykueue.dashboard import workload_table
 from pykueue.dashboard.workload_table import DisplayState, WorkloadQuery, WorkloadRow, WorkloadTable
 
@@ -49,6 +49,16 @@ def test_row_names_the_controller_owner() -> None:
     assert found == WorkloadRow(
         "lab", "train", "fast", "gpu", "Job/train", DisplayState.PENDING, 7, DAY, "lab/train fast gpu job/train pending"
     )
+
+
+def test_row_names_the_job_whose_pods_own_the_workload_too() -> None:
+    owners = tuple(
+        OwnerReference(api_version=version, kind=kind, name=name, uid=name)
+        for version, kind, name in (("v1", "Pod", "web-0"), ("apps/v1", "StatefulSet", "web"))
+    )
+    named = {labels.JOB_OWNER_GVK: "apps/v1, Kind=StatefulSet", labels.JOB_OWNER_NAME: "web"}
+    assert workload_table.row(workload(owner_references=owners, annotations=named), "gpu").job == "StatefulSet/web"
+    assert workload_table.row(workload(owner_references=owners), "gpu").job == ""
 
 
 def row(name: str, **fields: Any) -> WorkloadRow:

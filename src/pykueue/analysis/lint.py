@@ -21,6 +21,7 @@ from pykueue.api import conversion, effects, kube, kueue, labels, nodes, registr
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
+from pykueue.jobs import offline
 from pykueue.jobs import workloads as job_workloads
 from pykueue.lifecycle import states
 from pykueue.state import workload_info
@@ -221,6 +222,10 @@ def _refused(given: LintInput) -> RuleFindings:
         tree = {**codec.to_tree(thing), "apiVersion": row.api_version, "kind": row.kind}
         for error in validation.validate_create(tree):
             yield _place(thing), str(error)
+    for _, tree in given.case.jobs:
+        job = offline.row_of(tree)
+        for error in offline.refusals(job, tree, given.case.configured.jobs) if job is not None else ():
+            yield planner.place_of(tree), str(error)
 
 
 def _unknown_field(given: LintInput) -> RuleFindings:

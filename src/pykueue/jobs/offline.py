@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from kubemachinery import unstructured
+from kubemachinery.field_errors import FieldError
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.object_view import ObjectView
@@ -197,6 +198,15 @@ def _workload(
     if isinstance(rank, MissingClass):
         return f"waits for {rank}, which does not exist"
     return workloads.build(job, pod_sets, rank, options)
+
+
+def refusals(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> tuple[FieldError, ...]:
+    """The errors with which the webhook would refuse a new job; none for a framework that is not enabled."""
+    if not _known().is_enabled(row, options.frameworks):
+        return ()
+    facts = JobAdmissionFacts()
+    submitted = admission.default(row, tree, facts, _known(), options)
+    return admission.validate_create(row, submitted, facts, _known(), options).errors
 
 
 def _incomplete(job: GenericJob, options: IntegrationOptions, now: Nanoseconds) -> str:

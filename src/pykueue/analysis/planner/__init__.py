@@ -8,7 +8,7 @@
 No controller runs, and no server is read. Other packages import from this package only.
 """
 
-from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, read
+from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, place_of, read
 from pykueue.analysis.planner.cycles import CYCLES_MAX, Progress, SchedulingPlan, advance, begin, plan, settle, world_of
 from pykueue.analysis.planner.job_submission import queued
 from pykueue.analysis.planner.report import as_tree, explanations, loop_tree
@@ -26,6 +26,7 @@ __all__ = [
     "begin",
     "explanations",
     "loop_tree",
+    "place_of",
     "plan",
     "queued",
     "read",
