@@ -258,6 +258,69 @@ def test_a_pod_group_is_found_by_its_name_and_cancelled_as_a_whole(kueue: Kueue)
     assert [each["metadata"]["name"] for each in kueue.all("pod")] == ["solo"]
 
 
+# --- Kinds that are made of pods --------------------------------------------------------------------------------------
+
+
+def serving(kind: str, name: str, replicas: int, cpu: str = "1") -> Tree:
+    container = {"name": "main", "image": "none", "command": ["sleep", "600"], "resources": {"requests": {"cpu": cpu}}}
+    marks = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default", "labels": {labels.QUEUE_NAME: "default"}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": marks},
+            "template": {"metadata": {"labels": marks}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+made_of_pods = pytest.mark.kueue({"integrations": {"frameworks": ["batch/job", "deployment", "statefulset"]}})
+
+
+@made_of_pods
+def test_a_stateful_set_is_in_the_queue_under_its_name(kueue: Kueue) -> None:
+    kueue.apply(serving("StatefulSet", "web", 2, cpu="20"))
+    [entry] = kueue.queue()
+    assert (entry.name, entry.job_kind, entry.pods, entry.status.state) == ("web", "StatefulSet", 2, "Waiting")
+    assert "cpu" in kueue.status("web").message
+    assert kueue.status("statefulset/web") == kueue.status("web") == kueue.status("sts/web")
+    assert any("cpu" in cause for cause in kueue.explain("web").causes)
+    owner = kueue.get("statefulset", "web")
+    template = owner["spec"]["template"]
+    kueue.apply(pod("web-0", owner, {**template, "spec": {**template["spec"], "restartPolicy": "Always"}}))
+    found = service(kueue)
+    assert [each.metadata.name for each in kueue._run(found.pods(kueue._run(found.job("web"))))] == ["web-0"]
+    kueue._run(kueue._client.cancel("web"))
+    kueue.advance(60)
+    assert kueue.queue(all=True) == []
+
+
+@made_of_pods
+def test_a_deployment_is_as_far_as_the_last_of_its_pods(kueue: Kueue) -> None:
+    kueue.apply(serving("Deployment", "api", 2, cpu="5"))
+    assert str(kueue.status("deployment/api")) == "waiting, its Workload does not exist yet"
+    owner = kueue.get("deployment", "api")
+    template = owner["spec"]["template"]
+    replicas = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": pod("api-1", owner, template)["metadata"],
+        "spec": {"replicas": 2, "selector": owner["spec"]["selector"], "template": template},
+    }
+    kueue.apply(replicas)
+    above = kueue.get("replicaset", "api-1")
+    for name in ("api-1-a", "api-1-b"):
+        kueue.apply(pod(name, above, {**template, "spec": {**template["spec"], "restartPolicy": "Always"}}))
+    kueue.advance(5)
+    assert sorted(entry.status.state for entry in kueue.queue()) == ["Running", "Waiting"]
+    assert kueue.status("api").state == "Waiting"
+    found = service(kueue)
+    pods = kueue._run(found.pods(kueue._run(found.job("deploy/api"))))
+    assert [each.metadata.name for each in pods] == ["api-1-a", "api-1-b"]
+
+
 # --- Manifests --------------------------------------------------------------------------------------------------------
 
 

@@ -57,8 +57,8 @@ class QueuedJob(ObjectView):
 
     @property
     def title(self) -> str:
-        """The job in messages: `job train`, `pytorchjob train`."""
-        return f"{self.row.kind.singular} {self.name}"
+        """The job in messages: `job train`, `pytorchjob train`, `pod group workers`."""
+        return f"pod group {self.group}" if self.group else f"{self.row.kind.singular} {self.name}"
 
     @property
     def resource(self) -> str:

@@ -143,11 +143,11 @@ OWNER_VERBS: Final = ("get", "list", "watch")
 
 
 def _parent(
-    implementation: type[PodParent], framework: str, api_version: str, kind: str, plural: str
+    implementation: type[PodParent], framework: str, api_version: str, kind: str, plural: str, short: str
 ) -> JobIntegration:
     """A kind that is made of pods. Its template is marked on every write, since a user may replace it."""
     group, _, version = api_version.rpartition("/")
-    found = Kind(group, kind, plural, (Version(version, storage=True),))
+    found = Kind(group, kind, plural, (Version(version, storage=True),), short_names=(short,))
     return JobIntegration(
         framework,
         found,
@@ -237,14 +237,15 @@ BUILT_IN: Final = (
         SparkApplication,
         required_gate="SparkApplicationIntegration",
     ),
-    _parent(Deployment, deployment.FRAMEWORK, "apps/v1", "Deployment", "deployments"),
-    _parent(StatefulSet, stateful_set.FRAMEWORK, "apps/v1", stateful_set.KIND, "statefulsets"),
+    _parent(Deployment, deployment.FRAMEWORK, "apps/v1", "Deployment", "deployments", "deploy"),
+    _parent(StatefulSet, stateful_set.FRAMEWORK, "apps/v1", stateful_set.KIND, "statefulsets", "sts"),
     _parent(
         LeaderWorkerSet,
         leader_worker_set.FRAMEWORK,
         "leaderworkerset.x-k8s.io/v1",
         leader_worker_set.KIND,
         "leaderworkersets",
+        "lws",
     ),
 )
 

@@ -249,7 +249,7 @@ def _known() -> kinds.Kinds:
     rows = tuple(job_kinds.load())
     of_jobs = (*(row.kind for row in rows), *(kind for row in rows for kind in row.second_kinds))
     known: dict[tuple[str, str], kinds.Kind] = {}
-    for kind in (*registry.ALL, *of_jobs, _CRDS):
+    for kind in (*registry.ALL, *of_jobs, job_kinds.REPLICA_SET, _CRDS):
         known.setdefault((kind.group, kind.kind), kind)
     return kinds.Kinds(known.values())
 
