@@ -309,7 +309,7 @@ class Engine:
     counts_all_clients: bool  # whether those of this process are among them
 
 
-def serve(folder: Path) -> None:
+def serve(folder: Path, configuration: Mapping[str, Any] | None = None) -> None:
     """`pykueue up`, which also writes down how many requests its manager has sent whenever it is asked by a signal."""
     from kubemachinery.process import event_loop, tune_garbage_collector
     from kubeserver.serve import ServerSettings, api_server
@@ -320,7 +320,8 @@ def serve(folder: Path) -> None:
     async def run() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
-        chosen, server = settings.defaults(), ServerSettings(data_dir=folder / "data")
+        chosen = settings.load(configuration, "the configuration") if configuration else settings.defaults()
+        server = ServerSettings(data_dir=folder / "data")
         async with (
             api_server(server, managed_parts(chosen)) as up,
             embedded_manager(up.embedded, chosen) as manager,
@@ -352,8 +353,9 @@ def manage(arguments: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def embedded() -> Iterator[Engine]:
-    with tempfile.TemporaryDirectory() as home, process_of(sys.executable, __file__, "--serve", home) as process:
+def embedded(script: str = __file__) -> Iterator[Engine]:
+    """The server of `script --serve FOLDER`, which calls `serve`."""
+    with tempfile.TemporaryDirectory() as home, process_of(sys.executable, script, "--serve", home) as process:
         folder = Path(home)
         until((folder / "ready").exists, process)
 

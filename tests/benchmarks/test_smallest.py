@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MEASUREMENTS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if not path.stem.startswith("_"))
 # These start servers; the real kube-apiserver is left to the cluster tests below.
-ON_SERVERS = ("apiserver", "drain")
+ON_SERVERS = ("apiserver", "drain", "kinds")
 
 
 def measured(tmp_path: Path, name: str, *options: str) -> Any:
