@@ -108,11 +108,6 @@ def _forgets_deferred_preemptions_in_a_second_pass(patch: pytest.MonkeyPatch) ->
     patch.setattr(Reservations, "assume", forgetful)
 
 
-def _leaves_gated_pods_behind(patch: pytest.MonkeyPatch) -> None:
-    release = eviction.release
-    patch.setattr(eviction, "release", lambda workload, options, now, **_: release(workload, options, now))
-
-
 def _counts_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Structure, "release", lambda self, reservation: None)
 
@@ -497,8 +492,7 @@ BUGS = (
     Bug("acknowledges what it cannot keep", _acknowledges_what_it_cannot_keep, ("S11",), weather={"disk full": 0.1}),
     Bug("never writes again after its disk was full", _never_writes_again, ("S11",), weather={"disk full": 0.1}),
     Bug("does not notice that its clock is set", _does_not_notice_that_its_clock_is_set, ("L1", "L6", "kept", "limit"), traits=("pods ready", "retention"), weather={"hour slow": 0.2}),
-    Bug("forgets deferred preemptions in a second pass", _forgets_deferred_preemptions_in_a_second_pass, ("L4",), traits=("checks", "deferred preemptions", "provisioning", "topology", "rush")),
-    Bug("leaves gated pods behind", _leaves_gated_pods_behind, ("L1",), traits=("pods", "rush")),
+    Bug("forgets deferred preemptions in a second pass", _forgets_deferred_preemptions_in_a_second_pass, ("S1", "L4", "promise"), traits=("checks", "deferred preemptions", "provisioning", "topology", "rush"), first_seed=12),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip
