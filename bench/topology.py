@@ -23,10 +23,10 @@ from pathlib import Path
 from pykueue.core.topology import (
     HOSTNAME,
     DomainPods,
-    Fleet,
     PlacedPods,
     PlacementRequest,
     SliceLayer,
+    TopologyCache,
     TopologyFlavor,
     TopologyNode,
     TopologyPlacement,
@@ -55,9 +55,9 @@ REQUESTS = {
 }
 
 
-def cluster(size: int) -> Fleet:
+def cluster(size: int) -> TopologyCache:
     """Nodes of 8 GPUs, of which every third is empty, every third half full and every third full but for one."""
-    fleet = Fleet()
+    topology_cache = TopologyCache()
     for number in range(size):
         rack = number // HOSTS_PER_RACK
         labels = {
@@ -67,10 +67,10 @@ def cluster(size: int) -> Fleet:
             HOSTNAME: f"n{number:05}",
         }
         allocatable = {"cpu": 64_000, "memory": 512 * GIB, "nvidia.com/gpu": 8, "pods": 110}
-        fleet.put_node(TopologyNode(f"n{number:05}", labels, allocatable))
-    fleet.put_flavor(FLAVOR)
-    fleet.book(usage(f"n{number:05}", (0, 4, 7)[number % 3]) for number in range(size) if number % 3)
-    return fleet
+        topology_cache.put_node(TopologyNode(f"n{number:05}", labels, allocatable))
+    topology_cache.put_flavor(FLAVOR)
+    topology_cache.book(usage(f"n{number:05}", (0, 4, 7)[number % 3]) for number in range(size) if number % 3)
+    return topology_cache
 
 
 def usage(host: str, count: int) -> PlacedPods:
@@ -88,67 +88,69 @@ def median_microseconds(work: Callable[[], object], rounds: int, after: Callable
 
 
 def measure(size: int, rounds: int) -> dict[str, float]:
-    fleet = cluster(size)
-    figures = {"grow the tree": median_microseconds(lambda: _grow(fleet), min(rounds, 20))}
+    topology_cache = cluster(size)
+    figures = {"grow the tree": median_microseconds(lambda: _grow(topology_cache), min(rounds, 20))}
     victims = [(usage(f"n{number:05}", 4),) for number in range(1, size, 3)]
     for name, (count, level) in REQUESTS.items():
         request = PlacementRequest("main", FLAVOR.name, count, POD, level)
-        figures[f"{name}: first"] = _first(fleet, request)
-        figures[f"{name}: decide"] = _decide(fleet, request, rounds)
-        figures[f"{name}: again"] = median_microseconds(partial(place, fleet, [request]), rounds)
+        figures[f"{name}: first"] = _first(topology_cache, request)
+        figures[f"{name}: decide"] = _decide(topology_cache, request, rounds)
+        figures[f"{name}: again"] = median_microseconds(partial(place, topology_cache, [request]), rounds)
     tight = PlacementRequest("main", FLAVOR.name, 120, POD, TopologyRequest(TopologyRequestMode.REQUIRED, RACK))
-    figures["victim gone, asked, undone"] = _what_if(fleet, victims, tight, rounds)
-    figures["mark, 1 assume, undo"] = _undo(fleet, victims[0])
+    figures["victim gone, asked, undone"] = _what_if(topology_cache, victims, tight, rounds)
+    figures["mark, 1 assume, undo"] = _undo(topology_cache, victims[0])
     return figures
 
 
-def _grow(fleet: Fleet) -> None:
-    fleet.drop_flavor(FLAVOR.name)
-    fleet.put_flavor(FLAVOR)
-    fleet.domains(FLAVOR.name)
+def _grow(topology_cache: TopologyCache) -> None:
+    topology_cache.drop_flavor(FLAVOR.name)
+    topology_cache.put_flavor(FLAVOR)
+    topology_cache.domains(FLAVOR.name)
 
 
-def _first(fleet: Fleet, request: PlacementRequest) -> float:
+def _first(topology_cache: TopologyCache, request: PlacementRequest) -> float:
     """The first request of its sort: every leaf is looked at."""
 
     def forget() -> None:
-        domains = fleet.domains(FLAVOR.name)
+        domains = topology_cache.domains(FLAVOR.name)
         assert domains is not None
-        domains.tallies().kept.clear()
+        domains.counts_cache().kept.clear()
 
     forget()
-    return median_microseconds(lambda: place(fleet, [request]), 15, forget)
+    return median_microseconds(lambda: place(topology_cache, [request]), 15, forget)
 
 
-def _decide(fleet: Fleet, request: PlacementRequest, rounds: int) -> float:
+def _decide(topology_cache: TopologyCache, request: PlacementRequest, rounds: int) -> float:
     """Place and reserve capacity, as a cycle does; it is released between rounds."""
     marks: list[int] = []
 
     def decide() -> None:
-        marks.append(fleet.mark())
-        outcome = place(fleet, [request])
-        fleet.assume(PlacedPods(FLAVOR.name, POD, placement) for placement in outcome.placements.values())
+        marks.append(topology_cache.mark())
+        outcome = place(topology_cache, [request])
+        topology_cache.assume(PlacedPods(FLAVOR.name, POD, placement) for placement in outcome.placements.values())
 
-    return median_microseconds(decide, rounds, lambda: fleet.undo(marks.pop()))
+    return median_microseconds(decide, rounds, lambda: topology_cache.undo(marks.pop()))
 
 
-def _what_if(fleet: Fleet, victims: Sequence[Sequence[PlacedPods]], request: PlacementRequest, rounds: int) -> float:
+def _what_if(
+    topology_cache: TopologyCache, victims: Sequence[Sequence[PlacedPods]], request: PlacementRequest, rounds: int
+) -> float:
     turn = cycle(victims)
 
     def ask() -> None:
-        mark = fleet.mark()
-        fleet.remove(next(turn))
-        place(fleet, [request], explain=False)
-        fleet.undo(mark)
+        mark = topology_cache.mark()
+        topology_cache.remove(next(turn))
+        place(topology_cache, [request], explain=False)
+        topology_cache.undo(mark)
 
     return median_microseconds(ask, rounds)
 
 
-def _undo(fleet: Fleet, victim: Sequence[PlacedPods]) -> float:
+def _undo(topology_cache: TopologyCache, victim: Sequence[PlacedPods]) -> float:
     def try_out() -> None:
-        mark = fleet.mark()
-        fleet.assume(victim)
-        fleet.undo(mark)
+        mark = topology_cache.mark()
+        topology_cache.assume(victim)
+        topology_cache.undo(mark)
 
     return median_microseconds(try_out, 200)
 

@@ -21,7 +21,14 @@ from pykueue.core.policy import GATES, SchedulingPolicy
 from pykueue.core.queue import FlavorResource, FlavorSpec, PreemptionPolicies, QueueSpec, Quota, ResourceGroupInfo
 from pykueue.core.resource_order import in_visiting_order
 from pykueue.core.snapshot import Queue, Snapshot
-from pykueue.core.topology import DomainPods, Fleet, NodeTerms, TopologyFlavor, TopologyPlacement, TopologyRequest
+from pykueue.core.topology import (
+    DomainPods,
+    NodeTerms,
+    TopologyCache,
+    TopologyFlavor,
+    TopologyPlacement,
+    TopologyRequest,
+)
 from pykueue.core.workload import (
     AssignedPodSet,
     PodSetResources,
@@ -36,7 +43,7 @@ NO_TERMS = NodeTerms()
 
 
 def snapshot_of(*specs: QueueSpec, flavors: Mapping[str, FlavorSpec] | None = None) -> Snapshot:
-    snapshot = Snapshot(Fleet())
+    snapshot = Snapshot(TopologyCache())
     for plan in cohort.plan_trees(specs, {}).trees:
         tree = CohortTree.build(plan)
         for spec in plan.members():
@@ -172,8 +179,8 @@ def test_scan_position_is_dropped_when_it_is_old_and_quota_may_have_been_release
     for generation, age, starts_at in ((0, 5, "two"), (1, 1, "two"), (1, 2, "one")):
         snapshot.queues["q"].generation = generation
         workload = WorkloadInfo("ns/w", "u", shape, cluster_queue="q")
-        workload.scan_position = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=shape)
-        workload.turn = age
+        workload.scan_position = ScanPosition(({"cpu": 0},), queue_generation=0, pop_cycle=0, shape=shape)
+        workload.pop_cycle = age
         [decision] = cycle.run(snapshot, [Head(workload)], SchedulingPolicy(), 0)
         assert flavors_of(decision)["main"]["cpu"] == starts_at
 
@@ -216,7 +223,9 @@ def test_a_head_that_cannot_be_evaluated_does_not_change_the_decision_of_another
         for head in heads:
             workload = head.workload
             if workload.key == "ns/a":
-                workload.scan_position = ScanPosition(({"cpu": 0},), queue_generation=0, turn=0, shape=workload.shape)
+                workload.scan_position = ScanPosition(
+                    ({"cpu": 0},), queue_generation=0, pop_cycle=0, shape=workload.shape
+                )
             if workload.key == "ns/poison":
                 workload.details = POISON
         return {each.workload: each for each in cycle.run(snapshot, heads, SchedulingPolicy(), 0)}
@@ -294,7 +303,7 @@ def test_pod_owned_workload_keeps_its_placement_when_its_node_is_lost(
     """The second pass only clears the list of unhealthy nodes; any other Workload without a replacement is evicted
     ([TS24])."""
     snapshot = snapshot_of(queue_spec("q", f={"cpu": 4}), flavors={"f": FlavorSpec("f", topology="t")})
-    snapshot.fleet.put_flavor(TopologyFlavor("f", "t", ("kubernetes.io/hostname",)))
+    snapshot.topology_cache.put_flavor(TopologyFlavor("f", "t", ("kubernetes.io/hostname",)))
     placement = TopologyPlacement(("kubernetes.io/hostname",), (DomainPods(("n1",), 1),))
     held = Reservation(
         "ns/w", "u", "q", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 1),), placement),), admitted=True

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pykueue.core.topology import (
     HOSTNAME,
     DomainPods,
-    Fleet,
     PlacedPods,
     PlacementOptions,
     PlacementOutcome,
     PlacementRequest,
     SliceLayer,
+    TopologyCache,
     TopologyFlavor,
     TopologyNode,
     TopologyPlacement,
@@ -104,18 +104,18 @@ def groups(
 profiles = st.builds(PlacementOptions, mixed=st.booleans(), balanced=st.booleans())
 
 
-def fleet_of(hosts: list[Host], profile: PlacementOptions = PlacementOptions()) -> Fleet:  # noqa: B008 - frozen
-    fleet = Fleet(profile)
-    fleet.put_flavor(TopologyFlavor("f", "t", LEVELS))
+def topology_cache_of(hosts: list[Host], profile: PlacementOptions = PlacementOptions()) -> TopologyCache:  # noqa: B008 - frozen
+    topology_cache = TopologyCache(profile)
+    topology_cache.put_flavor(TopologyFlavor("f", "t", LEVELS))
     for host in hosts:
-        fleet.put_node(host.node())
-    fleet.book([host.usage() for host in hosts])
-    return fleet
+        topology_cache.put_node(host.node())
+    topology_cache.book([host.usage() for host in hosts])
+    return topology_cache
 
 
-def figures(fleet: Fleet) -> dict[str, dict[str, list[int]]]:
-    """The remaining capacity of the whole fleet."""
-    domains = fleet.domains("f")
+def figures(topology_cache: TopologyCache) -> dict[str, dict[str, list[int]]]:
+    """The remaining capacity of all nodes."""
+    domains = topology_cache.domains("f")
     assert domains is not None
     return {
         name: {resource: list(column) for resource, column in capacity.amounts.items()}
@@ -139,7 +139,7 @@ def fitting_pods(host: Host, request: PlacementRequest) -> int:
 def test_every_pod_gets_a_place_and_no_host_more_than_it_has(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
-    outcome = place(fleet_of(hosts, profile), group)
+    outcome = place(topology_cache_of(hosts, profile), group)
     if not outcome.fits:
         return
     asked = {request.pod_set: dict(request.pod)["cpu"] for request in group}
@@ -157,7 +157,7 @@ def test_every_pod_gets_a_place_and_no_host_more_than_it_has(
 def test_a_required_level_holds_all_pods_in_one_domain(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
-    outcome = place(fleet_of(hosts, profile), group)
+    outcome = place(topology_cache_of(hosts, profile), group)
     if not outcome.fits:
         return
     level = LEVELS.index(group[0].topology_request.level or "")
@@ -169,7 +169,7 @@ def test_a_required_level_holds_all_pods_in_one_domain(
 def test_slices_stay_whole_at_every_layer(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions
 ) -> None:
-    outcome = place(fleet_of(hosts, profile), group)
+    outcome = place(topology_cache_of(hosts, profile), group)
     if not outcome.fits:
         return
     placed = per_host(outcome, "workers")
@@ -203,7 +203,7 @@ def test_single_pods_are_placed_exactly_when_there_is_capacity(
             [0] if not leaders else [loss for host in here if (loss := _loss(host, workers, leaders[0])) is not None]
         )
         possible |= bool(losses) and total - min(losses) >= workers.count
-    assert place(fleet_of(hosts, profile), [workers, *leaders]).fits is possible
+    assert place(topology_cache_of(hosts, profile), [workers, *leaders]).fits is possible
 
 
 def _loss(host: Host, workers: PlacementRequest, leader: PlacementRequest) -> int | None:
@@ -219,24 +219,24 @@ def _loss(host: Host, workers: PlacementRequest, leader: PlacementRequest) -> in
 def test_placement_search_changes_nothing(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions, emptied: bool
 ) -> None:
-    fleet = fleet_of(hosts, profile)
-    before = figures(fleet)
-    first = place(fleet, group, emptied=emptied)
-    assert figures(fleet) == before
-    assert place(fleet, group, emptied=emptied) == first
+    topology_cache = topology_cache_of(hosts, profile)
+    before = figures(topology_cache)
+    first = place(topology_cache, group, emptied=emptied)
+    assert figures(topology_cache) == before
+    assert place(topology_cache, group, emptied=emptied) == first
 
 
 @given(clusters(), st.data())
 def test_undo_leaves_the_very_same_state(hosts: list[Host], data: st.DataObject) -> None:
-    fleet = fleet_of(hosts)
-    before = figures(fleet)
+    topology_cache = topology_cache_of(hosts)
+    before = figures(topology_cache)
     changes = st.lists(st.tuples(st.booleans(), st.integers(0, 10), st.integers(1, 3), st.sampled_from([500, 1000])))
-    mark = fleet.mark()
+    mark = topology_cache.mark()
     for is_removal, number, count, millis in data.draw(changes):
         pods = [pods_at({f"h{number}": count}, millis)]
-        (fleet.remove if is_removal else fleet.assume)(pods)
-    fleet.undo(mark)
-    assert figures(fleet) == before
+        (topology_cache.remove if is_removal else topology_cache.assume)(pods)
+    topology_cache.undo(mark)
+    assert figures(topology_cache) == before
 
 
 @settings(max_examples=60)
@@ -245,12 +245,12 @@ def test_counts_updated_by_differences_decide_as_fresh_counts(
     hosts: list[Host], requests: list[list[PlacementRequest]], profile: PlacementOptions, data: st.DataObject
 ) -> None:
     """Requests in between make the kept figures; then hosts change, and both ways must agree."""
-    kept = fleet_of(hosts, profile)
+    kept = topology_cache_of(hosts, profile)
     for group in requests:
         place(kept, group)
     extra = {host.name: data.draw(st.integers(0, 2)) for host in hosts}
     kept.book([pods_at(extra, CORE)])
-    fresh = fleet_of(hosts, profile)
+    fresh = topology_cache_of(hosts, profile)
     fresh.book([pods_at(extra, CORE)])
     for group in requests:
         assert place(kept, group) == place(fresh, group)
@@ -262,14 +262,14 @@ def test_the_order_in_which_nodes_are_seen_does_not_matter(
 ) -> None:
     shuffled = hosts.copy()
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert place(fleet_of(hosts, profile), group) == place(fleet_of(shuffled, profile), group)
+    assert place(topology_cache_of(hosts, profile), group) == place(topology_cache_of(shuffled, profile), group)
 
 
 @given(clusters(), groups(), profiles, st.integers(0, 2), st.integers(0, 2), st.integers(0, 6))
 def test_an_empty_node_never_makes_a_placement_that_fitted_fail(
     hosts: list[Host], group: list[PlacementRequest], profile: PlacementOptions, block: int, rack: int, cores: int
 ) -> None:
-    if not place(fleet_of(hosts, profile), group).fits:
+    if not place(topology_cache_of(hosts, profile), group).fits:
         return
     more = [*hosts, Host(block, rack, len(hosts), cores, 8, 0)]
-    assert place(fleet_of(more, profile), group).fits
+    assert place(topology_cache_of(more, profile), group).fits

@@ -32,6 +32,7 @@ AVOIDED = (
     r"brain",
     r"hands",
     r"condemn(?:s|ed)?",
+    r"tall(?:y|ies)",
 )
 _AVOIDED = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(AVOIDED)})(?![A-Za-z])", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -32,7 +32,7 @@ from pykueue.core import ordering, quota
 from pykueue.core import workload as core_workload
 from pykueue.core.preemption import search
 from pykueue.core.requests import Accounting
-from pykueue.core.topology.nodes import Fleet
+from pykueue.core.topology.nodes import TopologyCache
 from pykueue.core.workload import WorkloadInfo
 from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, workload_matching, workloads
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
@@ -246,8 +246,8 @@ def _believes_old_news(stage: WriteStage) -> Plant:
 
 
 def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Fleet, "book", lambda self, usage: None)
-    patch.setattr(Fleet, "release", lambda self, usage: None)
+    patch.setattr(TopologyCache, "book", lambda self, usage: None)
+    patch.setattr(TopologyCache, "release", lambda self, usage: None)
 
 
 def _makes_default_queues_with_the_gate_off(patch: pytest.MonkeyPatch) -> None:

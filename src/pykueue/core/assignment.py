@@ -153,7 +153,9 @@ class Assignment:
             if choice.mode is FlavorAssignmentMode.PREEMPT
         )
 
-    def placed(self, queue: Queue, held: Reservation | None, fleet: topology.Fleet) -> tuple[PlacedPods, ...]:
+    def placed(
+        self, queue: Queue, held: Reservation | None, topology_cache: topology.TopologyCache
+    ) -> tuple[PlacedPods, ...]:
         """The pods that its placements add to the nodes, beyond those that the reservation it holds already places
         there ([CY2])."""
         taken = {assigned.name: assigned.placement for assigned in held.pod_sets} if held else {}
@@ -161,7 +163,7 @@ class Assignment:
         for choice in self.pod_sets:
             if choice.placement is None:
                 continue
-            flavors = sorted({c.flavor for c in choice.flavors.values() if fleet.has_flavor(c.flavor)})
+            flavors = sorted({c.flavor for c in choice.flavors.values() if topology_cache.has_flavor(c.flavor)})
             if len(flavors) != 1:
                 continue
             placement = _beyond(choice.placement, taken.get(choice.name))

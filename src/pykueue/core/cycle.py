@@ -391,7 +391,7 @@ class Cycle:
 
     def _fits(self, entry: CycleEntry) -> _Fits:
         """Whether it fits with the targets issued so far, and its own, removed ([CY1])."""
-        entry.placed = entry.assignment.placed(entry.queue, entry.workload.reservation, self.snapshot.fleet)
+        entry.placed = entry.assignment.placed(entry.queue, entry.workload.reservation, self.snapshot.topology_cache)
         removed = dict(self.issued)
         removed.update((target.reservation.key, target.reservation) for target in entry.targets)
         mark = self.snapshot.mark()
@@ -420,7 +420,7 @@ class Cycle:
         """Whether the entry fits on the snapshot as it is."""
         if any(amount > quota.available(entry.queue.node, n) for n, amount in entry.quota_usage().items()):
             return _Fits.NO_QUOTA
-        if entry.placed and not self.snapshot.fleet.fits(entry.placed):
+        if entry.placed and not self.snapshot.topology_cache.fits(entry.placed):
             return _Fits.NO_PLACE
         return _Fits.YES
 
@@ -491,7 +491,7 @@ class Cycle:
             cluster_queue=entry.queue.name,
             explanation=assignment.explanation(),
             pod_sets=pod_sets,
-            placed=assignment.placed(entry.queue, None, self.snapshot.fleet),
+            placed=assignment.placed(entry.queue, None, self.snapshot.topology_cache),
             is_admitted=not waits_for_targets and is_admitted(workload, entry.queue, pod_sets),
             was_admitted=before is not None and before.admitted,
             is_second_pass=before is not None,

@@ -80,9 +80,9 @@ def _topology_mismatch(
         if any(resource in group.resources for resource, _ in pod_set.pod):
             return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
         return ""
-    if not snapshot.fleet.has_flavor(flavor.name):
+    if not snapshot.topology_cache.has_flavor(flavor.name):
         return f'Flavor "{flavor.name}" information missing in TAS cache'
-    if not snapshot.fleet.has_levels(flavor.name, pod_set.topology_request):
+    if not snapshot.topology_cache.has_levels(flavor.name, pod_set.topology_request):
         return f'Flavor "{flavor.name}" does not contain the requested level'
     return ""
 

@@ -40,7 +40,7 @@ def assign(inputs: AssignmentInputs, counts: Sequence[int] | None = None) -> Ass
             for choice in assignment.pod_sets
         ),
         queue_generation=inputs.queue.generation,
-        turn=inputs.workload.turn,
+        pop_cycle=inputs.workload.pop_cycle,
         shape=inputs.workload.shape if inputs.policy.equivalence_hashing else None,
     )
     if all_given and assignment.mode is not FlavorAssignmentMode.NO_FIT and inputs.policy.topology:
@@ -136,7 +136,7 @@ def _own_flavors(
         return {
             resource: FlavorAssignment(c.flavor, c.number, c.mode, c.level, c.stopped_at)
             for resource, c in found.items()
-            if inputs.snapshot.fleet.has_flavor(c.flavor)
+            if inputs.snapshot.topology_cache.has_flavor(c.flavor)
         }
     return {}
 

@@ -98,12 +98,12 @@ class Nominator:
 
     def _is_outdated(self, scan_position: ScanPosition, workload: WorkloadInfo, queue: Queue) -> bool:
         """Whether the next scan starts at the first flavor again: the Workload is in another equivalence class, or the
-        position is older than the preceding turn of the ClusterQueue and quota may have been released since
+        position is older than the preceding pop cycle of the ClusterQueue and quota may have been released since
         ([FL23])."""
         if self.policy.preserve_scan_progress:
             if scan_position.shape is not None and scan_position.shape is not workload.shape:
                 return True
-            if workload.turn - scan_position.turn <= 1:
+            if workload.pop_cycle - scan_position.pop_cycle <= 1:
                 return False
         return queue.generation > scan_position.queue_generation
 
@@ -132,10 +132,10 @@ class Nominator:
             mark = self.snapshot.mark()
             for target in targets:
                 self.snapshot.remove(target.reservation)
-            outcome = topology.place(self.snapshot.fleet, requests)
+            outcome = topology.place(self.snapshot.topology_cache, requests)
             self.snapshot.undo(mark)
         else:
-            outcome = topology.place(self.snapshot.fleet, requests, emptied=True)
+            outcome = topology.place(self.snapshot.topology_cache, requests, emptied=True)
         topology_request.record_placements(assignment, outcome)
 
 

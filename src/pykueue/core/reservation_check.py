@@ -114,7 +114,7 @@ def _numbered(queue: Queue, usage: Iterable[tuple[FlavorResource, int]]) -> Usag
 
 
 def _fits(snapshot: Snapshot, queue: Queue, reservation: Reservation, usage: UsageByNumber) -> bool:
-    return not _short(queue, usage) and (not reservation.placed or snapshot.fleet.fits(reservation.placed))
+    return not _short(queue, usage) and (not reservation.placed or snapshot.topology_cache.fits(reservation.placed))
 
 
 def _short(queue: Queue, usage: UsageByNumber) -> frozenset[int]:

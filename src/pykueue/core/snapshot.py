@@ -14,7 +14,7 @@ from pykueue.core import quota
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.decision import FlavorFinding
 from pykueue.core.queue import FlavorResourceNumber, FlavorSpec, QueueSpec, ResourceGroupInfo, UsagePairs
-from pykueue.core.topology import Fleet, PlacedPods
+from pykueue.core.topology import PlacedPods, TopologyCache
 from pykueue.core.workload import PodSetResources, Reservation
 
 
@@ -88,17 +88,17 @@ class Queue:
 
 class Mark(NamedTuple):
     quota: int
-    fleet: int
+    topology_cache: int
 
 
 class Snapshot:
     """Everything that a cycle reads."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, topology_cache: TopologyCache) -> None:
         self.queues: dict[str, Queue] = {}  # the active ClusterQueues
         self.inactive: set[str] = set()  # the names of the inactive ones
         self.flavors: dict[str, FlavorSpec] = {}
-        self.fleet = fleet
+        self.topology_cache = topology_cache
         self.eligibility_cache: dict[
             tuple[str, str, PodSetResources], FlavorFinding | None
         ] = {}  # see `core.eligibility`
@@ -106,11 +106,11 @@ class Snapshot:
         self._log: quota.UndoLog = []
 
     def mark(self) -> Mark:
-        return Mark(len(self._log), self.fleet.mark())
+        return Mark(len(self._log), self.topology_cache.mark())
 
     def undo(self, mark: Mark) -> None:
         quota.undo(self._log, mark.quota)
-        self.fleet.undo(mark.fleet)
+        self.topology_cache.undo(mark.topology_cache)
 
     @contextmanager
     def treating_as_ended(self, keys: Iterable[str]) -> Iterator[None]:
@@ -126,19 +126,19 @@ class Snapshot:
     def assume(self, queue: Queue, usage: UsagePairs, placed: tuple[PlacedPods, ...] = ()) -> None:
         quota.add_all(queue.node, usage, self._log)
         if placed:
-            self.fleet.assume(placed)
+            self.topology_cache.assume(placed)
 
     def withdraw(self, queue: Queue, usage: UsagePairs, placed: tuple[PlacedPods, ...] = ()) -> None:
         """Remove usage that was assumed, while usage assumed since then stays."""
         quota.remove_all(queue.node, usage, self._log)
         if placed:
-            self.fleet.remove(placed)
+            self.topology_cache.remove(placed)
 
     def remove(self, reservation: Reservation) -> None:
         """Remove the usage of a reservation, as if it had ended: its quota and its capacity on the nodes are free."""
         quota.remove_all(self.queues[reservation.cluster_queue].node, reservation.usage_by_number, self._log)
         if reservation.placed:
-            self.fleet.remove(reservation.placed)
+            self.topology_cache.remove(reservation.placed)
 
     def restore(self, reservation: Reservation) -> None:
         """Undo `remove`, in any order."""

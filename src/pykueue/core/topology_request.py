@@ -21,9 +21,9 @@ def place(inputs: AssignmentInputs, assignment: Assignment) -> None:
     nodes emptied of all placed Workloads, no preemption can help, so it becomes NoFit ([FL25]).
     """
     requests = placement_requests(inputs, assignment)
-    fleet = inputs.snapshot.fleet
+    topology_cache = inputs.snapshot.topology_cache
     if assignment.mode is FlavorAssignmentMode.FIT:
-        outcome = topology.place(fleet, requests) if requests else topology.PlacementOutcome()
+        outcome = topology.place(topology_cache, requests) if requests else topology.PlacementOutcome()
         if outcome.failure is not None:
             assignment.pod_set(outcome.failure.pod_set).findings.append(_no_placement(outcome.failure))
             assignment.set_mode_of(outcome.failure.pod_set, FlavorAssignmentMode.PREEMPT)
@@ -31,7 +31,7 @@ def place(inputs: AssignmentInputs, assignment: Assignment) -> None:
             record_placements(assignment, outcome)
     # A Workload that replaces a lost node keeps its other pods where they are, so an emptied cluster means nothing.
     if assignment.mode is FlavorAssignmentMode.PREEMPT and not inputs.workload.details.unhealthy_nodes:
-        outcome = topology.place(fleet, requests, emptied=True) if requests else topology.PlacementOutcome()
+        outcome = topology.place(topology_cache, requests, emptied=True) if requests else topology.PlacementOutcome()
         if outcome.failure is not None:
             _record_failure(assignment, outcome.failure)
         else:
@@ -106,7 +106,7 @@ def _lost_node(inputs: AssignmentInputs, choice: PodSetFlavorAssignment) -> str 
 def _placement_request(
     inputs: AssignmentInputs, assignment: Assignment, choice: PodSetFlavorAssignment, lost: str | None
 ) -> PlacementRequest | None:
-    fleet, spec, details = inputs.snapshot.fleet, inputs.queue.spec, inputs.workload.details
+    topology_cache, spec, details = inputs.snapshot.topology_cache, inputs.queue.spec, inputs.workload.details
     request = choice.pod_set.topology_request or TopologyRequest()
     is_elastic = inputs.policy.elastic_slices_with_topology and details.is_elastic
     if is_elastic and request.mode is not topology.TopologyRequestMode.UNCONSTRAINED:
@@ -115,10 +115,12 @@ def _placement_request(
         )
         return None
     of_queue = {flavor for group in spec.groups for flavor in group.flavors}
-    if not any(fleet.has_flavor(flavor) for flavor in of_queue):
+    if not any(topology_cache.has_flavor(flavor) for flavor in of_queue):
         assignment.fail(choice.name, "workload requires Topology, but there is no TAS cache information")
         return None
-    flavors = sorted({c.flavor for c in choice.flavors.values() if c.flavor in of_queue and fleet.has_flavor(c.flavor)})
+    flavors = sorted(
+        {c.flavor for c in choice.flavors.values() if c.flavor in of_queue and topology_cache.has_flavor(c.flavor)}
+    )
     if len(flavors) != 1:
         several = f"more than one TAS flavor assigned: {', '.join(flavors)}"
         assignment.fail(choice.name, several if flavors else "no TAS flavor assigned")

@@ -196,7 +196,7 @@ class ScanPosition:
 
     stopped_at: tuple[Mapping[str, int], ...]  # per pod set: resource -> index in its flavor list, -1 at the end
     queue_generation: int
-    turn: int  # the turn of the ClusterQueue in which the attempt was made ([QU8])
+    pop_cycle: int  # the pop cycle of the ClusterQueue in which the attempt was made ([QU8])
     shape: WorkloadShape | None  # None: shapes are not compared
 
     @property
@@ -262,13 +262,13 @@ class WorkloadInfo:
         "held_back",
         "key",
         "local_queue",
+        "pop_cycle",
         "priority",
         "queue_time",
         "reservation",
         "scan_position",
         "set_aside",
         "shape",
-        "turn",
         "uid",
     )
 
@@ -305,7 +305,7 @@ class WorkloadInfo:
         self.reservation = reservation
         self.scan_position: ScanPosition | None = None
         self.set_aside = False  # its evaluation failed: no change elsewhere can make it admissible
-        self.turn = 0  # the turn of its ClusterQueue when it was last a head ([QU8])
+        self.pop_cycle = 0  # the pop cycle of its ClusterQueue when it was last a head ([QU8])
 
     def __repr__(self) -> str:
         return f"<workload {self.key} for {self.cluster_queue}>"

@@ -101,12 +101,12 @@ def _usage(node: QuotaNode) -> dict[str, str]:
 
 
 def _free_capacity(world: World) -> Iterator[StateRecord]:
-    fleet = world.snapshot().fleet
+    topology_cache = world.snapshot().topology_cache
     specs = (spec for name in world.cluster_queues if (spec := world.queue_spec(name)) is not None)
     flavors = {flavor for spec in specs for group in spec.groups for flavor in group.flavors}
-    for flavor in sorted(name for name in flavors if fleet.has_flavor(name)):
+    for flavor in sorted(name for name in flavors if topology_cache.has_flavor(name)):
         free = {
             "/".join(domain): {name: amounts.text(name, amount) for name, amount in sorted(left.items())}
-            for domain, left in sorted(fleet.left(flavor).items())
+            for domain, left in sorted(topology_cache.left(flavor).items())
         }
         yield StateRecord("TAS Snapshot Free Capacity", {"resourceFlavor": flavor, "freeCapacityPerDomain": free})

@@ -56,16 +56,16 @@ def decide(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
     if job_completion.is_over(job):
         return _after_finish(job, pods, now)
     seen = [_PodView(job, pod) for pod in pods]
-    tally = _count(job, seen)
+    counts = _count(job, seen)
     active = [pod for pod in seen if pod.is_active]
-    end = job_completion.decided_outcome(job) or job_completion.outcome(job, tally.progress(active), now)
+    end = job_completion.decided_outcome(job) or job_completion.outcome(job, counts.progress(active), now)
     if end is not None:
-        return _finish(job, seen, tally, active, end, now)
+        return _finish(job, seen, counts, active, end, now)
     if unstructured.get(job, "spec", "suspend"):
         updates = (ConditionUpdate("Suspended", True, "JobSuspended", "Job suspended"),)
-        status = _status(job, seen, tally, 0, updates, now)
-        return JobPlan(status, tally.release, discard=tuple(pod.tree for pod in active))
-    return _sync_pods(job, seen, tally, active, now)
+        status = _status(job, seen, counts, 0, updates, now)
+        return JobPlan(status, counts.release, discard=tuple(pod.tree for pod in active))
+    return _sync_pods(job, seen, counts, active, now)
 
 
 # --- Pods -------------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class _PodView:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _PodCounts:
     succeeded: int
     failed: int
     completed: set[int]
@@ -190,10 +190,10 @@ class _Tally:
         )
 
 
-def _count(job: Tree, seen: Sequence[_PodView]) -> _Tally:
+def _count(job: Tree, seen: Sequence[_PodView]) -> _PodCounts:
     status = unstructured.mapping(job.get("status"))
     completions = unstructured.integer(unstructured.get(job, "spec", "completions")) or 0
-    tally = _Tally(
+    counts = _PodCounts(
         succeeded=unstructured.integer(status.get("succeeded")) or 0,
         failed=unstructured.integer(status.get("failed")) or 0,
         completed=set(job_indexes.parse(unstructured.text(status.get("completedIndexes")), completions)),
@@ -203,62 +203,64 @@ def _count(job: Tree, seen: Sequence[_PodView]) -> _Tally:
     tracked = {pod.uid for pod in seen if pod.is_tracked}
     for uid in unstructured.sequence(unstructured.get(status, "uncountedTerminatedPods", "succeeded")):
         if uid in tracked:
-            tally.uncounted_succeeded[uid] = None
+            counts.uncounted_succeeded[uid] = None
         else:
-            tally.succeeded += 1
+            counts.succeeded += 1
     for uid in unstructured.sequence(unstructured.get(status, "uncountedTerminatedPods", "failed")):
         if uid in tracked:
-            tally.uncounted_failed[uid] = None
+            counts.uncounted_failed[uid] = None
         else:
-            tally.failed += 1
+            counts.failed += 1
     for pod in seen:
         if pod.succeeded or pod.failed:
-            _count_one(job, pod, tally, completions)
+            _count_one(job, pod, counts, completions)
     failures = [found for pod in seen if (found := pod.failure) is not None]
-    tally.failure = max(failures)[1] if failures else ""
-    return tally
+    counts.failure = max(failures)[1] if failures else ""
+    return counts
 
 
-def _count_one(job: Tree, pod: _PodView, tally: _Tally, completions: int) -> None:
+def _count_one(job: Tree, pod: _PodView, counts: _PodCounts, completions: int) -> None:
     known_index = pod.index is not None and pod.index < completions
     if pod.succeeded:
         if pod.is_tracked:
-            if not tally.is_indexed:
-                tally.uncounted_succeeded[pod.uid] = None
+            if not counts.is_indexed:
+                counts.uncounted_succeeded[pod.uid] = None
             elif known_index and pod.index is not None:
-                tally.completed.add(pod.index)
-            tally.counted.append(pod.tree)
+                counts.completed.add(pod.index)
+            counts.counted.append(pod.tree)
         return
     action, message = (
         job_completion.failure_action(job, pod.tree) if pod.phase == "Failed" else (FailureAction.COUNT, "")
     )
     more = 0 if action is FailureAction.IGNORE else 1
     if pod.index is not None and known_index:
-        tally.failures[pod.index] = max(tally.failures.get(pod.index, 0), pod.failures + more)
+        counts.failures[pod.index] = max(counts.failures.get(pod.index, 0), pod.failures + more)
         limit = unstructured.integer(unstructured.get(job, "spec", "backoffLimitPerIndex"))
         if limit is not None and (action is FailureAction.FAIL_INDEX or pod.failures + more > limit):
-            tally.failed_indexes.add(pod.index)
+            counts.failed_indexes.add(pod.index)
     if not pod.is_tracked:
         return
     if action is not FailureAction.IGNORE:
-        tally.uncounted_failed[pod.uid] = None
+        counts.uncounted_failed[pod.uid] = None
     if action is FailureAction.FAIL_JOB:
-        tally.fatal = message
-    tally.counted.append(pod.tree)
+        counts.fatal = message
+    counts.counted.append(pod.tree)
 
 
 # --- Active Jobs ------------------------------------------------------------------------------------------------------
 
 
-def _sync_pods(job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], now: int) -> JobPlan:
+def _sync_pods(
+    job: Tree, seen: Sequence[_PodView], counts: _PodCounts, active: Sequence[_PodView], now: int
+) -> JobPlan:
     """Plan the right number of pods: discard surplus pods, and create missing ones after their backoff."""
     resumed = conditions.find_true(unstructured.mapping(job.get("status")), "Suspended") is not None
     updates = (ConditionUpdate("Suspended", False, "JobResumed", "Job resumed"),) if resumed else ()
-    surplus, missing, wakes = _difference(job, seen, tally, active, now)
+    surplus, missing, wakes = _difference(job, seen, counts, active, now)
     if unstructured.get(job, "metadata", "deletionTimestamp") is not None:
         missing = []
     expected = len(active) - len(surplus) + len(missing)
-    status = _status(job, seen, tally, expected, updates, now)
+    status = _status(job, seen, counts, expected, updates, now)
     if resumed or not status.get("startTime"):
         status["startTime"] = meta.format_time(now)
     deadline = job_completion.deadline_of({**job, "status": status})
@@ -266,15 +268,15 @@ def _sync_pods(job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Seque
         wakes.append((deadline - now) / meta.SECOND)
     return JobPlan(
         status,
-        tally.release,
+        counts.release,
         discard=tuple(pod.tree for pod in surplus),
-        create=tuple(_pod(job, index, tally.failures.get(index, 0) if index is not None else 0) for index in missing),
+        create=tuple(_pod(job, index, counts.failures.get(index, 0) if index is not None else 0) for index in missing),
         requeue_after_seconds=max(min(wakes), 0.01) if wakes else None,
     )
 
 
 def _difference(
-    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], now: int
+    job: Tree, seen: Sequence[_PodView], counts: _PodCounts, active: Sequence[_PodView], now: int
 ) -> tuple[list[_PodView], list[int | None], list[float]]:
     """Return the surplus pods, the indexes of missing pods (None if not indexed), and the delays until the next
     check."""
@@ -283,10 +285,10 @@ def _difference(
     wanted = 1 if parallelism is None else parallelism
     if completions is None:
         # A work queue Job: once one pod has succeeded, the others may finish and are not replaced.
-        wanted = min(wanted, len(active)) if tally.succeeded_in_all else wanted
+        wanted = min(wanted, len(active)) if counts.succeeded_in_all else wanted
     else:
-        wanted = min(wanted, max(completions - tally.succeeded_in_all - len(tally.failed_indexes), 0))
-    useful, surplus = _kept(tally, active, completions or 0)
+        wanted = min(wanted, max(completions - counts.succeeded_in_all - len(counts.failed_indexes), 0))
+    useful, surplus = _kept(counts, active, completions or 0)
     useful.sort(key=lambda pod: pod.order)
     surplus += useful[wanted:]
     # With podReplacementPolicy Failed, terminating pods still count against parallelism.
@@ -296,20 +298,20 @@ def _difference(
     if count <= 0:
         return surplus, [], []
     taken = {pod.index for pod in (*useful, *going)}
-    if not tally.is_indexed:
+    if not counts.is_indexed:
         wait = _pause(seen, now)
         return (surplus, [None] * count, []) if wait <= 0 else (surplus, [], [wait])
-    return surplus, *_next_indexes(job, seen, tally, taken, count, completions or 0, now)
+    return surplus, *_next_indexes(job, seen, counts, taken, count, completions or 0, now)
 
 
-def _kept(tally: _Tally, active: Sequence[_PodView], completions: int) -> tuple[list[_PodView], list[_PodView]]:
+def _kept(counts: _PodCounts, active: Sequence[_PodView], completions: int) -> tuple[list[_PodView], list[_PodView]]:
     """Return the active pods to keep, and the others: their index is finished, or another active pod has it."""
-    if not tally.is_indexed:
+    if not counts.is_indexed:
         return list(active), []
     useful: dict[int, _PodView] = {}
     surplus: list[_PodView] = []
     for pod in sorted(active, key=lambda pod: pod.order):
-        done = pod.index is None or pod.index >= completions or pod.index in tally.completed | tally.failed_indexes
+        done = pod.index is None or pod.index >= completions or pod.index in counts.completed | counts.failed_indexes
         if pod.index is None or done or pod.index in useful:
             surplus.append(pod)
         else:
@@ -318,7 +320,13 @@ def _kept(tally: _Tally, active: Sequence[_PodView], completions: int) -> tuple[
 
 
 def _next_indexes(
-    job: Tree, seen: Sequence[_PodView], tally: _Tally, taken: set[int | None], count: int, completions: int, now: int
+    job: Tree,
+    seen: Sequence[_PodView],
+    counts: _PodCounts,
+    taken: set[int | None],
+    count: int,
+    completions: int,
+    now: int,
 ) -> tuple[list[int | None], list[float]]:
     each_alone = unstructured.get(job, "spec", "backoffLimitPerIndex") is not None
     shared = 0.0 if each_alone else _pause(seen, now)
@@ -327,7 +335,7 @@ def _next_indexes(
     for index in range(completions):
         if len(missing) == count:
             break
-        if index in taken or index in tally.completed or index in tally.failed_indexes:
+        if index in taken or index in counts.completed or index in counts.failed_indexes:
             continue
         wait = _pause([pod for pod in seen if pod.index == index], now) if each_alone else shared
         if wait > 0:
@@ -403,23 +411,23 @@ def _with_index_variable(container: Mapping[str, Any]) -> Tree:
 
 
 def _finish(
-    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: Sequence[_PodView], end: JobOutcome, now: int
+    job: Tree, seen: Sequence[_PodView], counts: _PodCounts, active: Sequence[_PodView], end: JobOutcome, now: int
 ) -> JobPlan:
     """Plan the end of a Job whose outcome is decided; it finishes once every pod has ended and is counted."""
     pods = tuple(pod.tree for pod in active)
-    uncounted = tally.uncounted_succeeded or tally.uncounted_failed
+    uncounted = counts.uncounted_succeeded or counts.uncounted_failed
     left = bool(active) or bool(uncounted) or any(pod.is_terminating for pod in seen)
     updates = [ConditionUpdate(end.target, True, end.reason, end.message)]
     if not left:
         updates.append(ConditionUpdate(end.final, True, end.reason, end.message))
-    status = _status(job, seen, tally, 0, updates, now)
+    status = _status(job, seen, counts, 0, updates, now)
     if not status.get("startTime") and end.success:
         status["startTime"] = meta.format_time(now)
     if not left and end.success:
         status["completionTime"] = meta.format_time(now)
     if end.success:
-        return JobPlan(status, tally.release, discard=pods)
-    return JobPlan(status, tally.release, delete=pods)
+        return JobPlan(status, counts.release, discard=pods)
+    return JobPlan(status, counts.release, delete=pods)
 
 
 def _after_finish(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
@@ -439,7 +447,7 @@ def _after_finish(job: Tree, pods: Sequence[Tree], now: int) -> JobPlan:
 
 
 def _status(
-    job: Tree, seen: Sequence[_PodView], tally: _Tally, active: int, updates: Sequence[ConditionUpdate], now: int
+    job: Tree, seen: Sequence[_PodView], counts: _PodCounts, active: int, updates: Sequence[ConditionUpdate], now: int
 ) -> Tree:
     status: Tree = dict(unstructured.mapping(job.get("status")))
     found = conditions.merge(status, updates, now)
@@ -447,8 +455,8 @@ def _status(
         "active": active,
         "ready": sum(pod.is_active and pod.is_ready for pod in seen) if active else 0,
         "terminating": sum(pod.is_terminating for pod in seen),
-        "succeeded": len(tally.completed) if tally.is_indexed else tally.succeeded,
-        "failed": tally.failed,
+        "succeeded": len(counts.completed) if counts.is_indexed else counts.succeeded,
+        "failed": counts.failed,
     }
     always = ("ready", "terminating")
     for name, number in numbers.items():
@@ -456,17 +464,17 @@ def _status(
             status[name] = number
         else:
             status.pop(name, None)
-    for name, numbers_of in (("completedIndexes", tally.completed), ("failedIndexes", tally.failed_indexes)):
+    for name, numbers_of in (("completedIndexes", counts.completed), ("failedIndexes", counts.failed_indexes)):
         if numbers_of:
             status[name] = job_indexes.format(numbers_of)
     if found:
         status["conditions"] = found
-    status["uncountedTerminatedPods"] = dict(_uncounted(tally))
+    status["uncountedTerminatedPods"] = dict(_uncounted(counts))
     return status
 
 
-def _uncounted(tally: _Tally) -> Iterator[tuple[str, list[str]]]:
-    if tally.uncounted_succeeded:
-        yield "succeeded", list(tally.uncounted_succeeded)
-    if tally.uncounted_failed:
-        yield "failed", list(tally.uncounted_failed)
+def _uncounted(counts: _PodCounts) -> Iterator[tuple[str, list[str]]]:
+    if counts.uncounted_succeeded:
+        yield "succeeded", list(counts.uncounted_succeeded)
+    if counts.uncounted_failed:
+        yield "failed", list(counts.uncounted_failed)

@@ -189,12 +189,12 @@ class Intake:
         read = topology.topology_node_of(node)
         if read is None:
             self._drop_node(node)
-        elif self._parts.snapshot.fleet.put_node(read):
+        elif self._parts.snapshot.topology_cache.put_node(read):
             self._release_users(self._structure.topology_queues())
 
     def _drop_node(self, node: kube.Node) -> None:
         """Remove a node; Workloads that were to be placed on it may fit elsewhere now."""
-        if self._parts.snapshot.fleet.drop_node(node.metadata.name):
+        if self._parts.snapshot.topology_cache.drop_node(node.metadata.name):
             self._release_users(self._structure.topology_queues())
 
     def _put_pod(self, pod: kube.Pod) -> None:

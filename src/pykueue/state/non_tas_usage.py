@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from pykueue.api import kube
 from pykueue.core import amounts, requests, topology
-from pykueue.core.topology import Fleet
+from pykueue.core.topology import TopologyCache
 
 
 class UsageDelta(Enum):
@@ -19,10 +19,10 @@ class UsageDelta(Enum):
 
 
 class NonTASUsage:
-    """The usage of such pods, given to the fleet as one sum per node."""
+    """The usage of such pods, given to the topology cache as one sum per node."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, topology_cache: TopologyCache) -> None:
+        self._topology_cache = topology_cache
         self._uses: dict[str, dict[str, Mapping[str, int]]] = {}  # node -> pod -> its usage
         self._node_of: dict[str, str] = {}
 
@@ -53,7 +53,7 @@ class NonTASUsage:
         for used in self._uses[node].values():
             for resource, amount in used.items():
                 total[resource] = total.get(resource, 0) + amount
-        self._fleet.put_outside_usage(node, total)
+        self._topology_cache.put_outside_usage(node, total)
 
 
 def _key(pod: kube.Pod) -> str:

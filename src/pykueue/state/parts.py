@@ -11,7 +11,7 @@ from pykueue.api import kueue
 from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Snapshot
-from pykueue.core.topology import Fleet, PlacementOptions
+from pykueue.core.topology import PlacementOptions, TopologyCache
 from pykueue.core.workload import WorkloadInfo
 from pykueue.state.assumed import AssumedReservations
 from pykueue.state.namespaces import Namespaces
@@ -38,7 +38,7 @@ class WorldParts:
         scopes: SchedulingScopes,
     ) -> None:
         self.policy = policy
-        self.snapshot = Snapshot(Fleet() if profile is None else Fleet(profile))
+        self.snapshot = Snapshot(TopologyCache() if profile is None else TopologyCache(profile))
         self.structure = Structure(policy, self.snapshot)
         self.scopes = scopes
         self.pending = PendingIndex(scopes)
@@ -48,7 +48,7 @@ class WorldParts:
         self.loops = LoopDetector()
         self.reservations = Reservations(self.structure, scopes, self.loops)
         self.second_passes = SecondPasses()
-        self.non_tas_usage = NonTASUsage(self.snapshot.fleet)
+        self.non_tas_usage = NonTASUsage(self.snapshot.topology_cache)
         self.namespaces = Namespaces(self.structure)
         # The resourceVersion of every WorkloadInfo, as read last.
         self.revisions: dict[str, str] = {}

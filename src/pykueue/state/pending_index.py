@@ -45,16 +45,16 @@ class PendingIndex:
     def close(self, cluster_queue: str) -> None:
         self.queues.pop(cluster_queue, None)
 
-    def put_local_queue(self, key: str, leads: QueueTarget, now: Nanoseconds) -> bool:
+    def put_local_queue(self, key: str, target: QueueTarget, now: Nanoseconds) -> bool:
         """Put a LocalQueue; whether its target changed."""
         before = self._local_queues.get(key)
-        self._local_queues[key] = leads
-        if before == leads:
+        self._local_queues[key] = target
+        if before == target:
             return False
         if before is not None:
             self._withdraw_all(key, before)
         for workload in self._waiting.get(key, {}).values():
-            workload.cluster_queue, workload.scan_position = leads.cluster_queue, None
+            workload.cluster_queue, workload.scan_position = target.cluster_queue, None
         self._enqueue_all(key, now)
         return True
 
@@ -65,31 +65,31 @@ class PendingIndex:
 
     def target(self, local_queue: str) -> str:
         """Return the ClusterQueue that a LocalQueue points to, stopped or not; empty if there is none."""
-        leads = self._local_queues.get(local_queue)
-        return leads.cluster_queue if leads is not None else ""
+        target = self._local_queues.get(local_queue)
+        return target.cluster_queue if target is not None else ""
 
     def _pointing_to(self, cluster_queue: str) -> Iterator[str]:
-        return (key for key, leads in self._local_queues.items() if leads.cluster_queue == cluster_queue)
+        return (key for key, target in self._local_queues.items() if target.cluster_queue == cluster_queue)
 
     def _queue_of(self, local_queue: str) -> PendingQueue | None:
         """Return the queue that a LocalQueue points to, unless it is stopped or points nowhere [QU2]."""
-        leads = self._local_queues.get(local_queue)
-        return None if leads is None or leads.is_stopped else self.queues.get(leads.cluster_queue)
+        target = self._local_queues.get(local_queue)
+        return None if target is None or target.is_stopped else self.queues.get(target.cluster_queue)
 
     def _enqueue_all(self, local_queue: str, now: Nanoseconds) -> None:
-        line = self._queue_of(local_queue)
-        if line is not None:
+        queue = self._queue_of(local_queue)
+        if queue is not None:
             for workload in self._waiting.get(local_queue, {}).values():
-                workload.cluster_queue = line.name
-                line.put(workload, now)
-            self._scopes.mark_ready(line.name)
+                workload.cluster_queue = queue.name
+                queue.put(workload, now)
+            self._scopes.mark_ready(queue.name)
 
-    def _withdraw_all(self, local_queue: str, led: QueueTarget) -> None:
-        line = self.queues.get(led.cluster_queue)
-        if line is not None:
+    def _withdraw_all(self, local_queue: str, before_target: QueueTarget) -> None:
+        queue = self.queues.get(before_target.cluster_queue)
+        if queue is not None:
             for key in self._waiting.get(local_queue, {}):
-                line.drop(key)
-            self._scopes.mark_ready(line.name)
+                queue.drop(key)
+            self._scopes.mark_ready(queue.name)
 
     # Workloads.
 
@@ -108,16 +108,16 @@ class PendingIndex:
             workload.evaluated_generation = before.evaluated_generation
         waiting[key] = workload
         self._local_queue_of[key] = local_queue
-        line = self._queue_of(local_queue)
-        if line is not None:
-            line.put(workload, now)
-            self._scopes.mark_ready(line.name)
+        queue = self._queue_of(local_queue)
+        if queue is not None:
+            queue.put(workload, now)
+            self._scopes.mark_ready(queue.name)
 
     def count(self, key: str) -> None:
         """Count a pending Workload in its first backoff from now on: its object was written."""
-        line = self._queue_of(self._local_queue_of[key])
-        if line is not None:
-            line.count(key)
+        queue = self._queue_of(self._local_queue_of[key])
+        if queue is not None:
+            queue.count(key)
 
     def forget(self, key: str) -> None:
         """Remove a Workload that is not pending any more, if it was."""
@@ -125,36 +125,36 @@ class PendingIndex:
         if local_queue is None:
             return
         self._waiting[local_queue].pop(key, None)
-        line = self._queue_of(local_queue)
-        if line is not None:
-            line.drop(key)
-            self._scopes.mark_ready(line.name)
+        queue = self._queue_of(local_queue)
+        if queue is not None:
+            queue.drop(key)
+            self._scopes.mark_ready(queue.name)
 
     def set_aside(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
         """Exclude a Workload from scheduling until it changes."""
         workload.set_aside = True
-        line = self.queues.get(workload.cluster_queue)
-        if line is not None and workload.key in line:
-            line.put(workload, now)
-            self._scopes.mark_ready(line.name)
+        queue = self.queues.get(workload.cluster_queue)
+        if queue is not None and workload.key in queue:
+            queue.put(workload, now)
+            self._scopes.mark_ready(queue.name)
 
     def put_back(self, now: Nanoseconds) -> None:
         """Return the Workloads in flight to their queues: the cycle raised an exception."""
-        for line in self.queues.values():
-            for key, workload in sorted(line.in_flight.items()):
-                line.drop(key)
-                line.put(workload, now)
-                self._scopes.invalidate(line.name)
+        for queue in self.queues.values():
+            for key, workload in sorted(queue.in_flight.items()):
+                queue.drop(key)
+                queue.put(workload, now)
+                self._scopes.invalidate(queue.name)
 
     def wake(self, now: Nanoseconds) -> None:
         """Activate the Workloads whose backoff has ended."""
-        for line in self.queues.values():
-            if line.wake(now):
-                self._scopes.mark_ready(line.name)
+        for queue in self.queues.values():
+            if queue.wake(now):
+                self._scopes.mark_ready(queue.name)
 
     def _is_queued(self, workload: WorkloadInfo) -> bool:
-        line = self.queues.get(workload.cluster_queue)
-        return line is not None and workload.key in line
+        queue = self.queues.get(workload.cluster_queue)
+        return queue is not None and workload.key in queue
 
     # Queries.
 
@@ -165,8 +165,8 @@ class PendingIndex:
 
     def pending_in(self, local_queue: str) -> int:
         """Return how many Workloads of a LocalQueue are pending, without those in their first backoff."""
-        line = self._queue_of(local_queue)
-        resting = line.resting if line is not None else set()
+        queue = self._queue_of(local_queue)
+        resting = queue.resting if queue is not None else set()
         waiting = self._waiting.get(local_queue, {})
         return len(waiting) - sum(key in waiting for key in resting)
 

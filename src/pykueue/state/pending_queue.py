@@ -188,7 +188,7 @@ class PendingQueue:
             self._buckets.remove(head.key)
             self.in_flight[head.key] = head
             head.evaluated_generation = head.generation
-            head.turn = self._pops
+            head.pop_cycle = self._pops
         return head
 
     def is_preemptor(self, workload: WorkloadInfo) -> bool:

@@ -102,7 +102,7 @@ class Structure:
         self.flavors.pop(name, None)
         self.snapshot.eligibility_cache.clear()
         self.snapshot.flavors.pop(name, None)
-        self.snapshot.fleet.drop_flavor(name)
+        self.snapshot.topology_cache.drop_flavor(name)
         self._topology_queues = None
         self._to_read |= self._users_of_flavor(name)
         return self._users_of_flavor(name)
@@ -158,9 +158,9 @@ class Structure:
         flavor = self.flavors[name]
         found = self.topologies.get(flavor.spec.topology_name or "")
         if found is not None:
-            self.snapshot.fleet.put_flavor(topology.topology_flavor_of(flavor, found))
-        elif self.snapshot.fleet.has_flavor(name):
-            self.snapshot.fleet.drop_flavor(name)
+            self.snapshot.topology_cache.put_flavor(topology.topology_flavor_of(flavor, found))
+        elif self.snapshot.topology_cache.has_flavor(name):
+            self.snapshot.topology_cache.drop_flavor(name)
 
     # Trees.
 
@@ -225,7 +225,7 @@ class Structure:
     def uses_topology(self, name: str) -> bool:
         """Whether the ClusterQueue has a flavor with topology aware scheduling."""
         groups = self.read[name].spec.groups
-        return any(self.snapshot.fleet.has_flavor(flavor) for group in groups for flavor in group.flavors)
+        return any(self.snapshot.topology_cache.has_flavor(flavor) for group in groups for flavor in group.flavors)
 
     def topology_queues(self) -> tuple[str, ...]:
         """Return the ClusterQueues that do, of all trees. Needed when node capacity is free again, so it is cached."""
@@ -290,7 +290,7 @@ class Structure:
             self._add_reservation(queue, reservation)
             self.snapshot.settle()
         if reservation.placed:
-            self.snapshot.fleet.book(reservation.placed)
+            self.snapshot.topology_cache.book(reservation.placed)
 
     def release(self, reservation: Reservation) -> None:
         self._held[reservation.cluster_queue].pop(reservation.key)
@@ -299,7 +299,7 @@ class Structure:
             queue.remove_reservation(reservation)
             self.snapshot.end(queue, reservation)
         if reservation.placed:
-            self.snapshot.fleet.release(reservation.placed)
+            self.snapshot.topology_cache.release(reservation.placed)
         self.note_update(reservation.cluster_queue)
 
     def note_update(self, cluster_queue: str) -> None:

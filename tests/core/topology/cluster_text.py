@@ -17,13 +17,13 @@ from pykueue.api.kube import Taint
 from pykueue.core.topology import (
     HOSTNAME,
     DomainPods,
-    Fleet,
     NodeTerms,
     PlacedPods,
     PlacementOptions,
     PlacementOutcome,
     PlacementRequest,
     SliceLayer,
+    TopologyCache,
     TopologyFlavor,
     TopologyNode,
     TopologyPlacement,
@@ -38,15 +38,15 @@ BLOCKS_RACKS_HOSTS = ("block", "rack", "host")
 FLAVOR = "fast"
 
 
-def fleet(
+def topology_cache(
     text: str,
     *,
     levels: tuple[str, ...] = BLOCKS_RACKS_HOSTS,
     profile: PlacementOptions | None = None,
     **of_flavor: object,
-) -> Fleet:
-    """A fleet of the nodes in the text, all of them of one flavor."""
-    made = Fleet(profile or PlacementOptions())
+) -> TopologyCache:
+    """A topology cache of the nodes in the text, all of them of one flavor."""
+    made = TopologyCache(profile or PlacementOptions())
     keys = tuple(LEVELS[level] for level in levels)
     made.put_flavor(TopologyFlavor(FLAVOR, "tree", keys, **of_flavor))  # type: ignore[arg-type]
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -79,12 +79,14 @@ def request(text: str, count: int, *, cpu: float = 1, pod_set: str = "main", **m
     return PlacementRequest(pod_set, FLAVOR, count, pod, topology_request(text), **more)  # type: ignore[arg-type]
 
 
-def place_one(world: Fleet, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: Any) -> str:
+def place_one(
+    world: TopologyCache, text: str, count: int, *, cpu: float = 1, emptied: bool = False, **more: Any
+) -> str:
     """The placement of a single pod set, or why there is none."""
     return as_text(place(world, [request(text, count, cpu=cpu, **more)], emptied=emptied))
 
 
-def place_group(world: Fleet, text: str, workers: int, *, leader_cpu: float, cpu: float = 1) -> str:
+def place_group(world: TopologyCache, text: str, workers: int, *, leader_cpu: float, cpu: float = 1) -> str:
     """The placement of a group: the leader first, then the workers."""
     pair = [
         request(text, 1, cpu=leader_cpu, pod_set="leader", group="g"),

@@ -3,7 +3,7 @@ ElasticJobsViaWorkloadSlicesWithTAS)."""
 
 from __future__ import annotations
 
-from core.topology.cluster_text import as_text, fleet, place_one, placement, request
+from core.topology.cluster_text import as_text, place_one, placement, request, topology_cache
 from pykueue.core.topology import PlacementOptions, place
 
 ELASTIC = PlacementOptions(elastic=True)
@@ -11,7 +11,7 @@ THREE_HOSTS = "b1 r1 h1 4 \n b1 r1 h2 2 \n b1 r2 h3 4"
 
 
 def resize(before: str, count: int, *, profile: PlacementOptions = ELASTIC) -> str:
-    return place_one(fleet(THREE_HOSTS, profile=profile), "unconstrained", count, previous=placement(before))
+    return place_one(topology_cache(THREE_HOSTS, profile=profile), "unconstrained", count, previous=placement(before))
 
 
 def test_growing_keeps_the_old_pods_and_places_the_difference() -> None:
@@ -46,7 +46,7 @@ def test_the_leader_stays_too() -> None:
         request("unconstrained", 1, pod_set="leader", group="g", previous=placement("h3:1")),
         request("unconstrained", 6, pod_set="workers", group="g", previous=placement("h1:4")),
     ]
-    assert as_text(place(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h3:1 | h1:4 h2:2"
+    assert as_text(place(topology_cache(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h3:1 | h1:4 h2:2"
 
 
 def test_a_leader_that_was_not_there_before_is_placed_with_the_difference() -> None:
@@ -54,4 +54,4 @@ def test_a_leader_that_was_not_there_before_is_placed_with_the_difference() -> N
         request("unconstrained", 1, pod_set="leader", group="g"),
         request("unconstrained", 5, pod_set="workers", group="g", previous=placement("h1:4")),
     ]
-    assert as_text(place(fleet(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h2:1 | h1:4 h2:1"
+    assert as_text(place(topology_cache(THREE_HOSTS, profile=ELASTIC), pair), "leader", "workers") == "h2:1 | h1:4 h2:1"

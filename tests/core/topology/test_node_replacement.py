@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.topology.cluster_text import fleet, place_one, placement, terms, usage
+from core.topology.cluster_text import place_one, placement, terms, topology_cache, usage
 from pykueue.core.topology import NodeReplacement
 
 SIX_HOSTS = """
@@ -19,7 +19,7 @@ SIX_HOSTS = """
 
 def mend(text: str, held: str, lost: str, *, gone: str = "", world_text: str = SIX_HOSTS) -> str:
     """The placement after the replacement; the lost node still exists unless it is `gone`."""
-    world = fleet(world_text)
+    world = topology_cache(world_text)
     world.book([usage(held)])
     for name in gone.split():
         world.drop_node(name)
@@ -77,7 +77,7 @@ def test_innermost_incomplete_layer_decides_where_pods_go() -> None:
 
 
 def test_the_replacement_must_suit_the_pods_as_well() -> None:
-    world = fleet("b1 r1 h1 4 disk=ssd \n b1 r1 h2 4 disk=hdd \n b1 r1 h3 4 disk=ssd \n b1 r2 h4 9 disk=ssd")
+    world = topology_cache("b1 r1 h1 4 disk=ssd \n b1 r1 h2 4 disk=hdd \n b1 r1 h3 4 disk=ssd \n b1 r2 h4 9 disk=ssd")
     held = placement("h1:2 h3:1")
     world.book([usage("h1:2 h3:1")])
     assert (

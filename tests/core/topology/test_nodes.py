@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from core.topology.cluster_text import FLAVOR, LEVELS, as_text, fleet, place_one, request, usage
+from core.topology.cluster_text import FLAVOR, LEVELS, as_text, place_one, request, topology_cache, usage
 from pykueue.core.topology import (
     HOSTNAME,
-    Fleet,
     PlacementOptions,
+    TopologyCache,
     TopologyFlavor,
     TopologyNode,
     TopologyRequest,
@@ -27,7 +27,7 @@ def node(name: str, cores: int, **labels: str) -> TopologyNode:
 
 
 def test_a_booked_placement_is_in_use_until_it_is_released() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     world.book([usage("h1:3")])
     assert place_one(world, "required host", 2) == "h2:2"
     world.release([usage("h1:3")])
@@ -35,7 +35,7 @@ def test_a_booked_placement_is_in_use_until_it_is_released() -> None:
 
 
 def test_emptied_cluster_ignores_placements_but_not_pods_without_one() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     world.book([usage("h1:4 h2:4")])
     world.put_outside_usage("h1", {"cpu": 2000, "pods": 1})
     assert place_one(world, "required host", 3).startswith("no:")
@@ -43,7 +43,7 @@ def test_emptied_cluster_ignores_placements_but_not_pods_without_one() -> None:
 
 
 def test_outside_usage_replaces_the_previous_value() -> None:
-    world = fleet("b1 r1 h1 4")
+    world = topology_cache("b1 r1 h1 4")
     assert place_one(world, "required host", 4) == "h1:4"
     world.put_outside_usage("h1", {"cpu": 2000, "pods": 1})
     assert place_one(world, "required host", 4).startswith("no:")
@@ -52,14 +52,14 @@ def test_outside_usage_replaces_the_previous_value() -> None:
 
 
 def test_overused_node_holds_no_pods() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     world.book([usage("h1:6")])
     assert place_one(world, "required rack", 4) == "h2:4"
     assert place_one(world, "required rack", 5).startswith('no: topology "tree" allows to fit only 4 out of 5 pod(s)')
 
 
 def test_usage_on_a_deleted_node_counts_again_when_it_returns() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     world.book([usage("h1:3")])
     world.drop_node("h1")
     assert place_one(world, "required rack", 4) == "h2:4"
@@ -68,7 +68,7 @@ def test_usage_on_a_deleted_node_counts_again_when_it_returns() -> None:
 
 
 def test_a_node_belongs_to_a_flavor_only_with_all_its_labels_and_levels() -> None:
-    world = fleet("", node_labels=(("pool", "all"),))
+    world = topology_cache("", node_labels=(("pool", "all"),))
     stray = node("h2", 9)
     world.put_node(node("h1", 1))
     world.put_node(replace(stray, labels=dict(stray.labels) | {"pool": "other"}))
@@ -77,14 +77,14 @@ def test_a_node_belongs_to_a_flavor_only_with_all_its_labels_and_levels() -> Non
 
 
 def test_a_changed_node_is_seen_with_its_new_capacity() -> None:
-    world = fleet("b1 r1 h1 1")
+    world = topology_cache("b1 r1 h1 1")
     assert place_one(world, "required host", 2).startswith("no:")
     world.put_node(node("h1", 2))
     assert place_one(world, "required host", 2) == "h1:2"
 
 
 def test_a_what_if_is_seen_and_then_undone() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     world.book([usage("h1:4")])
     outer = world.mark()
     world.remove([usage("h1:4")])
@@ -99,7 +99,7 @@ def test_a_what_if_is_seen_and_then_undone() -> None:
 
 
 def test_permanent_change_during_a_what_if_is_refused() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     mark = world.mark()
     world.assume([usage("h1:1")])
     with pytest.raises(RuntimeError, match="while a what-if is open"):
@@ -109,7 +109,7 @@ def test_permanent_change_during_a_what_if_is_refused() -> None:
 
 
 def test_earlier_placement_fits_while_each_host_has_capacity() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     assert world.fits([usage("h1:4 h2:1")])
     world.assume([usage("h1:1")])
     assert not world.fits([usage("h1:4")])
@@ -152,7 +152,7 @@ def test_pod_sets_of_one_workload_do_not_share_capacity_across_flavors() -> None
 
 
 def test_where_leaves_are_racks_only_the_flavors_own_reservations_count() -> None:
-    world = Fleet()
+    world = TopologyCache()
     for name in ("one", "two"):
         world.put_flavor(TopologyFlavor(name, "racks", LEVEL_KEYS[:2]))
     world.put_node(node("h1", 4))
@@ -163,7 +163,7 @@ def test_where_leaves_are_racks_only_the_flavors_own_reservations_count() -> Non
 
 
 def test_a_flavor_is_known_with_its_levels_until_it_is_dropped() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     assert world.has_flavor(FLAVOR)
     assert world.has_levels(FLAVOR, TopologyRequest(level=LEVELS["rack"]))
     assert not world.has_levels(FLAVOR, TopologyRequest(level=LEVELS["zone"]))
@@ -173,31 +173,31 @@ def test_a_flavor_is_known_with_its_levels_until_it_is_dropped() -> None:
 
 
 def test_remaining_capacity_is_listed_by_leaf_and_may_be_negative() -> None:
-    world = fleet("b1 r1 h1 4 \n b1 r1 h2 1")
+    world = topology_cache("b1 r1 h1 4 \n b1 r1 h2 1")
     world.book([usage("h1:3 h2:2")])
     assert world.left(FLAVOR) == {("h1",): {"cpu": 1000, "pods": 97}, ("h2",): {"cpu": -1000, "pods": 98}}
     assert world.left("unknown") == {}
 
 
 def test_topology_without_levels_counts_as_unknown() -> None:
-    world = fleet(TWO_HOSTS)
+    world = topology_cache(TWO_HOSTS)
     world.put_flavor(TopologyFlavor(FLAVOR, "tree", ()))
     assert not world.has_flavor(FLAVOR)
 
 
 def test_two_nodes_that_claim_one_hostname_are_one_leaf() -> None:
     """Capacities add up where the first of them, by name, stands."""
-    world = fleet("b1 r1 h1 2 name=n1 \n b2 r2 h1 3 name=n2")
+    world = topology_cache("b1 r1 h1 2 name=n1 \n b2 r2 h1 3 name=n2")
     assert place_one(world, "required host", 5) == "h1:5"
     assert place_one(world, "required block", 5) == "h1:5"
 
 
 def test_a_flavor_without_nodes_has_no_domains() -> None:
-    assert place_one(fleet(""), "required rack", 1) == "no: no topology domains at level: example.com/rack"
+    assert place_one(topology_cache(""), "required rack", 1) == "no: no topology domains at level: example.com/rack"
 
 
-def _overlapping(profile: PlacementOptions) -> Fleet:
-    world = fleet("b1 r1 h1 4", profile=profile)
+def _overlapping(profile: PlacementOptions) -> TopologyCache:
+    world = topology_cache("b1 r1 h1 4", profile=profile)
     world.put_flavor(TopologyFlavor("other", "hosts", (HOSTNAME,)))
     return world
 

@@ -48,9 +48,9 @@ class TargetSearch:
                 return False
             if amount > quota.available(node, number):
                 return False
-        if self.placed and not self.snapshot.fleet.fits(self.placed):
+        if self.placed and not self.snapshot.topology_cache.fits(self.placed):
             return False
-        return not self.placements or topology.place(self.snapshot.fleet, self.placements, explain=False).fits
+        return not self.placements or topology.place(self.snapshot.topology_cache, self.placements, explain=False).fits
 
     def candidates(self, queue: Queue, policy: PreemptionPolicy) -> list[Reservation]:
         """The reservations of a ClusterQueue that use a contested flavor-resource and that the policy allows to preempt

@@ -2,21 +2,21 @@
 
 * **Values** (`values`, `failures`): a `PlacementRequest` per pod set goes in, a `PlacementOutcome` comes out: a
   `TopologyPlacement` per pod set (levels, and pods per domain) or a `PlacementFailure` with what was missing.
-* **`Fleet`** is the only mutable part: nodes, the flavors that select them, and their usage (Kueue: the TAS cache).
+* **`TopologyCache`** is the only mutable part: nodes, the flavors that select them, and their usage (TASCache).
   Permanent changes come from watched objects (`put_node`, `put_flavor`, `put_outside_usage`, `book`, `release`). Inside
   a cycle, `assume` and `remove` try changes out, and `mark` and `undo` restore exactly what was there before.
-* **`place`** is the decision: deterministic, and it leaves the fleet as it was.
+* **`place`** is the decision: deterministic, and it leaves the cache as it was.
 
 How a cycle uses it::
 
-    mark = fleet.mark()
-    outcome = topology.place(fleet, requests)                 # on what is free now
-    outcome = topology.place(fleet, requests, emptied=True)   # as if no Workload with a placement existed
-    fleet.remove(usage_of_target)                             # a what-if: the target evicted
-    fleet.assume(usage_of_entry)                              # an entry uses its capacity for the rest of the cycle
-    fleet.fits(usage_of_entry)                                # does a placement found earlier still hold?
-    fleet.undo(mark)                                          # everything since `mark` is undone
-    fleet.book(usage)                                         # after the cycle: the reservation is permanent
+    mark = cache.mark()
+    outcome = topology.place(cache, requests)                 # on what is free now
+    outcome = topology.place(cache, requests, emptied=True)   # as if no Workload with a placement existed
+    cache.remove(usage_of_target)                             # a what-if: the target evicted
+    cache.assume(usage_of_entry)                              # an entry uses its capacity for the rest of the cycle
+    cache.fits(usage_of_entry)                                # does a placement found earlier still hold?
+    cache.undo(mark)                                          # everything since `mark` is undone
+    cache.book(usage)                                         # after the cycle: the reservation is permanent
 
 The modules in the order of a decision: `tree` (domains as dense integers), `node_matching` (which nodes a pod may use),
 `domain_counts` (how many pods each domain holds), `domain_selection` (the domains to start from), `leaf_distribution`
@@ -25,7 +25,7 @@ The modules in the order of a decision: `tree` (domains as dense integers), `nod
 
 from pykueue.core.topology.assignment import place
 from pykueue.core.topology.failures import Exclusions, LayerFit, PlacementFailure, PlacementOutcome
-from pykueue.core.topology.nodes import Fleet
+from pykueue.core.topology.nodes import TopologyCache
 from pykueue.core.topology.parsing import (
     counts_outside,
     terms_of,
@@ -58,7 +58,6 @@ __all__ = [
     "DomainPods",
     "Exclusions",
     "Figure",
-    "Fleet",
     "LayerFit",
     "NodeReplacement",
     "NodeTerms",
@@ -68,6 +67,7 @@ __all__ = [
     "PlacementOutcome",
     "PlacementRequest",
     "SliceLayer",
+    "TopologyCache",
     "TopologyFlavor",
     "TopologyNode",
     "TopologyPlacement",

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from pykueue.core.topology import elastic, node_replacement
 from pykueue.core.topology.failures import PlacementFailure, PlacementOutcome
-from pykueue.core.topology.nodes import Fleet
+from pykueue.core.topology.nodes import TopologyCache
 from pykueue.core.topology.search import PlacementSearch
 from pykueue.core.topology.values import PlacementRequest, TopologyPlacement
 
 
 def place(
-    fleet: Fleet, requests: Sequence[PlacementRequest], *, emptied: bool = False, explain: bool = True
+    topology_cache: TopologyCache, requests: Sequence[PlacementRequest], *, emptied: bool = False, explain: bool = True
 ) -> PlacementOutcome:
     """Place the pod sets of one Workload, given in the order of its spec.
 
@@ -21,7 +21,7 @@ def place(
     excluded by what: the search for preemption targets calls this again and again, and that count is the costly part.
     """
     flavors = sorted({request.flavor for request in requests})
-    search = PlacementSearch(fleet, flavors, emptied=emptied, explain=explain)
+    search = PlacementSearch(topology_cache, flavors, emptied=emptied, explain=explain)
     placements: dict[str, TopologyPlacement] = {}
     failures: dict[str, PlacementFailure] = {}
     try:
@@ -52,7 +52,7 @@ def _place_group(
     if any(request.node_replacement for request in group):
         return node_replacement.replace_nodes(search, group)
     workers, leader = _workers_and_leader(group)
-    if search.fleet.options.elastic and workers.previous is not None:
+    if search.topology_cache.options.elastic and workers.previous is not None:
         kept = elastic.resize(search, workers, leader)
         if kept is not None:
             return kept

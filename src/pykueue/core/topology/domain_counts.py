@@ -1,7 +1,7 @@
 """Phase one: how many pods, slices and leaders every domain could hold.
 
-A *tally* holds these counts for one *measure*: what a pod and a leader request, and how pods form slices. It is made
-from the leaves upwards, a level only when it is needed, and it is kept: for the next request of the same measure only
+`DomainCounts` has them for one *measure*: what a pod and a leader request, and how pods form slices. They are made
+from the leaves upwards, a level only when needed, and are kept: for the next request of the same measure only
 leaves that changed since are counted, and only the domains above them are summed again. Most requests in a queue are of
 few measures, so most decisions count few leaves.
 
@@ -27,7 +27,7 @@ from pykueue.core.topology.node_matching import Match
 from pykueue.core.topology.tree import DomainTree
 from pykueue.core.topology.values import PODS, Figure, NodeTerms
 
-TALLIES_MAX: Final = 64
+CACHED_COUNTS_MAX: Final = 64
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -43,7 +43,7 @@ class Measure:
     multiples: tuple[int, ...]
 
     @property
-    def leads(self) -> bool:
+    def has_leader(self) -> bool:
         """Whether a leader is to be placed beside the workers."""
         return self.leader is not None
 
@@ -87,7 +87,7 @@ class Counts:
         return bool(self.leader) and self.leader[domain] > 0
 
 
-class Tally:
+class DomainCounts:
     """The counts of one measure over a tree; see the module docstring."""
 
     __slots__ = ("_allowed", "_epoch", "_levels", "_seen", "measure", "scores", "tree")
@@ -147,7 +147,7 @@ class Tally:
             moved = {self.tree.parents[level + 1][domain] for domain in moved}
             roll_up(self.tree, self.measure, level, above, self.level(level + 1), sorted(moved))
 
-    def copy(self) -> Tally:
+    def copy(self) -> DomainCounts:
         """The same counts in separate lists, with every level made."""
         twin = copy(self)
         twin._levels = [self.level(level).copy() for level in range(len(self.tree.levels))]
@@ -207,34 +207,34 @@ def _led(
     return pods_left, counts.slices[domain] - min(children.slices[c] - children.slices_led[c] for c in hosts)
 
 
-class Tallies:
-    """The tallies kept for one capacity, of the measures that were used last."""
+class DomainCountsCache:
+    """The counts cached for one capacity, of the measures that were used last."""
 
     __slots__ = ("capacity", "kept", "tree")
 
     def __init__(self, tree: DomainTree, capacity: Capacity) -> None:
         self.tree = tree
         self.capacity = capacity
-        self.kept: OrderedDict[tuple[Measure, NodeTerms], Tally] = OrderedDict()
+        self.kept: OrderedDict[tuple[Measure, NodeTerms], DomainCounts] = OrderedDict()
 
-    def of(self, measure: Measure, terms: NodeTerms, match: Match) -> Tally:
+    def of(self, measure: Measure, terms: NodeTerms, match: Match) -> DomainCounts:
         """The current counts of a measure on the nodes that match the terms."""
-        tally = self.kept.get((measure, terms))
-        if tally is None:
-            tally = self.kept[measure, terms] = Tally(self.tree, measure, match)
-            tally.count(self.capacity)
-            if len(self.kept) > TALLIES_MAX:
+        counted = self.kept.get((measure, terms))
+        if counted is None:
+            counted = self.kept[measure, terms] = DomainCounts(self.tree, measure, match)
+            counted.count(self.capacity)
+            if len(self.kept) > CACHED_COUNTS_MAX:
                 self.kept.popitem(last=False)
         else:
             self.kept.move_to_end((measure, terms))
-            tally.catch_up(self.capacity)
-        return tally
+            counted.catch_up(self.capacity)
+        return counted
 
-    def within(self, leaves: range, measure: Measure, match: Match) -> Tally:
+    def within(self, leaves: range, measure: Measure, match: Match) -> DomainCounts:
         """The counts of some leaves only, as if there were no others; not kept."""
-        tally = Tally(self.tree, measure, match, leaves)
-        tally.count(self.capacity)
-        return tally
+        counted = DomainCounts(self.tree, measure, match, leaves)
+        counted.count(self.capacity)
+        return counted
 
 
 def limiting(capacity: Capacity, pod: Figure, leaf: int) -> str:

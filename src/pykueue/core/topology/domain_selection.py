@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pykueue.core.topology.domain_counts import Counts, Tally
+from pykueue.core.topology.domain_counts import Counts, DomainCounts
 from pykueue.core.topology.values import TopologyRequestMode
 
 Figures: TypeAlias = Sequence[int] | Mapping[int, int]
@@ -67,10 +67,10 @@ class Shortage:
     fitting: int
 
 
-def choose(tally: Tally, level: int, request: SliceRequest) -> StartDomains | Shortage:
+def choose(counted: DomainCounts, level: int, request: SliceRequest) -> StartDomains | Shortage:
     """The start domains of a request, or how many slices would fit."""
     while True:
-        counts, scores = tally.level(level), tally.scores_at(level)
+        counts, scores = counted.level(level), counted.scores_at(level)
         one = _one(counts, scores, request)
         if one is not None:
             return StartDomains(level, [one])

@@ -16,21 +16,21 @@ def resize(
 ) -> dict[str, TopologyPlacement] | PlacementFailure | None:
     """The placements of the new size; None where a node of the old placement no longer exists: then all pods are placed
     again."""
-    domains = search.fleet.domains(workers.flavor)
+    domains = search.topology_cache.domains(workers.flavor)
     previous = workers.previous
-    leads = None if leader is None else leader.previous
+    leader_placement = None if leader is None else leader.previous
     if (
         domains is None
         or previous is None
-        or not all(_has_all_leaves(domains, kept) for kept in (previous, leads) if kept)
+        or not all(_has_all_leaves(domains, kept) for kept in (previous, leader_placement) if kept)
     ):
         return None
     if workers.count > previous.count:
         return _grow(search, domains, workers, previous, leader)
     placements = {workers.pod_set: truncated(previous, workers.count)}
-    if leader is not None and leads is not None:
-        placements[leader.pod_set] = leads
-        search.take(leader, leads)
+    if leader is not None and leader_placement is not None:
+        placements[leader.pod_set] = leader_placement
+        search.take(leader, leader_placement)
     search.take(workers, placements[workers.pod_set])
     return placements
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pykueue.core.topology import capacity, node_matching, tree
 from pykueue.core.topology.capacity import Capacity
-from pykueue.core.topology.domain_counts import Tallies
+from pykueue.core.topology.domain_counts import DomainCountsCache
 from pykueue.core.topology.node_matching import Match
 from pykueue.core.topology.values import NodeTerms, PlacementOptions, TopologyFlavor, TopologyNode
 
@@ -30,11 +30,11 @@ class FlavorDomains:
         amounts = capacity.columns([node.allocatable for node in at_leaf] for at_leaf in self.tree.nodes)
         self.free = Capacity(amounts, leaves)
         self.remaining = self.free.copy(leaves)
-        self._of_free = Tallies(self.tree, self.free)
-        self._of_remaining = Tallies(self.tree, self.remaining)
+        self._of_free = DomainCountsCache(self.tree, self.free)
+        self._of_remaining = DomainCountsCache(self.tree, self.remaining)
         self._matches: dict[NodeTerms, Match] = {}
 
-    def tallies(self, *, emptied: bool = False) -> Tallies:
+    def counts_cache(self, *, emptied: bool = False) -> DomainCountsCache:
         """Counts of the current state, or of an emptied cluster."""
         return self._of_free if emptied else self._of_remaining
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from pykueue.core.topology.domain_counts import Tally
+from pykueue.core.topology.domain_counts import DomainCounts
 from pykueue.core.topology.domain_selection import (
     DomainCapacity,
     Figures,
@@ -31,27 +31,31 @@ class DomainShare(NamedTuple):
     leader: bool
 
 
-def spread(tally: Tally, start: StartDomains, request: SliceRequest) -> list[DomainShare] | None:
+def spread(counted: DomainCounts, start: StartDomains, request: SliceRequest) -> list[DomainShare] | None:
     """The shares of the leaves; None where the counts allowed more than the children can hold."""
-    level, order, size = start.level, start.domains, tally.measure.slice_size
+    level, order, size = start.level, start.domains, counted.measure.slice_size
     while True:
-        capacity = slices_of(tally.level(level), tally.scores_at(level))
+        capacity = slices_of(counted.level(level), counted.scores_at(level))
         shares = _distribute(order, capacity, request.slices, size, request)
-        if shares is None or level >= tally.measure.slice_level:
-            return shares and descend(tally, level, shares, request)
-        pool = [child for share in shares for child in tally.tree.children(level, share.domain)]
+        if shares is None or level >= counted.measure.slice_level:
+            return shares and descend(counted, level, shares, request)
+        pool = [child for share in shares for child in counted.tree.children(level, share.domain)]
         level += 1
-        order = by_capacity(pool, tally.level(level), tally.scores_at(level), best_fit=request.best_fit)
+        order = by_capacity(pool, counted.level(level), counted.scores_at(level), best_fit=request.best_fit)
 
 
-def descend(tally: Tally, level: int, shares: list[DomainShare], request: SliceRequest) -> list[DomainShare] | None:
+def descend(
+    counted: DomainCounts, level: int, shares: list[DomainShare], request: SliceRequest
+) -> list[DomainShare] | None:
     """Distribute the share of every domain to its own children, level by level, in whole units of the layer that
     governs them."""
-    while level < tally.tree.finest:
-        unit = tally.measure.slice_size if level < tally.measure.slice_level else tally.measure.multiples[level + 1]
+    while level < counted.tree.finest:
+        unit = (
+            counted.measure.slice_size if level < counted.measure.slice_level else counted.measure.multiples[level + 1]
+        )
         below: list[DomainShare] = []
         for share in shares:
-            given = _to_children(tally, level, share, unit, request)
+            given = _to_children(counted, level, share, unit, request)
             if given is None:
                 return None
             below += given
@@ -61,10 +65,10 @@ def descend(tally: Tally, level: int, shares: list[DomainShare], request: SliceR
 
 
 def _to_children(
-    tally: Tally, level: int, share: DomainShare, unit: int, request: SliceRequest
+    counted: DomainCounts, level: int, share: DomainShare, unit: int, request: SliceRequest
 ) -> list[DomainShare] | None:
-    children = tally.tree.children(level, share.domain)
-    counts, scores = tally.level(level + 1), tally.scores_at(level + 1)
+    children = counted.tree.children(level, share.domain)
+    counts, scores = counted.level(level + 1), counted.scores_at(level + 1)
     order = by_capacity(children, counts, scores, best_fit=request.best_fit)
     held: Figures = counts.pods
     held_led: Figures = counts.pods_led
@@ -82,13 +86,13 @@ def _distribute(
     order = leader_first(order, capacity, need)
     shares: list[DomainShare] = []
     for position, domain in enumerate(order):
-        leads = bool(capacity.leader) and capacity.hosts_leader(domain)
+        has_leader = bool(capacity.leader) and capacity.hosts_leader(domain)
         if capacity.holds(domain, need):
             chosen = tightest(order[position:], capacity, need) if request.best_fit else domain
-            return [*shares, DomainShare(chosen, need * unit, leads)]
+            return [*shares, DomainShare(chosen, need * unit, has_leader)]
         given = min(capacity.figures[domain], need)
         need -= given
-        shares.append(DomainShare(domain, given * unit, leads))
-        if leads:
+        shares.append(DomainShare(domain, given * unit, has_leader))
+        if has_leader:
             capacity = replace(capacity, leader=())
     return None

@@ -28,7 +28,7 @@ def replace_nodes(
 
 
 def _replace_node(search: PlacementSearch, request: PlacementRequest) -> TopologyPlacement | PlacementFailure:
-    domains = search.fleet.domains(request.flavor)
+    domains = search.topology_cache.domains(request.flavor)
     if domains is None or request.node_replacement is None:
         return _problem(request, "", f'Flavor "{request.flavor}" information missing in TAS cache')
     held, lost = request.node_replacement.held, request.node_replacement.lost

@@ -20,7 +20,7 @@ from pykueue.core.topology.values import (
 )
 
 
-class Fleet:
+class TopologyCache:
     """Nodes, topology flavors and usage. Permanent changes and what-ifs have separate methods; see the package
     docstring.
 
@@ -126,7 +126,7 @@ class Fleet:
         return True
 
     def left(self, flavor: str) -> dict[tuple[str, ...], dict[str, int]]:
-        """What is left of every resource on every leaf: for display, and to compare two fleets."""
+        """What is left of every resource on every leaf: for display, and to compare two caches."""
         domains = self.domains(flavor)
         if domains is None:
             return {}
@@ -224,4 +224,4 @@ class Fleet:
 
     def _refuse_during_what_if(self) -> None:
         if self._what_ifs:
-            raise RuntimeError("a permanent change to the fleet while a what-if is open; undo it first")
+            raise RuntimeError("a permanent change to the topology cache while a what-if is open; undo it first")

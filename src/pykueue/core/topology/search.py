@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from pykueue.core.topology import balanced, domain_counts, domain_selection, leaf_distribution
 from pykueue.core.topology.capacity import Capacity
-from pykueue.core.topology.domain_counts import Measure, Tally
+from pykueue.core.topology.domain_counts import DomainCounts, Measure
 from pykueue.core.topology.domain_selection import Shortage, SliceRequest
 from pykueue.core.topology.failures import Exclusions, LayerFit, PlacementFailure
 from pykueue.core.topology.free_capacity import FlavorDomains
 from pykueue.core.topology.leaf_distribution import DomainShare
 from pykueue.core.topology.node_matching import Match
-from pykueue.core.topology.nodes import Fleet
+from pykueue.core.topology.nodes import TopologyCache
 from pykueue.core.topology.tree import DomainTree
 from pykueue.core.topology.values import (
     DomainPods,
@@ -38,11 +38,11 @@ class FoundPlacement:
 class PlacementSearch:
     """The search for one Workload: capacity that its earlier pod sets were given is used for the later ones.
 
-    `give_back` restores all of it at the end, so that the fleet is as it was. `flavors` are those of the requests.
+    `give_back` restores all of it at the end, so that the cache is as it was. `flavors` are those of the requests.
     """
 
-    def __init__(self, fleet: Fleet, flavors: Iterable[str], *, emptied: bool, explain: bool) -> None:
-        self.fleet = fleet
+    def __init__(self, topology_cache: TopologyCache, flavors: Iterable[str], *, emptied: bool, explain: bool) -> None:
+        self.topology_cache = topology_cache
         self._flavors = tuple(flavors)
         self._emptied = emptied
         self._explain = explain
@@ -56,7 +56,9 @@ class PlacementSearch:
     def _take_all(self) -> None:
         for pods in self._to_take:
             for flavor in self._flavors:
-                domains = self.fleet.domains(flavor) if self.fleet.share(flavor, pods.flavor) else None
+                domains = (
+                    self.topology_cache.domains(flavor) if self.topology_cache.share(flavor, pods.flavor) else None
+                )
                 if domains is None:
                     continue
                 capacity = self._capacity(domains)
@@ -77,7 +79,7 @@ class PlacementSearch:
     ) -> FoundPlacement | PlacementFailure:
         """A placement for the pods of one request; `within` are the leaves that may be used, all if absent."""
         self._take_all()
-        domains = self.fleet.domains(request.flavor)
+        domains = self.topology_cache.domains(request.flavor)
         if domains is None:
             return PlacementFailure(
                 request.pod_set,
@@ -94,41 +96,45 @@ class PlacementSearch:
             nothing = f"no topology domains at level: {domains.tree.levels[resolved.level]}"
             return PlacementFailure(request.pod_set, request.flavor, domains.flavor.topology, problem=nothing)
 
-        leads = None if leader is None else leader.pod
-        measure = Measure(request.pod, leads, resolved.slice_size, resolved.slice_level, resolved.multiples)
-        tallies = domains.tallies(emptied=self._emptied)
-        tally = tallies.of(measure, request.terms, match) if within is None else tallies.within(within, measure, match)
+        leader_pod = None if leader is None else leader.pod
+        measure = Measure(request.pod, leader_pod, resolved.slice_size, resolved.slice_level, resolved.multiples)
+        counts_cache = domains.counts_cache(emptied=self._emptied)
+        counted = (
+            counts_cache.of(measure, request.terms, match)
+            if within is None
+            else counts_cache.within(within, measure, match)
+        )
         slices = SliceRequest(
             slices=request.count // resolved.slice_size,
             mode=request.topology_request.mode,
             best_fit=not (
-                request.topology_request.mode is TopologyRequestMode.UNCONSTRAINED and self.fleet.options.mixed
+                request.topology_request.mode is TopologyRequestMode.UNCONSTRAINED and self.topology_cache.options.mixed
             ),
         )
-        shares = self._shares(tally, resolved.level, slices)
+        shares = self._shares(counted, resolved.level, slices)
         if isinstance(shares, Shortage):
-            return self._failure(domains, request, tally, match, slices, shares, within)
+            return self._failure(domains, request, counted, match, slices, shares, within)
         return _found(domains.tree, shares, leader is not None)
 
-    def _shares(self, tally: Tally, level: int, slices: SliceRequest) -> list[DomainShare] | Shortage:
-        if self.fleet.options.balanced and slices.mode is TopologyRequestMode.PREFERRED:
-            even = balanced.spread(tally, level, slices)
+    def _shares(self, counted: DomainCounts, level: int, slices: SliceRequest) -> list[DomainShare] | Shortage:
+        if self.topology_cache.options.balanced and slices.mode is TopologyRequestMode.PREFERRED:
+            even = balanced.spread(counted, level, slices)
             if even is not None:
                 return even
-        start = domain_selection.choose(tally, level, slices)
+        start = domain_selection.choose(counted, level, slices)
         if isinstance(start, Shortage):
             return start
-        shares = leaf_distribution.spread(tally, start, slices)
+        shares = leaf_distribution.spread(counted, start, slices)
         return Shortage(start.level, 0) if shares is None else shares
 
     def _capacity(self, domains: FlavorDomains) -> Capacity:
-        return domains.tallies(emptied=self._emptied).capacity
+        return domains.counts_cache(emptied=self._emptied).capacity
 
     def _failure(
         self,
         domains: FlavorDomains,
         request: PlacementRequest,
-        tally: Tally,
+        counted: DomainCounts,
         match: Match,
         slices: SliceRequest,
         shortage: Shortage,
@@ -140,14 +146,14 @@ class PlacementSearch:
             domains.flavor.topology,
             fitting=shortage.fitting,
             needed=slices.slices,
-            slice_size=tally.measure.slice_size,
+            slice_size=counted.measure.slice_size,
         )
         if not self._explain:
             return failure
         return replace(
             failure,
-            layers=_layers(tally, shortage.level, request) if len(request.topology_request.slices) > 1 else (),
-            exclusions=_exclusions(tally, self._capacity(domains), match, within),
+            layers=_layers(counted, shortage.level, request) if len(request.topology_request.slices) > 1 else (),
+            exclusions=_exclusions(counted, self._capacity(domains), match, within),
         )
 
 
@@ -206,27 +212,27 @@ def _found(tree: DomainTree, shares: Sequence[DomainShare], has_leader: bool) ->
     return FoundPlacement(workers, TopologyPlacement(tree.recorded_levels, hosts))
 
 
-def _layers(tally: Tally, level: int, request: PlacementRequest) -> tuple[LayerFit, ...]:
+def _layers(counted: DomainCounts, level: int, request: PlacementRequest) -> tuple[LayerFit, ...]:
     """Per layer, the slices that fit in the domain with the most capacity."""
-    slices = tally.level(level).slices
+    slices = counted.level(level).slices
     best = max(range(len(slices)), key=lambda domain: (slices[domain], -domain))
     fits: list[LayerFit] = []
     for layer in request.topology_request.slices:
-        at = tally.tree.levels.index(layer.level)
+        at = counted.tree.levels.index(layer.level)
         first, end = best, best + 1
-        for starts in tally.tree.first_child[level:at]:
+        for starts in counted.tree.first_child[level:at]:
             first, end = starts[first], starts[end]
-        fitting = sum(pods // layer.size for pods in tally.level(at).pods[first:end])
+        fitting = sum(pods // layer.size for pods in counted.level(at).pods[first:end])
         fits.append(LayerFit(layer.level, fitting, request.count // layer.size))
     return tuple(fits)
 
 
-def _exclusions(tally: Tally, capacity: Capacity, match: Match, within: range | None) -> Exclusions:
+def _exclusions(counted: DomainCounts, capacity: Capacity, match: Match, within: range | None) -> Exclusions:
     """Why nodes are excluded: the causes of the match, then for every node that holds no pod its scarcest resource."""
-    pods = tally.level(tally.tree.finest).pods
+    pods = counted.level(counted.tree.finest).pods
     taking_part = range(len(pods)) if match.leaves is None else match.leaves
     inside = [leaf for leaf in taking_part if within is None or leaf in within]
-    scarce = Counter(domain_counts.limiting(capacity, tally.measure.pod, leaf) for leaf in inside if pods[leaf] == 0)
+    scarce = Counter(domain_counts.limiting(capacity, counted.measure.pod, leaf) for leaf in inside if pods[leaf] == 0)
     return replace(
         match.exclusions,
         outside_domain=len(taking_part) - len(inside),
