@@ -1,4 +1,4 @@
-"""Topology aware scheduling after admission: pods are ungated to their nodes, and failed nodes are reported.
+"""Topology-aware scheduling after admission: pods are ungated and bound to their nodes, and failed nodes are reported.
 
 UngatingController     one Workload: its gated pods get the node labels of their domain, and the gate is removed
 NodeController         one node: it is added to status.unhealthyNodes of its Workloads, or removed; pods that are
@@ -65,7 +65,7 @@ _TOPOLOGY: Final = (
 )
 
 
-# Called when a pod of a Workload has passed a gate.
+# Called when a scheduling gate of a pod of a Workload was removed.
 Passed: TypeAlias = Callable[[kueue.Workload, str], None]
 
 
@@ -77,7 +77,7 @@ class UngatingController:
         self._passed = passed
         self._informers = informers
         self._writer = writer
-        self._issued: dict[str, int] = {}  # pod's UID -> the revision at which it passed the gate
+        self._issued: dict[str, int] = {}  # pod's UID -> the revision at which its gate was removed
         self.loop: Controller[ObjectKey] = Controller("topology-gate", self._reconcile, rng, workers=4)
         informers.pods.add_index(_BY_WORKLOAD, _workload_words)
         informers.pods.add_handler(self._pod_seen)
@@ -96,7 +96,7 @@ class UngatingController:
         if change.new is None or not topology_ranks.is_gated(pod):
             self._issued.pop(pod.metadata.uid, None)
         if change.new is None or topology_ranks.is_gated(pod):
-            # A pod carries the name of the first slice for life; the slice that holds its place may be a later one.
+            # A pod always has the name of the first slice; the slice that has its placement may be a later one.
             for word in _workload_words(pod):
                 for key, _ in self._informers.workloads.by_index(_BY_SLICE_NAME, word):
                     self.loop.queue.add_after(key, _POD_DELAY_SECONDS)
@@ -132,7 +132,7 @@ class UngatingController:
                 yield pod
 
     def _is_behind(self, pod: kube.Pod) -> bool:
-        """Whether the copy has not seen yet that this pod passed."""
+        """Whether the informer has not seen yet that the gate of this pod was removed."""
         passed_at = self._issued.get(pod.metadata.uid)
         return passed_at is not None and int(pod.metadata.resource_version or 0) < passed_at
 
@@ -147,7 +147,7 @@ class UngatingController:
 
 
 def _workload_words(pod: kube.Pod) -> tuple[str, ...]:
-    """The Workload, or the line of elastic slices, that a pod belongs to."""
+    """The Workload, or the chain of elastic slices, that a pod belongs to."""
     marks = pod.metadata.annotations
     name = marks.get(labels.WORKLOAD_SLICE_NAME) or marks.get(labels.WORKLOAD)
     return (f"{pod.metadata.namespace}/{name}",) if name else ()
@@ -179,7 +179,7 @@ class NodeFailureOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Judgement:
-    """What a node is to a Workload: whether it is lost, and whether pods that are pinned to it are failed."""
+    """The state of a node for a Workload: whether it is lost, and whether pods that are pinned to it are failed."""
 
     is_lost: bool
     fails_pending: bool
@@ -248,7 +248,7 @@ class NodeController:
         return None
 
     def _may_come_back(self, node: kube.Node | None) -> int:
-        """For how many nanoseconds nothing is decided about a node that is not Ready."""
+        """How long, in nanoseconds, a node that is not Ready does not count as failed."""
         ready = _ready(node) if node is not None else None
         if self._choices.on_pod_termination or ready is None or ready.status == ConditionStatus.TRUE:
             return 0
@@ -261,7 +261,7 @@ class NodeController:
             if workload is None or states.is_finished(workload) or states.is_evicted(workload):
                 return
             if name not in _hosts(workload):
-                # Pods of a line of elastic slices are stray only for the slice that they name.
+                # Pods of a chain of elastic slices are stray only for the slice that they name.
                 found, why = _Judgement(False, True), f"is not among the nodes that Workload {key.name} is placed on"
             elif states.is_admitted(workload):
                 found, why = self._judged(key, workload, name, node), "is lost"
@@ -279,7 +279,7 @@ class NodeController:
                 await self._end(pod, f"The node {name} that the pod is pinned to {why}")
 
     def _judged(self, key: ObjectKey, workload: kueue.Workload, name: str, node: kube.Node | None) -> _Judgement:
-        """How a node stands for a Workload that is placed on it; see the table above."""
+        """The state of a node for a Workload that is placed on it; see the table above."""
         if node is None or (ready := _ready(node)) is None:
             return _Judgement(True, True)
         goes_on = any(pod.spec.node_name == name and _goes_on(pod) for pod in self._pods(key, workload))
@@ -317,7 +317,7 @@ class NodeController:
             yield found
 
     async def _end(self, pod: kube.Pod, message: str) -> None:
-        """Fail a pod that can never run where it is pinned to, so that another takes its place."""
+        """Fail a pod that can never run on the node it is pinned to, so that it is replaced."""
         condition = {
             "type": "TerminatedByKueue",
             "status": "True",
@@ -380,7 +380,7 @@ def _health(node: kube.Node) -> tuple[tuple[str, str], ...]:
 
 
 def _mark_unhealthy(workload: kueue.Workload, name: str, now: int) -> Changes:
-    """One lost node is replaced; with a second one the Workload has to go."""
+    """One lost node is replaced; with a second one the Workload is evicted."""
     listed = [node.name for node in workload.status.unhealthy_nodes]
     if name in listed:
         return ()
