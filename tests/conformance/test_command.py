@@ -230,7 +230,12 @@ def test_other_pods_are_not_queued(text: str, expected: str) -> None:
         (
             "batch/v1\nkind: Job",
             "jobset.x-k8s.io/v1alpha2\nkind: JobSet",
-            "is of a kind that cannot be queued in this version",
+            "JobSet x/train-7 gets no Workload: it has no pod templates: ignored",
+        ),
+        (
+            "batch/v1\nkind: Job",
+            "kubeflow.org/v1\nkind: PyTorchJob",
+            "PyTorchJob x/train-7 gets no Workload: it has no pod templates: ignored",
         ),
     ],
 )

@@ -166,6 +166,29 @@ def test_a_queue_name_that_no_queue_can_have_is_accepted_on_update_and_gets_no_w
     assert kueue.get("tfjob", "train")["spec"]["runPolicy"]["suspend"] is False
 
 
+@kubeflow
+@pytest.mark.parametrize(
+    ("replicas", "reason"),
+    [
+        ({}, "spec.podSets: Invalid value: 0: must have at least 1 items"),
+        ({"Worker": replica(-2)}, "spec.podSets[0].count: Invalid value: -2"),
+        ({"Worker": {"replicas": 1}}, "spec.podSets[0].template.spec.containers: Required value"),
+    ],
+    ids=["no replica types", "negative replicas", "no template"],
+)
+def test_a_job_whose_workload_is_refused_is_in_the_queue_with_the_reason_and_holds_up_no_other(
+    kueue: Kueue, replicas: Tree, reason: str
+) -> None:
+    prepared(kueue)
+    kueue.apply(manifest("PyTorchJob", "bad") | {"spec": {"pytorchReplicaSpecs": replicas}})
+    kueue.apply(manifest("PyTorchJob", "good"))
+    kueue.advance(10)
+    good, bad = kueue.queue()
+    assert (good.name, good.status.state) == ("good", "Starting")
+    assert (bad.name, bad.job_kind, bad.status.state) == ("bad", "PyTorchJob", "Unqueued")
+    assert reason in bad.status.message
+
+
 # --- The launcher of an MPIJob ----------------------------------------------------------------------------------------
 
 

@@ -116,11 +116,6 @@ def _kind(api_version: str, kind: str, plural: str) -> Kind:
     return Kind(group, kind, plural, (Version(version, storage=True),), subresources=("status",))
 
 
-def _named(framework: str, api_version: str, kind: str, plural: str, *, of_pods: bool = False) -> JobIntegration:
-    """A kind that is known as an owner, and has no integration here."""
-    return JobIntegration(framework, _kind(api_version, kind, plural), of_pods=of_pods)
-
-
 def _ray(framework: str, kind: Kind, implementation: type[RayKind]) -> JobIntegration:
     owns_cluster = issubclass(implementation, RayClusterOwner)
     return JobIntegration(

@@ -191,6 +191,8 @@ def _workload(
     if problem := _incomplete(job, options, now):
         return problem
     pod_sets = job.pod_sets(options)
+    if not pod_sets:
+        return "gets no Workload: it has no pod templates"
     known = JobFacts(
         workload_priority_classes=around.workload_priority_classes, priority_classes=around.priority_classes
     )
