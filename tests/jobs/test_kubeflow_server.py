@@ -12,7 +12,7 @@ import yaml
 from jobs.kubeflow_jobs import FRAMEWORKS, KUBEFLOW, condition, replica, replica_specs
 from kubemachinery.client.errors import ApiError
 from kubemachinery.unstructured import Tree
-from pykueue.api import labels
+from pykueue.api import labels, topology_encoding
 from pykueue.testing import Kueue
 
 ROOT = Path(__file__).parents[2]
@@ -229,3 +229,97 @@ def test_the_launcher_job_of_an_mpi_job_without_a_queue_is_left_alone(kueue: Kue
     launcher(kueue)
     assert kueue.get("job", "train-launcher")["spec"]["suspend"] is False
     assert kueue.all("workload") == []
+
+
+# --- Topology ---------------------------------------------------------------------------------------------------------
+
+HOST = "kubernetes.io/hostname"
+RACKS = """
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: racks}, spec: {levels: [{nodeLabel: cloud.com/rack},
+  {nodeLabel: kubernetes.io/hostname}]}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: placed},
+  spec: {nodeLabels: {pool: blue}, topologyName: racks}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: placed}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: placed, resources: [{name: cpu, nominalQuota: 20}]}]
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: placed}, spec: {clusterQueue: placed}}
+"""
+
+
+def add_node(kueue: Kueue, name: str, rack: str) -> None:
+    """A ready node for two pods of one cpu each."""
+    names = {"pool": "blue", "cloud.com/rack": rack, HOST: name}
+    kueue.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": names}})
+    ready = {"allocatable": {"cpu": "2", "pods": "20"}, "conditions": [condition("Ready")]}
+    kueue.patch("node", name, {"status": ready}, subresource="status")
+    kueue.patch("node", name, {"spec": {"taints": None}})  # the node controller removes the taint of a new node
+
+
+def placed_mpi_job(annotations: dict[str, str]) -> Tree:
+    required = {labels.PODSET_REQUIRED_TOPOLOGY: "cloud.com/rack", **annotations}
+    tree = manifest("MPIJob", labels={labels.QUEUE_NAME: "placed"})
+    replicas = {"Launcher": replica(1, required), "Worker": replica(3, required)}
+    return tree | {"spec": {"runLauncherAsWorker": True, "mpiReplicaSpecs": replicas}}
+
+
+def create_pods(kueue: Kueue, tree: Tree) -> None:
+    """The pods of the MPI Operator: with runLauncherAsWorker the launcher has index 0, and the workers begin at 1."""
+    reference = {key: tree[key] for key in ("apiVersion", "kind")} | {
+        key: tree["metadata"][key] for key in ("name", "uid")
+    }
+    for type_, indexes in (("Launcher", [0]), ("Worker", [1, 2, 3])):
+        template = tree["spec"]["mpiReplicaSpecs"][type_]["template"]
+        for index in indexes:
+            marks = template["metadata"]["labels"] | {"training.kubeflow.org/replica-index": str(index)}
+            kueue.apply({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    **template["metadata"],
+                    "name": f"train-{type_.lower()}-{index}",
+                    "labels": marks,
+                    "ownerReferences": [{**reference, "controller": True}],
+                },
+                "spec": template["spec"],
+            })  # fmt: skip
+
+
+@kubeflow
+@pytest.mark.parametrize(
+    "annotations", [{}, {labels.PODSET_GROUP_NAME: "all"}], ids=["two pod sets", "one pod set group"]
+)
+def test_workers_of_an_mpi_job_are_placed_by_their_ranks_within_one_rack(
+    kueue: Kueue, annotations: dict[str, str]
+) -> None:
+    """[MP2], [MP3]"""
+    prepared(kueue)
+    kueue.apply(RACKS)
+    for name, rack in (("small", "r1"), ("n0", "r2"), ("n1", "r2"), ("n2", "r2")):
+        add_node(kueue, name, rack)
+    kueue.apply(placed_mpi_job(annotations))
+    job, found = kueue.get("mpijob", "train"), workload(kueue)
+    assert job["spec"]["runPolicy"]["suspend"] is False
+    offsets = [
+        each["template"]["metadata"]["annotations"].get(labels.POD_INDEX_OFFSET) for each in found["spec"]["podSets"]
+    ]
+    assert offsets == ([None, None] if annotations else [None, "1"])
+    create_pods(kueue, job)
+    kueue.advance(5)
+    pods = {each["metadata"]["name"]: each["spec"] for each in kueue.all("pod")}
+    assert [spec.get("schedulingGates", []) for spec in pods.values()] == [[]] * 4
+    hosts = [pods[f"train-worker-{index}"]["nodeSelector"][HOST] for index in (1, 2, 3)]
+    (worker,) = (each for each in found["status"]["admission"]["podSetAssignments"] if each["name"] == "worker")
+    decoded = topology_encoding.decode(worker["topologyAssignment"])
+    assert decoded is not None
+    assert hosts == [domain.values[-1] for domain in decoded for _ in range(domain.pods)]
+    assert {spec["nodeSelector"][HOST] for spec in pods.values()} <= {"n0", "n1", "n2"}, (
+        "the rack that has room for all"
+    )
