@@ -30,6 +30,17 @@ GATES = {row.required_gate: True for row in ROWS if row.required_gate}
 EVERYTHING = {**FRAMEWORKS, **({"featureGates": GATES} if GATES else {})}
 
 
+async def queues(env: Environment) -> None:
+    """A LocalQueue `lq` with 8 cores and memory that is never short."""
+    amounts = {"cpu": "8", "memory": "1Ti"}
+    quota = {"name": "plain", "resources": [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]}
+    group = {"coveredResources": list(amounts), "flavors": [quota]}
+    await env.create("ResourceFlavor", "plain", {})
+    spec = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": PREEMPTION}
+    await env.create("ClusterQueue", "cq", spec)
+    await env.create("LocalQueue", "lq", {"clusterQueue": "cq"})
+
+
 async def create_related(env: Environment, row: JobIntegration) -> None:
     kinds = {(kind.group, kind.kind): kind for kind in row.reads}
     for tree in SAMPLES[row.framework].related:
@@ -48,7 +59,7 @@ async def test_job_is_queued_preempted_resumed_and_finished(row: JobIntegration,
         await install(env, (row.kind, *row.second_kinds))
         await create_related(env, row)
         await env.create_class("urgent", 100)
-        await env.queues(cpu="8", preemption=PREEMPTION)
+        await queues(env)
         manifest = _without(sample.job(), path)
         job = await OperatedJob.created(env, row.kind, manifest)
         assert get(await job.tree(), *path) is True
