@@ -99,6 +99,13 @@ def test_js3_no_topology_request_without_the_gate() -> None:
     assert "topologyRequest" not in found
 
 
+def test_fraction_as_an_amount_is_text_in_the_workload() -> None:
+    tree = replicated("a")
+    tree["template"]["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = {"cpu": 0.5, "memory": 1}
+    (found,) = of(tree).pod_sets(ALL_KINDS)
+    assert found["template"]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": 1}
+
+
 # --- Start and stop ---------------------------------------------------------------------------------------------------
 
 

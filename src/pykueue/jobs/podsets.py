@@ -122,7 +122,7 @@ def build(job: Tree, template: PodSetTemplate, options: IntegrationOptions) -> T
         "count": template.count,
         "template": {
             "metadata": metadata,
-            "spec": with_single_variables(dict(unstructured.mapping(written.get("spec")))),
+            "spec": _with_amounts_as_text(with_single_variables(dict(unstructured.mapping(written.get("spec"))))),
         },
     }
     if template.min_count is not None and options.partial_admission:
@@ -145,6 +145,26 @@ def _with_single_variables(container: Any) -> Any:
     variables = unstructured.sequence(unstructured.get(container, "env"))
     last = {unstructured.text(unstructured.get(variable, "name")): variable for variable in variables}
     return container if len(last) == len(variables) else {**container, "env": list(last.values())}
+
+
+def _with_amounts_as_text(spec: Tree) -> Tree:
+    """A pod spec whose containers have no fractions as amounts: a template with `cpu: 0.5` is stored under a CRD that
+    does not check it, and a Workload takes only whole numbers and text."""
+    for key in ("initContainers", "containers"):
+        containers = unstructured.sequence(spec.get(key))
+        changed = [_container_with_text(container) for container in containers]
+        if any(new is not old for new, old in zip(changed, containers, strict=True)):
+            spec = {**spec, key: changed}
+    return spec
+
+
+def _container_with_text(container: Any) -> Any:
+    for key in ("requests", "limits"):
+        amounts = unstructured.mapping(unstructured.get(container, "resources", key))
+        if any(isinstance(amount, float) for amount in amounts.values()):
+            text = {name: _amount(each) if isinstance(each, float) else each for name, each in amounts.items()}
+            container = unstructured.put(container, ("resources", key), text)
+    return container
 
 
 def topology_request(metadata: object, template: PodSetTemplate) -> Tree:
