@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pykueue.jobs.kinds import BUILT_IN
 from pykueue.webhooks.table import WebhookEndpoint, endpoints
 from webhooks.conftest import choices
 
@@ -44,7 +45,11 @@ def test_every_row_that_can_refuse_is_the_public_one() -> None:
             f"{row['name']} {row['path']} {row['operations']} {row['resources']}"
             for row in csv.DictReader(file, delimiter="\t")
         }
-    assert {line(endpoint) for endpoint in endpoints(choices()) if not endpoint.only_warns} <= public
+    every_kind = choices(
+        integrations={"frameworks": [row.framework for row in BUILT_IN if row.implementation is not None]},
+        featureGates={row.required_gate: True for row in BUILT_IN if row.required_gate},
+    )
+    assert {line(endpoint) for endpoint in endpoints(every_kind) if not endpoint.only_warns} <= public
 
 
 def test_kinds_of_jobs_that_are_switched_off_have_no_row() -> None:
