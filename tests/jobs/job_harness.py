@@ -16,7 +16,7 @@ from kubemachinery import codec, meta, patches, unstructured
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
-from pykueue.api.conditions import EvictedReason
+from pykueue.api.conditions import EvictedReason, QuotaReservedReason
 from pykueue.jobs import kinds, related
 from pykueue.jobs.actions import (
     Actions,
@@ -293,6 +293,14 @@ class JobHarness:
             reservation.reserve(workload, admission, checks, self.options.lifecycle, self.now),
         )
         self.events = [word for word in self.events if word not in ("QuotaReserved", "Admitted")]
+        return self
+
+    def lose_admission(self) -> JobHarness:
+        """An administrator clears the admission of the Workload, without an eviction."""
+        changes = reservation.clear(
+            self.workload, QuotaReservedReason.PENDING, "cleared", self.options.lifecycle, self.now
+        )
+        self._changed(self.workload.metadata.name, changes)
         return self
 
     def evict(self, reason: EvictedReason = EvictedReason.PREEMPTED, message: str = "preempted") -> JobHarness:

@@ -140,6 +140,21 @@ def test_js6_stop_does_not_change_the_status() -> None:
     assert harness.job["status"] == statuses({"active": 1}, {"active": 2})
 
 
+def test_replicated_job_without_pods_is_admitted_and_started() -> None:
+    harness = JobHarness(job_set(spec={"replicatedJobs": [replicated("a"), replicated("b", 2, 0)]}), options=ALL_KINDS)
+    assert [each.count for each in harness.settle().workload.spec.pod_sets] == [1, 0]
+    harness.admit().settle()
+    assert get(harness.job, "spec", "suspend") is False
+
+
+def test_job_set_that_its_user_suspended_emits_no_second_stop() -> None:
+    harness = JobHarness(job_set(), options=ALL_KINDS).settle().admit().settle()
+    harness.evict().edit({"spec": {"suspend": True}}).settle()
+    assert "Stopped" not in harness.events
+    harness.admit().settle()
+    assert get(harness.job, "spec", "suspend") is False
+
+
 def test_conflicting_node_selector_ends_the_workload_for_good() -> None:
     spec = {"replicatedJobs": [replicated("a")]}
     tree = job_set(spec=spec)
@@ -167,7 +182,12 @@ def test_changed_number_of_replicated_jobs_restarts_a_running_job_set() -> None:
 
 @pytest.mark.parametrize(
     ("driver", "worker", "active"),
-    [({"active": 0}, {"active": 1}, True), ({"active": 0}, {"active": 0, "ready": 2}, False), ({}, {}, False)],
+    [
+        ({"active": 0}, {"active": 1}, True),
+        ({"active": 0}, {"active": 0, "ready": 2}, False),
+        ({"active": -1}, {}, False),
+        ({}, {}, False),
+    ],
 )
 def test_js7_active_while_a_job_has_pods(driver: Tree, worker: Tree, active: bool) -> None:
     assert job(status=statuses(driver, worker)).is_active() is active

@@ -11,6 +11,7 @@ from jobs.job_harness import KINDS, POD
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree, get
+from pykueue.api import config
 from pykueue.jobs import kinds
 from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
 from pykueue.jobs.kinds import JobIntegration, UnknownFramework
@@ -55,6 +56,11 @@ def test_an_entry_point_that_names_something_else_is_refused_by_name() -> None:
 def test_two_kinds_of_one_name_are_refused() -> None:
     with pytest.raises(UnknownFramework, match="same framework name"):
         kinds.JobKinds((ROW, ROW))
+
+
+def test_configuration_knows_the_frameworks_of_the_table() -> None:
+    rows = {row.framework: f"{row.kind.kind}.{row.kind.storage.name}.{row.kind.group}" for row in kinds.BUILT_IN}
+    assert rows == config.FRAMEWORKS
 
 
 NAMED = replace(ROW, implementation=None)

@@ -185,21 +185,38 @@ def test_kind_without_an_end_is_declared(row: JobIntegration) -> None:
 # --- A manager that is killed -----------------------------------------------------------------------------------------
 
 
-def life(row: JobIntegration, kill_after: int = 0) -> JobHarness:
-    """A whole life: admitted, run, evicted, stopped, admitted and run again, ended. A pod ends with its eviction."""
-    harness = run(harness_of(row, kill_after))
+def stop_without_eviction(harness: JobHarness) -> JobHarness:
+    """The Workload loses its admission: nothing but the job itself records that its stop is not completed."""
+    return harness.lose_admission().settle().status(**sample_of(harness.row).stopped).settle()
+
+
+STOPS: dict[str, Callable[[JobHarness], JobHarness]] = {"evicted": stop, "admission lost": stop_without_eviction}
+
+
+def life(row: JobIntegration, stop: str, kill_after: int = 0) -> list[Tree]:
+    """A whole life: admitted, run, stopped, admitted and run again, ended. Returns what was stored at each stage. A pod
+    ends with its eviction."""
+    harness = harness_of(row, kill_after)
+    stages = [_stored(run(harness))]
     if row.of_pods:
-        return harness
-    run(stop(harness))
+        return stages
+    stages.append(_stored(STOPS[stop](harness)))
+    stages.append(_stored(run(harness)))
     end = sample_of(row).succeeded
-    return harness if end is None else harness.status(**end).settle()
+    return stages if end is None else [*stages, _stored(harness.status(**end).settle())]
 
 
+def _stored(harness: JobHarness) -> Tree:
+    return {"job": harness.job, "workload": harness.workload, "writes": harness.writes}
+
+
+@pytest.mark.parametrize("stop", STOPS)
 @every_kind
-def test_life_is_the_same_with_a_manager_killed_after_any_write(row: JobIntegration) -> None:
-    whole = life(row)
-    assert whole.writes > 1
-    for writes in range(1, whole.writes):
-        killed = life(row, kill_after=writes)
-        assert killed.job == whole.job, f"killed after write {writes}"
-        assert killed.workloads == whole.workloads, f"killed after write {writes}"
+def test_life_is_the_same_with_a_manager_killed_after_any_write(row: JobIntegration, stop: str) -> None:
+    whole = life(row, stop)
+    writes = whole[-1]["writes"]
+    assert writes > 1
+    for number in range(1, writes):
+        for killed, expected in zip(life(row, stop, kill_after=number), whole, strict=True):
+            assert killed["job"] == expected["job"], f"killed after write {number}"
+            assert killed["workload"] == expected["workload"], f"killed after write {number}"
