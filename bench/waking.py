@@ -156,6 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     policies = {
         "by priority": SchedulingPolicy(),
+        "fair, as Kueue": SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy), preemption_progress=False),
         "fair sharing": SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy)),
     }
     figures = [Drain(name, policy, given.share, given.latency).run() for name, policy in policies.items()]

@@ -10,8 +10,8 @@ A gate that only changes the speed of Kueue (`speed_only`) can be set and change
 Where the defaults differ from Kueue's: gates that are not implemented are off;
 `ManagedJobsNamespaceSelectorAlwaysRespected` is off and can be changed, because a job that names a queue is managed in
 every namespace (KEP-3589); `WorkloadRequestUseMergePatch` is locked to on, because a conditional merge patch is the one
-way in which this program writes the status of a Workload; and the gates of the founding proposals, of the history and
-of time exist only here.
+way in which this program writes the status of a Workload; and the gates of the founding proposals, of the history, of
+time, and `FairSharingPreemptionProgress` exist only here.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues with less recent usage of a ClusterQueue are admitted first, if the ClusterQueue enables it."),
     FeatureGate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),
     FeatureGate("ConcurrentAdmission", _OFF, _A, "0.18 Alpha", _HERE, "In a ClusterQueue with a `concurrentAdmissionPolicy`, a Workload is tried on every flavor at once, by one variant for each, and may move to a more favorable flavor."),
+    FeatureGate("FairSharingPreemptionProgress", _ON, _B, "0.1 Beta", _HERE, "Under fair sharing, preemptions end: a preemptor gets the quota it freed, and between two outside changes only one of two Workloads preempts the other. Exists only here.", in_kueue=_OFF),
     FeatureGate("FairSharingPreemptWithinNominal", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, a ClusterQueue within its nominal quota may preempt regardless of shares."),
     FeatureGate("FairSharingPrioritizeNonBorrowing", _ON, _B, "0.17 Beta", _HERE, "Under fair sharing, subtrees that do not borrow the requested flavors come first."),
     FeatureGate("FlavorFungibility", _ON, _B, "0.5 Beta", _HERE, "The policies `whenCanBorrow` and `whenCanPreempt` decide how long flavors are searched."),

@@ -1,13 +1,17 @@
-"""LoopStep loops are found in the third round, without any change of the decisions; an outside change ends them."""
+"""Preemption loops are found in the third round, without any change of the decisions; an outside change ends them.
+
+The manager has no loops under fair sharing while the gate `FairSharingPreemptionProgress` is on, so it is off here."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from kubemachinery import yaml_documents
 from pykueue.analysis import planner
@@ -24,8 +28,27 @@ CASES = sorted(FOLDER.glob("livelock-*.yaml"))
 LIVELOCK = FOLDER / "livelock-33.yaml"
 
 
+GATES = {"FairSharingPreemptionProgress": False}
+
+
 def begun(path: Path, *, departures: bool = True) -> SchedulingPlan:
-    return planner.begin(planner.read(yaml_documents.read(path)), NOW, departures=departures)
+    case = planner.read(yaml_documents.read(path))
+    policy = replace(case.configured.policy, preemption_progress=False)
+    case = replace(case, configured=replace(case.configured, policy=policy))
+    return planner.begin(case, NOW, departures=departures)
+
+
+@pytest.fixture
+def livelock(tmp_path: Path) -> Path:
+    """The file of a livelock, with the gate off in its Configuration."""
+    trees: list[dict[str, Any]] = [dict(document.tree) for document in yaml_documents.read(LIVELOCK)]
+    path = tmp_path / LIVELOCK.name
+    path.write_text(
+        yaml.safe_dump_all(
+            {**tree, "featureGates": GATES} if tree["kind"] == "Configuration" else tree for tree in trees
+        )
+    )
+    return path
 
 
 def run(made: SchedulingPlan, cycles: int = 60) -> list[Progress]:
@@ -139,29 +162,31 @@ def test_plan_until_stable_ends_when_the_time_is_over(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "not stable: decisions still change after 1 cycles\n"
 
 
-def test_whatif_reports_that_there_is_no_stable_state(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_whatif_reports_that_there_is_no_stable_state(
+    livelock: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     extra = tmp_path / "extra.yaml"
     extra.write_text("{apiVersion: v1, kind: Namespace, metadata: {name: other}}")
     with pytest.raises(SystemExit) as ended:
-        main(["whatif", "--in", str(LIVELOCK), "-f", str(extra)])
+        main(["whatif", "--in", str(livelock), "-f", str(extra)])
     assert ended.value.code == 1
     assert "no stable state with the change: preemption loop: default/w3 preempts" in capsys.readouterr().err
 
 
-def test_whatif_compares_with_a_change_that_ends_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["whatif", "--in", str(LIVELOCK), "--delete", "workload/w2"])
+def test_whatif_compares_with_a_change_that_ends_the_loop(livelock: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["whatif", "--in", str(livelock), "--delete", "workload/w2"])
     output = capsys.readouterr()
     assert "Would start" in output.out
     assert output.err.startswith("no stable state without the change: preemption loop: ")
 
 
-def test_explain_warns_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["explain", "-f", str(LIVELOCK), "w1"])
+def test_explain_warns_of_a_loop(livelock: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["explain", "-f", str(livelock), "w1"])
     assert (
         "Warning\n  preemption loop: default/w3 preempts default/w1, default/w2 preempts default/w3, in turns."
         in capsys.readouterr().out
     )
-    main(["explain", "-f", str(LIVELOCK), "w1", "-o", "json"])
+    main(["explain", "-f", str(livelock), "w1", "-o", "json"])
     assert msgspec.json.decode(capsys.readouterr().out)["warnings"][0].startswith("preemption loop: ")
 
 
@@ -201,7 +226,7 @@ def _objects() -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def test_manager_reports_a_loop_by_event_metric_and_explain() -> None:
     configuration, objects = _objects()
-    chosen = {"fairSharing": configuration["fairSharing"]}
+    chosen = {"fairSharing": configuration["fairSharing"], "featureGates": GATES}
     with system(chosen, runner="none") as kueue_:
         # No time passes on the virtual clock while decisions repeat, so the system is never idle.
         with pytest.raises(Stuck, match=r"never idle at .*; preemption loop: .*w3.* preempts .*w1"):
@@ -217,6 +242,17 @@ def test_manager_reports_a_loop_by_event_metric_and_explain() -> None:
         assert {event["regarding"]["name"].split("-")[1] for event in events} >= {"w1", "w3"}
         assert all(" preempts " in event["note"] and "without any other change" in event["note"] for event in events)
         assert kueue_.explain("w1").warnings == ()
+
+
+def test_manager_comes_to_rest_with_the_gate_on() -> None:
+    configuration, objects = _objects()
+    with system({"fairSharing": configuration["fairSharing"]}, runner="none") as kueue_:
+        kueue_.apply(*objects)
+        kueue_.advance(60)
+        assert "pykueue_eviction_loops_total{" not in kueue_.metrics()
+        states = {job["metadata"]["name"]: job["spec"]["suspend"] for job in kueue_.all("job")}
+        # w3 reclaimed quota from w1, and w2 preempted w3 in its own ClusterQueue and got what w3 released.
+        assert states == {"w1": True, "w2": False, "w3": True}
 
 
 def test_sentence_of_a_loop_names_each_pair_once() -> None:

@@ -59,11 +59,13 @@ class NominationRefusal:
 @dataclass(frozen=True, slots=True)
 class Head:
     """A Workload for the cycle to decide. `refusal` is set where `state` already found it inadmissible (namespace
-    selector, invalid requests). `is_preemptor`: targets were issued for it, and it waits for them ([QU6])."""
+    selector, invalid requests). `is_preemptor`: targets were issued for it, and it waits for them ([QU6]). `spared`:
+    keys of Workloads that it must not preempt ([FS22])."""
 
     workload: WorkloadInfo
     is_preemptor: bool = False
     refusal: NominationRefusal | None = None
+    spared: frozenset[str] = frozenset()
 
 
 class _Fits(Enum):
@@ -211,7 +213,9 @@ class Cycle:
                 continue
             queue = self.snapshot.queues[head.workload.cluster_queue]
             with _evaluating(head):
-                assignment, targets = self.nominator.find(head.workload, queue, head.workload.scan_position)
+                assignment, targets = self.nominator.find(
+                    head.workload, queue, head.workload.scan_position, spared=head.spared
+                )
             entries.append(CycleEntry(head, queue, assignment, targets))
         decided: dict[str, Decision] = {}
         for entry in self._in_order(entries):
@@ -387,7 +391,9 @@ class Cycle:
         """Assign again from the first flavor, but never another flavor than the one nominated: the entry's place in the
         order was decided by it ([CY6])."""
         pinned = entry.assignment.pinned()
-        entry.assignment, entry.targets = self.nominator.find(entry.workload, entry.queue, None, pinned or None)
+        entry.assignment, entry.targets = self.nominator.find(
+            entry.workload, entry.queue, None, pinned or None, entry.head.spared
+        )
 
     def _fits(self, entry: CycleEntry) -> _Fits:
         """Whether it fits with the targets issued so far, and its own, removed ([CY1])."""
@@ -428,7 +434,7 @@ class Cycle:
         """Keep capacity for a head that found no targets, where its ClusterQueue cannot always reclaim: otherwise
         smaller Workloads of the cohort could take whatever becomes free, for ever ([CY8])."""
         spec, node = entry.queue.spec, entry.queue.node
-        if spec.preemption.can_always_reclaim and not (self.policy.prioritize_preemptors and entry.is_preemptor):
+        if spec.preemption.can_always_reclaim and not (self.policy.preemptors_first and entry.is_preemptor):
             return
         claim = {}
         for number, amount in entry.quota_usage().items():

@@ -38,13 +38,14 @@ class Nominator:
         queue: Queue,
         scan_position: ScanPosition | None,
         pinned: Mapping[str, Mapping[str, str]] | None = None,
+        spared: frozenset[str] = frozenset(),
     ) -> tuple[Assignment, list[PreemptionTarget]]:
         """The best assignment, with the targets that make it possible. `scan_position` is where the last scan of the
-        flavors stopped; `pinned` restricts the flavors ([CY6])."""
+        flavors stopped; `pinned` restricts the flavors ([CY6]); `spared` Workloads are no targets ([FS22])."""
         if scan_position is not None and self._is_outdated(scan_position, workload, queue):
             scan_position = None
         replaced = self._replaced(workload, queue)
-        search = _Targets(self, workload, queue)
+        search = _Targets(self, workload, queue, spared)
         inputs = AssignmentInputs(
             snapshot=self.snapshot,
             policy=self.policy,
@@ -147,10 +148,11 @@ class _Targets:
     """The preemption targets for one head, with the results of earlier searches. Most Workloads request one resource,
     so that the search for the whole Workload is the one that already graded its flavor."""
 
-    def __init__(self, nominator: Nominator, workload: WorkloadInfo, queue: Queue) -> None:
+    def __init__(self, nominator: Nominator, workload: WorkloadInfo, queue: Queue, spared: frozenset[str]) -> None:
         self._nominator = nominator
         self._workload = workload
         self._queue = queue
+        self._spared = spared
         self._found: dict[_Question, list[PreemptionTarget]] = {}
 
     def of(self, inputs: AssignmentInputs, assignment: Assignment) -> list[PreemptionTarget]:
@@ -200,6 +202,7 @@ class _Targets:
             contested,
             requests,
             placements,
+            spared=self._spared,
         )
 
 

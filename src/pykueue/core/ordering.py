@@ -43,7 +43,7 @@ def classical_rank(entry: OrderedEntry, policy: SchedulingPolicy) -> Rank:
     workload = entry.workload
     return (
         workload.reservation is None,
-        not (policy.prioritize_preemptors and entry.is_preemptor),
+        not (policy.preemptors_first and entry.is_preemptor),
         entry.level,
         -workload.priority if policy.priority_sorting_within_cohort else 0,
         workload.queue_time,
@@ -118,7 +118,7 @@ class _Round(Generic[E]):
         usage = entry.quota_usage()
         borrows = policy.prioritize_non_borrowing and any(usage.get(number, 0) > 0 for number in share.borrowed)
         return (
-            not (policy.prioritize_preemptors and entry.is_preemptor),
+            not (policy.preemptors_first and entry.is_preemptor),
             borrows,
             share.rank,
             -entry.workload.priority if policy.priority_sorting_within_cohort else 0,

@@ -40,6 +40,8 @@ class SchedulingPolicy:
     # livelock), two entries may get quota that targets still use (W2, overbooking), and a claim beyond the borrowing
     # limit lowers usage (W16).
     departures: bool = True
+    # With `departures` and fair sharing: preemptions that nothing else follows end ([FS21], [FS22]).
+    preemption_progress: bool = True
 
     partial_admission: bool = True
     flavor_fungibility: bool = True
@@ -70,6 +72,16 @@ class SchedulingPolicy:
     def is_fair(self) -> bool:
         return bool(self.fair_sharing)
 
+    @property
+    def ensures_progress(self) -> bool:
+        """Whether preemptions under fair sharing are restricted so that they end ([FS21], [FS22])."""
+        return self.departures and self.preemption_progress and self.is_fair
+
+    @property
+    def preemptors_first(self) -> bool:
+        """Whether a Workload that issued preemptions precedes the other entries of its cohort ([FS9], [FS21])."""
+        return self.prioritize_preemptors or self.ensures_progress
+
     def with_gates(self, gates: Mapping[str, bool]) -> SchedulingPolicy:
         """The same policy with the given feature gates; gates that it has no field for are ignored."""
         chosen: dict[str, Any] = {field: gates[gate] for field, gate in GATES.items() if gate in gates}
@@ -84,6 +96,7 @@ GATES: Final[Mapping[str, str]] = {
     "preempt_within_nominal": "FairSharingPreemptWithinNominal",
     "prioritize_non_borrowing": "FairSharingPrioritizeNonBorrowing",
     "prioritize_preemptors": "PrioritizePreemptorWorkloads",
+    "preemption_progress": "FairSharingPreemptionProgress",
     "priority_boost": "PriorityBoost",
     "reclaimable_pods": "ReclaimablePods",
     "recompute_on_overlap": "RecomputeAssignmentUponPreemptionTargetsOverlap",

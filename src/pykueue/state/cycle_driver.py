@@ -34,6 +34,9 @@ class CycleDriver:
         self._second_passes = parts.second_passes
         self._namespaces = parts.namespaces
         self._loops = parts.loops
+        self._preemption_order = parts.preemption_order
+        # Of the heads of the current cycle that must spare Workloads: their keys.
+        self._restricted: set[str] = set()
 
     def decide(self, now: Nanoseconds, enough: int | None) -> list[Decision]:
         """Run one cycle in every scope where something changed; see `World.decide`."""
@@ -42,6 +45,7 @@ class CycleDriver:
             self._scopes.invalidate(workload.cluster_queue)
         decisions: list[Decision] = []
         for scope in self._scopes.due(lambda: enough is None or len(decisions) < enough):
+            self._restricted.clear()
             heads = self._take_heads(scope, now)
             if heads:
                 self._scopes.mark_ready(scope.queues[0])  # until every head has been tried
@@ -83,9 +87,16 @@ class CycleDriver:
         for queue in queues:
             queue.pop()
         return [
-            *(Head(workload, refusal=self._namespaces.refusal(workload)) for workload in again),
-            *(Head(head, queue.is_preemptor(head), self._namespaces.refusal(head)) for queue, head in firsts),
+            *(self._head(workload, scope) for workload in again),
+            *(self._head(head, scope, is_preemptor=queue.is_preemptor(head)) for queue, head in firsts),
         ]
+
+    def _head(self, workload: WorkloadInfo, scope: SchedulingScope, *, is_preemptor: bool = False) -> Head:
+        order = self._preemption_order
+        spared = order.spared(scope.queues, workload.key) if order is not None else frozenset[str]()
+        if spared:
+            self._restricted.add(workload.key)
+        return Head(workload, is_preemptor, self._namespaces.refusal(workload), spared)
 
     # Decisions.
 
@@ -117,6 +128,8 @@ class CycleDriver:
             targets = tuple(sorted(victim.key for victim in decision.targets if not victim.already_evicted))
             if targets:
                 self._loops.preempted(queues, decision.cluster_queue, decision.workload, targets, now)
+                if self._preemption_order is not None:
+                    self._preemption_order.preempted(queues, decision.workload, targets)
 
     def _mark_victims(self, targets: Iterable[TargetWorkload]) -> None:
         for victim in targets:
@@ -126,7 +139,8 @@ class CycleDriver:
     def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds) -> None:
         queue = self._pending.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
-        parks_class = self._policy.equivalence_hashing
+        # The result of a head that must spare Workloads does not hold for its equivalence class.
+        parks_class = self._policy.equivalence_hashing and decision.workload not in self._restricted
         queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan_position, parks_class=parks_class)
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:

@@ -20,6 +20,7 @@ from pykueue.state.pending_index import PendingIndex
 from pykueue.state.pending_queue import PreemptorRecord
 from pykueue.state.pod_set_requests import WorkloadShapes
 from pykueue.state.preemption_loops import LoopDetector
+from pykueue.state.preemption_order import PreemptionOrder
 from pykueue.state.reservations import Reservations
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.second_pass import SecondPasses
@@ -46,6 +47,7 @@ class WorldParts:
         self.assumed = AssumedReservations()
         self.shapes = WorkloadShapes(policy, accounting)
         self.loops = LoopDetector()
+        self.preemption_order = PreemptionOrder(self.loops) if policy.ensures_progress else None
         self.reservations = Reservations(self.structure, scopes, self.loops)
         self.second_passes = SecondPasses()
         self.non_tas_usage = NonTASUsage(self.snapshot.topology_cache)

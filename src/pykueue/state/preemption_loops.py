@@ -106,7 +106,9 @@ class LoopDetector:
         """Drop the counter of a deleted ClusterQueue. Its value moves to the common counter, so that no sum repeats."""
         self._outside_everywhere += self._outside.pop(name, 0) + 1
 
-    def _outside_changes(self, queues: tuple[str, ...]) -> int:
+    def outside_changes(self, queues: tuple[str, ...]) -> int:
+        """The number of outside changes that may concern these ClusterQueues; equal numbers mean that there were none
+        in between."""
         # Every counter only grows, so the sum is the same only if all counters are.
         return self._outside_everywhere + sum(self._outside.get(name, 0) for name in queues)
 
@@ -125,7 +127,7 @@ class LoopDetector:
 
         `queues` are the ClusterQueues whose reservations the decision rests on.
         """
-        decided = _Decided(queues, self._outside_changes(queues), self._fingerprint(queues), preemptor, targets)
+        decided = _Decided(queues, self.outside_changes(queues), self._fingerprint(queues), preemptor, targets)
         repeated = self._decided.setdefault(decided, _Repeated(now))
         self._decided.move_to_end(decided)
         if len(self._decided) > _COMPARED_MAX:
@@ -159,7 +161,7 @@ class LoopDetector:
         decided, loop = self._loops.get(key, (None, None))
         if decided is None:
             return None
-        if self._outside_changes(decided.queues) == decided.outside_changes:
+        if self.outside_changes(decided.queues) == decided.outside_changes:
             return loop
         del self._loops[key]
         return None

@@ -39,6 +39,7 @@ class TargetSearch:
     requests: UsageByNumber
     placements: Sequence[PlacementRequest] = ()
     placed: tuple[PlacedPods, ...] = ()  # placements that are given already, and have to be free
+    spared: frozenset[str] = frozenset()  # keys of Workloads that must not be evicted for this one ([FS22])
 
     def fits(self, *, borrowing: bool) -> bool:
         """Whether the Workload fits on the snapshot as it is ([PR11])."""
@@ -69,6 +70,7 @@ class TargetSearch:
             if not self.contested.isdisjoint(reservation.used_numbers)
             and may_take(policy, self.workload, reservation)
             and reservation.key not in ended
+            and (reservation.evicted or reservation.key not in self.spared)
         ]
 
     def is_hopeless(self, candidates: Iterable[Reservation]) -> bool:
