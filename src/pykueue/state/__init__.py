@@ -20,6 +20,7 @@ scheduling_scope     which queues are decided together, and when
 assumed              reservations whose write is not confirmed
 usage_history        decayed usage of LocalQueues
 preemption_loops     Workloads that preempt each other in turns
+preemption_order     which Workload preempted which, so that preemptions under fair sharing end
 audit                comparison with a state that is rebuilt from the objects
 admission            a decision as `status.admission`
 """
