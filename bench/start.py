@@ -1,4 +1,5 @@
-"""How long `pykueue up` takes from nothing to the first admission, in an empty data directory and in one that was used.
+"""How long `pykueue up` takes from nothing to the first admission, in an empty data directory and in one that was used;
+and the processor time of the commands that users type most.
 
     python -m bench start [--times=5] [--json=FILE]
 
@@ -10,7 +11,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
+import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,8 +30,9 @@ from kubemachinery.clock import SystemClock
 _SMALL = drain.CLASSES[0]
 
 
-def first_admission(folder: Path, name: str) -> dict[str, float]:
-    """Seconds from the start of the process until it serves, and until a Workload is admitted."""
+def first_admission(folder: Path, name: str, commands: dict[str, list[float]] | None = None) -> dict[str, float]:
+    """Seconds from the start of the process until it serves, and until a Workload is admitted. The processor time of
+    commands against it is added to `commands`."""
     kubeconfig = folder / "kubeconfig"
     kubeconfig.unlink(missing_ok=True)
     began = time.monotonic()
@@ -37,12 +42,37 @@ def first_admission(folder: Path, name: str) -> dict[str, float]:
         drain.until(kubeconfig.exists, process)
         serves = time.monotonic() - began
         asyncio.run(_admitted(kubeconfig, name))
+        if commands is not None:
+            for command, seconds in command_seconds(kubeconfig, name).items():
+                commands.setdefault(command, []).append(seconds)
         return {
             "serves": serves,
             "first admission": time.monotonic() - began,
             "processor": drain.cpu_seconds(process.pid),
             "MiB": drain.memory_mib(process.pid),
         }
+
+
+def command_seconds(kubeconfig: Path, workload: str) -> dict[str, float]:
+    """The processor time of one run of each command."""
+    commands = {
+        "--help": ["--help"],
+        "queue": ["queue", "-n", drain.NAMESPACE],
+        "explain": ["explain", f"workload/{workload}", "-n", drain.NAMESPACE],
+        "submit": ["submit", "--dry-run", "-n", drain.NAMESPACE, "-q", "cq-0-0", "--", "true"],
+    }
+    found = {}
+    for name, arguments in commands.items():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "pykueue", *arguments],
+            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found[name] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return found
 
 
 async def _admitted(kubeconfig: Path, name: str) -> None:
@@ -72,18 +102,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args(arguments)
     runs: dict[str, list[dict[str, float]]] = {"empty": [], "used": []}
+    commands: dict[str, list[float]] = {}
     for number in range(options.times):
         with tempfile.TemporaryDirectory() as home:
             runs["empty"].append(first_admission(Path(home), "first"))
-            runs["used"].append(first_admission(Path(home), f"second-{number}"))
+            runs["used"].append(first_admission(Path(home), f"second-{number}", commands))
     figures = {
         name: {what: median(run[what] for run in several) for what in several[0]} for name, several in runs.items()
     }
     print(f"{'median':8}" + "".join(f"{what:>18}" for what in figures["empty"]))
     for name, row in figures.items():
         print(f"{name:8}" + "".join(f"{value:18.2f}" for value in row.values()))
+    of_commands = {name: median(seconds) for name, seconds in commands.items()}
+    for name, seconds in of_commands.items():
+        print(f"pykueue {name:12}{seconds:10.2f} s of processor time")
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+        options.json.write_text(json.dumps({**figures, "commands": of_commands}, indent=2))
     return 0
 
 
