@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from kubemachinery import structural, unstructured
+from kubemachinery import unstructured
 from kubemachinery.kinds import Kind
-from kubemachinery.structural import Structural
 from pykueue.api import registry, schema
+
+if TYPE_CHECKING:
+    from kubemachinery.structural import Structural
 
 
 def find(tree: object) -> Structural | None:
@@ -25,4 +28,7 @@ def find(tree: object) -> Structural | None:
 
 @lru_cache(maxsize=64)
 def _compiled(row: Kind, version: str) -> Structural:
+    # Imported on first use: commands such as `pykueue queue` compile no schema, and must start fast.
+    from kubemachinery import structural
+
     return structural.compile(schema.of(row, version))
