@@ -150,4 +150,6 @@ def test_commands_import_neither_the_http_library_nor_cel_nor_the_scheduler() ->
     """A command must start fast: these imports cost more than everything else that `queue` and `submit` do."""
     code = "import sys, pykueue.client.job_service, kubemachinery.client.thread_transport; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"aiohttp", "kubemachinery.cel", "pykueue.core.cycle", "pykueue.state.world", "cryptography"} & set(modules)
+    assert not {"aiohttp", "kubemachinery.cel", "pykueue.core.cycle", "pykueue.state.world", "cryptography"} & set(
+        modules
+    )

@@ -241,8 +241,15 @@ def test_audit_reports_usage_that_is_hidden_behind_no_preemptor() -> None:
     holding = msgspec_holding(WAITING)
     world, other = small(holding), small(holding)
     world.reservations[holding.key].hidden["ns/gone"] = {FlavorResource("f0", "cpu"): 1000}
-    world._parts.structure.recount(world.reservations[holding.key])
-    assert audit.differences(world, other) == ["queue q, cpu of f0: uses 2000, rebuilt 3000"]
+    queue = world.cluster_queues["q"]
+    moved = msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, cohort_name="other"))
+    for each in (world, other):  # a queue in another cohort is counted again
+        each.put(moved, NOW)
+        each.settle(NOW)
+    assert audit.differences(world, other) == [
+        "cohort other, cpu of f0: uses 2000, rebuilt 3000",
+        "queue q, cpu of f0: uses 2000, rebuilt 3000",
+    ]
 
 
 def test_a_kind_that_scheduling_does_not_depend_on_is_refused() -> None:
