@@ -72,8 +72,8 @@ class ClosedCluster:
                     if not target.already_evicted:
                         happened = True
                         self.preemptions[decision.workload, target.key] += 1
-                        found = self.workloads[target.key].status.admission
-                        self._set_status(target.key, found, "QuotaReserved", "Admitted", "Evicted")
+                        held = self.workloads[target.key].status.admission
+                        self._set_status(target.key, held, "QuotaReserved", "Admitted", "Evicted")
                         self.evicting.append(target.key)
         if self.evicting and (not happened or self.rng.random() < 0.5):
             stopped = self.evicting.pop(self.rng.randrange(len(self.evicting)))
