@@ -30,6 +30,7 @@ from pykueue.dashboard.summaries import ExplainFunction
 from pykueue.observe import health
 from pykueue.runner import devices
 from pykueue.runner.assembly import Runner, configuration_reader
+from pykueue.runner.kept_logs import KeptLogs
 from pykueue.runner.logs import PodLogs
 from pykueue.runner.machine import Machine
 from pykueue.runner.process_executor import IN_MEMORY, Database, ProcessExecutor
@@ -120,7 +121,12 @@ async def embedded_runner(
     read = configuration_reader(client)
     processes = ProcessExecutor(settings.data_dir / "pods", read, present, clock, os.environ)
     runner = Runner(client, machine, processes, clock, rng, serves=lambda node: node == machine.name)
-    with embedded.server.answering({"pods/log": PodLogs(processes, clock.now)}):
+    kept = KeptLogs(settings.data_dir / "logs")
+    processes.keep_logs = kept.keep
+    with (
+        embedded.server.answering({"pods/log": PodLogs(processes, clock.now)}),
+        embedded.registry.extended(extensions.resources([kept.resource()])),
+    ):
 
         async def sweep(known: Iterable[str]) -> None:
             await processes.sweep(known, database, discards_unknown=discards_unknown)

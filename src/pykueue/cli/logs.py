@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubemachinery.errors import UsageError
 from pykueue.cli import completion_candidates, output_may_close
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import aside, progress
@@ -36,7 +37,12 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
 
     async def work(client: ApiClient, namespace: str) -> None:
         service = job_service.JobService(client, namespace, aside)
-        job = await service.job(name) if name else await service.newest()
+        try:
+            job = await service.job(name) if name else await service.newest()
+        except UsageError:
+            if not await _print_kept(client, namespace, name, tail):
+                raise
+            return
         options = pod_logs.PodLogOptions(follow=follow, previous=previous, tail=tail, container=container)
         if follow:
             await warn_if_pods_do_not_run(service)
@@ -44,6 +50,28 @@ def command(connection: Connection, name: str, follow: bool, previous: bool, tai
             await service.logs(job.reference, options, printed(job.has_several_pods), report)
 
     connection.talk(work)
+
+
+async def _print_kept(client: ApiClient, namespace: str, name: str, tail: int | None) -> bool:
+    """Print the kept log of a deleted job, the last one of this name. Returns whether there is one."""
+    from kubemachinery.client import errors
+    from pykueue.client import job_history, pod_logs
+
+    wanted = job_history.HistoryRequest(namespace=namespace, name=name.rpartition("/")[2])
+    try:
+        found = [record async for record in job_history.records(client, wanted)] if name else []
+    except (UsageError, errors.ApiError):
+        return False
+    for record in sorted(found, key=lambda one: one.submitted or "", reverse=True):
+        logs = await job_history.kept_log(client, namespace, record.job_uid, tail)
+        if logs:
+            aside(f"job {record.job} is deleted; this is its last log")
+            write = printed(len({each["pod"] for each in logs}) > 1)
+            for each in logs:
+                for line in each["text"].splitlines():
+                    write(pod_logs.LogLine(each["pod"], line.encode()))
+            return True
+    return False
 
 
 def printed(several: bool) -> Callable[[LogLine], None]:

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     shell_complete=completion_candidates.objects("localqueue"),
     help="Only jobs of this LocalQueue.",
 )
-@click.option("-a", "--all", "everything", is_flag=True, help="Also show finished jobs.")
+@click.option(
+    "-a",
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also show finished jobs, and jobs of the last day that are deleted.",
+)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 @printing.prints("wide", "name", "json", "yaml")
 @connects
@@ -33,14 +39,14 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
     from pykueue.client import job_service, listing
 
     async def work(client: ApiClient, namespace: str) -> list[QueueEntry]:
-        found = await job_service.entries(client, "" if all_namespaces else namespace)
+        found = await job_service.entries(client, "" if all_namespaces else namespace, now if everything else None)
         of_queue = [entry for entry in found if queue in ("", entry.queue)]
         if queue and not of_queue and not all_namespaces:
             await job_service.JobService(client, namespace).queue(queue)  # raises UsageError if it does not exist
         return of_queue
 
-    rows = [entry for entry in connection.talk(work) if everything or not entry.status.state.is_finished]
     now = SystemClock().now()
+    rows = [entry for entry in connection.talk(work) if everything or not entry.status.state.is_finished]
     columns: list[TableColumn[QueueEntry]] = [
         *([TableColumn[job_service.QueueEntry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
         TableColumn("NAME", lambda entry: entry.name),
@@ -51,6 +57,7 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         TableColumn("PODS", lambda entry: str(entry.pods)),
         TableColumn("REQUESTS", lambda entry: entry.requests),
         TableColumn("AGE", lambda entry: listing.age(entry.created, now)),
+        *(_past_columns() if everything else []),
         TableColumn("PRIORITY", lambda entry: str(entry.priority), wide=True),
         TableColumn("CLUSTERQUEUE", lambda entry: entry.cluster_queue, wide=True),
         TableColumn("WORKLOAD", lambda entry: entry.workload, wide=True),
@@ -64,3 +71,17 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         tree=lambda entry: entry.tree,
         nothing="no jobs" if everything else "no jobs are waiting or running; -a also shows finished jobs",
     )
+
+
+def _past_columns() -> list[TableColumn[QueueEntry]]:
+    """When each job ran and how it ended."""
+    from pykueue.history.columns import duration, local_time
+
+    return [
+        TableColumn("STARTED", lambda entry: local_time(entry.run.started)),
+        TableColumn("ENDED", lambda entry: local_time(entry.run.ended)),
+        TableColumn("RAN", lambda entry: duration(entry.run.ran_seconds)),
+        TableColumn("EXIT", lambda entry: "" if entry.run.exit_code is None else str(entry.run.exit_code)),
+        TableColumn("EVICTED", lambda entry: str(entry.run.evictions)),
+        TableColumn("USER", lambda entry: entry.run.user),
+    ]

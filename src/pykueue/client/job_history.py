@@ -82,6 +82,18 @@ async def waiting(client: ApiClient, wanted: HistoryRequest) -> list[WaitingItem
     return [codec.from_tree(item, WaitingItem) for item in tree["items"]]
 
 
+async def kept_log(client: ApiClient, namespace: str, job_uid: str, tail: int | None) -> list[dict[str, str]]:
+    """The logs of a deleted job by pod and container; none on a server that does not keep them."""
+    query = (("job", job_uid), *((("tail", str(tail)),) if tail is not None else ()))
+    path = f"/apis/{documents.GROUP}/{documents.VERSION}/namespaces/{namespace}/joblogs"
+    try:
+        answer = await client.request(ApiRequest("GET", path, query))
+    except errors.ApiError:
+        return []
+    found: list[dict[str, str]] = msgspec.json.decode(answer.body)["items"]
+    return found
+
+
 async def _read(
     client: ApiClient, resource: str, wanted: HistoryRequest, more: Iterable[tuple[str, str]] = ()
 ) -> dict[str, Any]:

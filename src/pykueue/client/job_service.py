@@ -21,11 +21,13 @@ from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import kube, kueue, labels, registry
-from pykueue.client import job_request, job_status, listing, pod_logs, queued_job, unqueued
+from pykueue.client import job_request, job_status, listing, past_jobs, pod_logs, queued_job, unqueued
 from pykueue.client.job_status import JobState, QueuedJobStatus
+from pykueue.client.past_jobs import NO_RUN, RunFacts
 from pykueue.client.queued_job import JOBS, PODS, WORKLOADS, JobFinder, PodFinder, QueuedJob
 from pykueue.client.unqueued import Unqueued
 from pykueue.errors import NegativeResult
+from pykueue.history.documents import JobRecord
 from pykueue.jobs import workloads
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.runner import job_completion
@@ -329,6 +331,8 @@ class QueueEntry:
     # The jobs or pods of the Workload.
     names: tuple[str, ...]
     tree: Mapping[str, Any]
+    # When it ran and how it ended.
+    run: RunFacts = NO_RUN
 
     def __repr__(self) -> str:
         """One line, for notebooks: `tree` is the whole object."""
@@ -348,9 +352,10 @@ class QueueEntry:
         return str(self.tree["kind"])
 
 
-async def entries(client: ApiClient, namespace: str) -> list[QueueEntry]:
+async def entries(client: ApiClient, namespace: str, past_until: Nanoseconds | None = None) -> list[QueueEntry]:
     """All Workloads of a namespace, or of all: running ones, waiting ones in queue order, finished ones. Jobs and pods
-    without a Workload are included."""
+    without a Workload are included. With `past_until`, the present, each has the facts of its run, and jobs that were
+    deleted in the last day are included."""
     found = await client.list(WORKLOADS, namespace)
     workloads = [codec.decode(item, kueue.Workload) for item in found.items]
     waiting = {
@@ -365,7 +370,47 @@ async def entries(client: ApiClient, namespace: str) -> list[QueueEntry]:
     entries = [_entry(one, positions, tree) for one, tree in zip(workloads, trees, strict=True)]
     others = await unqueued.look(client, namespace, workloads)
     entries = await _with_pods(client, namespace, entries, workloads)
+    if past_until is not None:
+        entries = await _with_past(client, namespace, entries, workloads, past_until)
     return sorted((*entries, *map(_entry_of, others)), key=_order)
+
+
+async def _with_past(
+    client: ApiClient, namespace: str, entries: list[QueueEntry], workloads: Sequence[kueue.Workload], now: Nanoseconds
+) -> list[QueueEntry]:
+    """The entries with the facts of their runs, and those of deleted jobs."""
+    known = await past_jobs.records(client, namespace, now)
+    found = []
+    for entry, workload in zip(entries, workloads, strict=True):
+        record = known.get(workload.metadata.uid)
+        run = past_jobs.of_workload(workload, now) if record is None else past_jobs.of_record(record)
+        found.append(replace(entry, run=run))
+    present = {workload.metadata.uid for workload in workloads}
+    deleted = (record for uid, record in known.items() if uid not in present)
+    return [*found, *(past for record in deleted if (past := _entry_of_record(record)) is not None)]
+
+
+def _entry_of_record(record: JobRecord) -> QueueEntry | None:
+    status = past_jobs.deleted_status(record)
+    if status is None:
+        return None
+    return QueueEntry(
+        workload="",
+        namespace=record.metadata.namespace,
+        name=record.job,
+        job_kind=queued_job.kind_named(record.job_kind),
+        queue=record.queue,
+        cluster_queue=record.cluster_queue,
+        status=status,
+        position=None,
+        pods=record.pods,
+        requests=", ".join(f"{name} {amount}" for name, amount in record.requests.items()),
+        priority=record.priority,
+        created=record.submitted or "",
+        names=(record.job,),
+        tree=past_jobs.tree(record),
+        run=past_jobs.of_record(record),
+    )
 
 
 async def _with_pods(

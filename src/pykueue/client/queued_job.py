@@ -113,6 +113,14 @@ def resource_name_of(tree: Tree | Mapping[str, Any], name: str) -> str:
     return f"{type_}.{group}/{name}" if group else f"{type_}/{name}"
 
 
+def kind_named(text: str) -> str:
+    """The kind of a type such as `job.batch`; the type as it is, where it is not known."""
+    if not text:
+        return ""
+    singular = text.partition(".")[0]
+    return next((row.kind.kind for row in known() if row.kind.singular == singular), singular)
+
+
 def row_named(text: str) -> JobIntegration | None:
     """The integration of a type in any spelling that kubectl takes: `pytorchjob`, `pytorchjobs.kubeflow.org`."""
     wanted = text.lower()

@@ -26,10 +26,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kubemachinery import http_server, unstructured
 from kubemachinery.clock import Clock
@@ -65,6 +65,10 @@ class Database:
 IN_MEMORY: Final = Database("memory", 0, is_new=True)
 
 
+# (namespace, UID of the owner, name of the pod, log files by container)
+KeepLogs: TypeAlias = Callable[[str, str, str, Mapping[str, Sequence[Path]]], None]
+
+
 class ProcessExecutor:
     """The executor of `--runner process`."""
 
@@ -77,6 +81,8 @@ class ProcessExecutor:
         environment: Mapping[str, str],
     ) -> None:
         self.on_change: Callable[[str], None] = lambda uid: None
+        # Called with namespace, owner and name of a deleted pod, and the logs of its containers.
+        self.keep_logs: KeepLogs | None = None
         self._folder = folder
         self._read = read
         self._present = present
@@ -211,7 +217,9 @@ class ProcessExecutor:
             place = self._folder / uid
             place.mkdir(mode=0o700, exist_ok=True)
             metadata = unstructured.mapping(pod.get("metadata"))
-            _write(place / _POD, {key: metadata.get(key) for key in ("namespace", "name", "resourceVersion")})
+            owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
+            known = {key: metadata.get(key) for key in ("namespace", "name", "resourceVersion")}
+            _write(place / _POD, {**known, "owner": owners[0]["uid"] if owners else ""})
             _write(place / _DEVICES, share)
         return self._shares[uid]
 
@@ -270,9 +278,18 @@ class ProcessExecutor:
             self.stop(uid, name, kill=True)
         place = self._folder / uid
         await asyncio.gather(*(task for path, task in self._watched.items() if place in path.parents))
+        logs = {container: self.logs(uid, container) for container in self._attempts.get(uid, {})}
         self._attempts.pop(uid, None)
         self._shares.pop(uid, None)
-        await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+        await asyncio.to_thread(self._remove, place, logs)
+
+    def _remove(self, place: Path, logs: Mapping[str, list[Path]]) -> None:
+        """Delete the records of a pod, and keep its logs."""
+        if self.keep_logs is not None:
+            with contextlib.suppress(OSError, ValueError):
+                pod = json.loads((place / _POD).read_text())
+                self.keep_logs(str(pod["namespace"]), str(pod.get("owner") or place.name), str(pod["name"]), logs)
+        shutil.rmtree(place, ignore_errors=True)
 
     async def sweep(
         self, known: Iterable[str], database: Database | None = None, *, discards_unknown: bool = True
