@@ -60,7 +60,7 @@ async def embedded_manager(
     if ports.metrics_address(settings):
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
-    views = (*seen, *history_views.rows(manager.history, clock))
+    views = (*seen, *history_views.rows(manager.history, manager.informers, clock))
     # If the manager ends, the server ends too: it would accept jobs that no manager admits.
     async with ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())

@@ -96,7 +96,7 @@ async def visibility_api(
     """Serve the visibility API and the history while inside; the API server forwards requests to them (aggregation)."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
-    views = (*seen, *history_views.rows(manager.history, clock))
+    views = (*seen, *history_views.rows(manager.history, manager.informers, clock))
     if not views:
         yield
         return

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pykueue.analysis.explanation import Explanation
     from pykueue.analysis.planner import Case
     from pykueue.client.job_service import QueueEntry
+    from pykueue.history.documents import RunTimeEstimate
 
 
 @click.command("explain")
@@ -42,6 +43,7 @@ def command(
     NAME is a Workload or a job; KIND/NAME, such as job/train, if several have that name. Each suggestion was tried
     on a copy and is minimal: all of its changes are needed. One that the nodes cannot hold comes last, with a warning.
     """
+    from kubemachinery import codec
     from pykueue.analysis.explanation import explain
     from pykueue.analysis.trial import SearchBudget
     from pykueue.cli.plan import at, case_of, print_ignored_and_unknown, print_notices
@@ -61,17 +63,40 @@ def command(
         report("Computing suggestions")
         effort = SearchBudget() if thorough else None
         answer = explain(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
+    estimate = None if files else connection.talk(lambda client, _: _run_time(client, key))
     if output == "text":
-        for line in lines(answer):
+        for line in [*lines(answer), *run_time_lines(estimate)]:
             click.echo(line)
     else:
-        printing.document(answer.tree(), output)
+        known = {} if estimate is None else {"runTime": codec.to_tree(estimate)}
+        printing.document({**answer.tree(), **known}, output)
 
 
 async def _live(client: ApiClient, namespace: str, report: Any) -> tuple[Case, str]:
     from pykueue.analysis import live_case
 
     return await live_case.case(client, nodes=True, unscheduled=namespace, report=report), namespace
+
+
+async def _run_time(client: ApiClient, key: str) -> RunTimeEstimate | None:
+    from pykueue.client import job_history
+
+    namespace, _, workload = key.partition("/")
+    return await job_history.run_time(client, namespace, workload)
+
+
+def run_time_lines(estimate: RunTimeEstimate | None) -> list[str]:
+    """How long the Workload will run; nothing on a server without a history."""
+    from pykueue.history.columns import duration
+
+    if estimate is None:
+        return []
+    limit = f"at most {duration(estimate.limit_seconds)}" if estimate.limit_seconds else ""
+    if estimate.p50_seconds is None or estimate.p90_seconds is None:
+        return ["", "Runs for", f"  {'; '.join(filter(None, ['no estimate: no run like it is known', limit]))}"]
+    about, under = duration(estimate.p50_seconds), duration(estimate.p90_seconds)
+    known = f"about {about}, at most {under} in 9 of 10 cases ({estimate.source})"
+    return ["", "Runs for", f"  {'; '.join(filter(None, [known, limit]))}"]
 
 
 class Named(NamedTuple):

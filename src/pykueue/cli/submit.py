@@ -59,8 +59,7 @@ _SLURM: Final[Mapping[str, str]] = {
     "--partition": "use --queue",
     "-p": "use --queue",
     "--qos": "use --priority-class",
-    "--time": "use --time-limit",
-    "-t": "use --time-limit",
+    "-t": "use --time",
     "--chdir": "use --workdir",
     "-D": "use --workdir",
     "--export": "use --env, once for each variable",
@@ -152,10 +151,18 @@ class SubmitCommand(click.Command):
 )
 @click.option(
     "--time-limit",
+    "--time",
     "time_limit_seconds",
     default="",
     callback=_seconds,
     help="Stop the job after this long, such as 90s or 2h30m.",
+)
+@click.option(
+    "--expected-time",
+    "expected_seconds",
+    default="",
+    callback=_seconds,
+    help="How long the job is expected to run, such as 2h; for estimates, it stops nothing.",
 )
 @click.option(
     "-e",

@@ -58,6 +58,7 @@ class JobOptions(TypedDict, total=False):
     parallelism: int
     retries: int
     time_limit_seconds: int
+    expected_seconds: int
     environment: Mapping[str, str]
     priority_class: str
     image: str
@@ -149,6 +150,7 @@ class AsyncClient:
             parallelism=options.get("parallelism", 1),
             retries=options.get("retries", 0),
             time_limit_seconds=options.get("time_limit_seconds"),
+            expected_seconds=options.get("expected_seconds"),
             environment=options.get("environment", {}),
             priority_class=await self._service.priority_class(options.get("priority_class", "")),
             image=options.get("image") or job_request.NO_IMAGE,

@@ -15,7 +15,7 @@ from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND, format_time
 from pykueue.history import documents
-from pykueue.history.documents import JobRecord, UsageItem, WaitingItem
+from pykueue.history.documents import JobRecord, RunTimeEstimate, UsageItem, WaitingItem
 from pykueue.history.records import Seconds
 
 _PAGE: Final = 5_000
@@ -80,6 +80,18 @@ async def waiting(client: ApiClient, wanted: HistoryRequest) -> list[WaitingItem
     """The time from submission to the first admission, by group."""
     tree = await _read(client, documents.WAITING, wanted)
     return [codec.from_tree(item, WaitingItem) for item in tree["items"]]
+
+
+async def run_time(client: ApiClient, namespace: str, workload: str) -> RunTimeEstimate | None:
+    """The estimate of the run time of a Workload; None on a server without a history."""
+    path = (
+        f"/apis/{documents.GROUP}/{documents.VERSION}/namespaces/{namespace}/workloads/{workload}/{documents.RUN_TIME}"
+    )
+    try:
+        answer = await client.request(ApiRequest("GET", path))
+    except errors.ApiError:
+        return None
+    return codec.decode(answer.body, RunTimeEstimate)
 
 
 async def kept_log(client: ApiClient, namespace: str, job_uid: str, tail: int | None) -> list[dict[str, str]]:

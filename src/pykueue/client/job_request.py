@@ -42,6 +42,7 @@ class JobRequest:
     parallelism: int = 1
     retries: int = 0
     time_limit_seconds: int | None = None
+    expected_seconds: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     priority_class: str = ""
     image: str = NO_IMAGE
@@ -89,6 +90,8 @@ def job(order: JobRequest, now: int) -> dict[str, Any]:
         marks[labels.PRIORITY_CLASS] = order.priority_class
     naming = {"name": order.name} if order.name else {"generateName": f"{_base(order.command)}-"}
     annotations = {SUBMITTED_AT: meta.format_micro_time(now)}
+    if order.expected_seconds is not None:
+        annotations[labels.EXPECTED_TIME] = meta.format_duration(order.expected_seconds * meta.SECOND)
     metadata = {**naming, "namespace": order.namespace, "labels": marks, "annotations": annotations}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 

@@ -24,6 +24,7 @@ from kubemachinery.meta import SECOND
 from pykueue.api import kube, kueue
 from pykueue.history import records
 from pykueue.history import store as stores
+from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.history.records import Seconds, WorkloadRecord
 from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError
 
@@ -39,6 +40,8 @@ _RETRY_SECONDS: Final = 5.0
 _OPEN_RETRY_SECONDS: Final = 30.0
 _PURGE_SECONDS: Final = 3600.0
 DEFAULT_RETENTION_SECONDS: Final = 400 * 86_400
+# Of how many past runs the run times are learned at start.
+RUNS_LEARNED: Final = 200_000
 # Records of deleted Workloads that are kept in memory while the store fails.
 UNSAVED_MAX: Final = 50_000
 
@@ -103,6 +106,7 @@ class HistoryRecorder:
         self._unsaved: dict[str, WorkloadRecord] = {}
         # The last states of Workloads that were deleted before the store could be read.
         self._missed: dict[str, tuple[kueue.Workload, Seconds]] = {}
+        self._run_times = RunTimes()
         self._is_reading = False
         self._is_failing = False
         self._has_work = asyncio.Event()
@@ -132,7 +136,7 @@ class HistoryRecorder:
             return
         self._records[uid] = after
         if before is None or not records.is_like(before, after):
-            self._save_soon(after)
+            self._save_soon(after, is_new_end=not after.is_open and (before is None or before.is_open))
 
     def _gone(self, last: kueue.Workload) -> None:
         uid, now = last.metadata.uid, self._now()
@@ -144,10 +148,12 @@ class HistoryRecorder:
         self.observe(last)
         record = self._records.pop(uid, None)
         if record is not None and record.is_open:
-            self._save_soon(records.gone(record, last, now))
+            self._save_soon(records.gone(record, last, now), is_new_end=True)
 
-    def _save_soon(self, record: WorkloadRecord) -> None:
+    def _save_soon(self, record: WorkloadRecord, *, is_new_end: bool = False) -> None:
         self._unsaved[record.uid] = record
+        if is_new_end:
+            self._run_times.learn(record)
         self._has_work.set()
 
     def _exit_code(self, workload: kueue.Workload) -> int | None:
@@ -182,7 +188,7 @@ class HistoryRecorder:
         if record is not None and record.is_open and is_deleted:
             record = records.gone(record, workload, self._now())
             self._records[record.uid] = record
-            self._save_soon(record)
+            self._save_soon(record, is_new_end=True)
         if workload.metadata.uid in self._unsaved and not self._is_failing:
             await self._wait_until_saved()
 
@@ -203,6 +209,14 @@ class HistoryRecorder:
         if store is None:
             raise HistoryUnavailable(self._problem)
         return await self._work(lambda: store.ask(question))
+
+    def estimate(self, workload: kueue.Workload) -> tuple[RunEstimate | None, int]:
+        """The estimate of the run time of a Workload, None if nothing is known; and the seconds that it has run."""
+        record = records.observe(None, workload, self._now(), user_label=self._options.user_label)
+        last = record.attempts[-1] if record.attempts else None
+        runs_since = last.admitted if last is not None and last.released is None else None
+        elapsed = 0 if runs_since is None else max(0, self._now() - runs_since)
+        return self._run_times.estimate(record), elapsed
 
     # --- Storing ------------------------------------------------------------------------------------------------------
 
@@ -279,6 +293,7 @@ class HistoryRecorder:
         if not self._is_reading:
             uids = [workload.metadata.uid for workload in self._workloads.values()]
             known = await self._work(lambda: _known(store, [*uids, *self._missed]))
+            self._run_times = await self._work(lambda: _learned(store))
             self._begin(known)
         else:
             # A new file after a damaged one: the records of all live Workloads belong into it.
@@ -298,7 +313,7 @@ class HistoryRecorder:
             self.observe(last)
             record = self._records.pop(last.metadata.uid)
             if record.is_open:
-                self._save_soon(records.gone(record, last, seen))
+                self._save_soon(records.gone(record, last, seen), is_new_end=True)
         gone = [record for uid, record in known.items() if uid not in live and uid not in self._missed]
         for record in gone:
             # The finalizer was removed by another program while no manager ran [HI7].
@@ -383,6 +398,14 @@ def _known(store: HistoryStore, uids: Iterable[str]) -> dict[str, WorkloadRecord
     """The records that have not ended, and those of some Workloads."""
     found = store.ask(lambda one: {record.uid: record for record in one.open_records()})
     return found | store.ask(lambda one: one.find(uid for uid in uids if uid not in found))
+
+
+def _learned(store: HistoryStore) -> RunTimes:
+    """The run times of past runs, in the order of their ends [RT4]."""
+    found = RunTimes()
+    for record in store.ask(lambda one: one.runs(RUNS_LEARNED)):
+        found.learn(record)
+    return found
 
 
 def _owners(pod: kube.Pod) -> Iterable[str]:

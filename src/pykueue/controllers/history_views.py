@@ -1,5 +1,6 @@
 """The API `views.pykueue.io`: the history of Workloads, their usage and their waiting, read from the store.
 
+    workloads/runtime the estimate of the run time of one Workload
     workloadrecords   one record for each Workload, in pages
     usage             admitted quota times seconds, by group
     waiting           quantiles of the time until the first admission, by group
@@ -13,15 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 
-from kubemachinery import meta, status
+from kubemachinery import codec, meta, status
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND
-from kubemachinery.serving.views import CollectionView, VirtualResource
+from kubemachinery.serving.views import CollectionView, SubresourceView, VirtualResource
 from kubemachinery.unstructured import Tree
 from pykueue.api import schema
 from pykueue.controllers.history_recorder import HistoryRecorder
-from pykueue.history import documents, queries
+from pykueue.controllers.informers import Informers
+from pykueue.history import documents, queries, records
 from pykueue.history.queries import NO_END, RecordFilter
 from pykueue.history.records import Seconds
 from pykueue.history.store import HistoryStore, HistoryStoreError
@@ -89,11 +91,23 @@ class _Lists:
         return self._clock.now() // SECOND
 
 
-def rows(recorder: HistoryRecorder | None, clock: Clock) -> tuple[VirtualResource, ...]:
+def rows(recorder: HistoryRecorder | None, informers: Informers, clock: Clock) -> tuple[VirtualResource, ...]:
     """Return the resources; none without a history."""
     if recorder is None:
         return ()
     lists = _Lists(recorder, clock)
+
+    def run_time(namespace: str, name: str, _: Mapping[str, int]) -> Tree:
+        workload = informers.workloads.get(name, namespace)
+        if workload is None:
+            raise status.not_found(documents.GROUP, "workloads", name)
+        estimate, elapsed = recorder.estimate(workload)
+        found = documents.run_time_document(estimate, records.limit_seconds(workload), elapsed)
+        return {"metadata": {"name": name, "namespace": namespace}, **codec.to_tree(found)}
+
+    estimates = SubresourceView(
+        kind="RunTimeEstimate", read=run_time, schema=lambda: schema.of_type(documents.RunTimeEstimate)
+    )
     by = "Words to group by, separated by commas"
     views = (
         (
@@ -127,7 +141,14 @@ def rows(recorder: HistoryRecorder | None, clock: Clock) -> tuple[VirtualResourc
             ),
         ),
     )
-    return tuple(
+    workloads = VirtualResource(
+        group=documents.GROUP,
+        version=documents.VERSION,
+        kind="Workload",
+        plural="workloads",
+        views={documents.RUN_TIME: estimates},
+    )
+    return workloads, *(
         VirtualResource(group=documents.GROUP, version=documents.VERSION, kind=kind, plural=plural, collection=view)
         for kind, plural, view in views
     )

@@ -12,6 +12,7 @@ from kubemachinery.meta import SECOND, ApiStruct, format_time
 from kubemachinery.unstructured import Tree
 from pykueue.core import amounts
 from pykueue.history import queries
+from pykueue.history.learning import RunEstimate
 from pykueue.history.queries import UsageRow, WaitingRow
 from pykueue.history.records import Attempt, Seconds, UsageSegment, WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS
@@ -21,6 +22,7 @@ VERSION: Final = "v1alpha1"
 RECORDS: Final = "workloadrecords"
 USAGE: Final = "usage"
 WAITING: Final = "waiting"
+RUN_TIME: Final = "runtime"
 
 
 class RecordIdentity(ApiStruct, frozen=True):
@@ -85,6 +87,17 @@ class JobRecord(ApiStruct, frozen=True):
     slice_of: Annotated[str, Field("The Workload that it replaces as a slice of an elastic job.")] = ""
     inexact: Annotated[bool, Field("Whether a state is missing, so that a time is a bound.")] = False
     attempts: Annotated[tuple[RecordedAttempt, ...], Field("The reservations of quota, in order.")] = ()
+
+
+class RunTimeEstimate(ApiStruct, frozen=True):
+    """How long a Workload will run in all: quantiles of an estimate, and its limit."""
+
+    source: Annotated[str, Field("Where the estimate comes from; empty if nothing is known.")] = ""
+    runs: Annotated[Int32, Field("The past runs that it rests on.")] = 0
+    p50_seconds: Annotated[Int64 | None, Field("Half of such runs are not longer.")] = None
+    p90_seconds: Annotated[Int64 | None, Field("Nine of ten such runs are not longer.")] = None
+    limit_seconds: Annotated[Int64 | None, Field("The enforced limit.")] = None
+    elapsed_seconds: Annotated[Int64, Field("How long it has run.")] = 0
 
 
 class UsageItem(ApiStruct, frozen=True):
@@ -206,6 +219,20 @@ def _group(values: Sequence[str | int], by: Sequence[str]) -> dict[str, str]:
 def day_text(day: int) -> str:
     """A day since 1970 as YYYY-MM-DD."""
     return format_time(day * DAY_SECONDS * SECOND)[:10]
+
+
+def run_time_document(estimate: RunEstimate | None, limit: int | None, elapsed: int) -> RunTimeEstimate:
+    """The document of an estimate."""
+    if estimate is None:
+        return RunTimeEstimate(limit_seconds=limit, elapsed_seconds=elapsed)
+    return RunTimeEstimate(
+        source=estimate.source,
+        runs=estimate.runs,
+        p50_seconds=estimate.quantile(0.5, elapsed),
+        p90_seconds=estimate.quantile(0.9, elapsed),
+        limit_seconds=limit,
+        elapsed_seconds=elapsed,
+    )
 
 
 # --- Continue tokens --------------------------------------------------------------------------------------------------

@@ -207,6 +207,7 @@ _PENDING_LISTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("lq", "localqueues"): (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL),
 }
 # The history, in the namespaces where a role is bound.
+_RUN_TIMES: Final = f"workloads/{history_documents.RUN_TIME}"
 _HISTORY_LISTS: Final = (history_documents.RECORDS, history_documents.USAGE, history_documents.WAITING)
 _HISTORY_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
 _JOB_EDITORS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)
@@ -226,7 +227,8 @@ def user_roles(kinds: JobKinds) -> Iterator[Tree]:
         looking = {"apiGroups": [visibility.GROUP], "resources": resources, "verbs": list(_READ)}
         yield _cluster_role(f"pending-workloads-{word}-viewer-role", [looking], takers)
     listing = {"apiGroups": [history_documents.GROUP], "resources": list(_HISTORY_LISTS), "verbs": ["list"]}
-    yield _cluster_role("history-viewer-role", [listing], _HISTORY_VIEWERS)
+    reading = {"apiGroups": [history_documents.GROUP], "resources": [_RUN_TIMES], "verbs": ["get"]}
+    yield _cluster_role("history-viewer-role", [listing, reading], _HISTORY_VIEWERS)
     yield _cluster_role("metrics-reader", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
     for job in _runnable(kinds):
         # Permissions on pods exist in every cluster; queueing does not change them.

@@ -1,0 +1,162 @@
+"""Run-time estimates: where each comes from, and what it is worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from history.lives import START, Life
+from msgspec.structs import replace
+from pykueue.history import records
+from pykueue.history.learning import Run as PastRun
+from pykueue.history.learning import RunDistribution, RunTimes, name_shape
+from pykueue.history.records import WorkloadRecord
+
+
+def run(
+    uid: str, seconds: int, *, job: str = "train-1", user: str = "ana", reason: str = "Succeeded", evicted: bool = False,
+    **hints: str,
+) -> WorkloadRecord:  # fmt: skip
+    """The record of a Workload that ran."""
+    life = Life(uid=uid, job=job)
+    states = [life.annotated(submitted_by=user, **hints), life.started(0)]
+    if evicted:
+        states += [life.evicted(seconds), life.released(seconds), life.deleting(seconds)]
+    else:
+        states.append(life.finished(seconds, reason))
+    record: WorkloadRecord | None = None
+    for workload in states:
+        record = records.observe(record, workload, START)
+    assert record is not None
+    return records.gone(record, life.workload, START + seconds)
+
+
+def waiting(job: str = "train-2", user: str = "ana", **hints: str) -> WorkloadRecord:
+    return records.observe(None, Life(uid="w", job=job).annotated(submitted_by=user, **hints), START)
+
+
+def learned(*past: WorkloadRecord) -> RunTimes:
+    found = RunTimes()
+    for record in past:
+        found.learn(record)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("train-llm-20261115-x7k2p", "train-llm-#-#"),
+        ("report-1794830578", "report-#"),
+        ("report-nqzxv", "report-#"),
+        ("nightly.v2.report", "nightly.#.report"),
+        ("train", "train"),
+        ("train-llama", "train-llama"),
+    ],
+)
+def test_the_shape_of_a_name(name: str, shape: str) -> None:
+    assert name_shape(name) == shape
+
+
+def test_without_limit_and_history_there_is_no_estimate() -> None:
+    assert RunTimes().estimate(waiting()) is None
+
+
+def test_a_limit_alone_is_spread_below_it() -> None:
+    found = RunTimes().estimate(waiting(active_deadline_seconds="3600"))
+    assert found is not None
+    assert (found.source, found.quantile(0.0), found.quantile(1.0)) == ("the limit", 360, 3600)
+
+
+def test_an_expected_time_is_spread_around_it_and_cut_at_the_limit() -> None:
+    found = RunTimes().estimate(waiting(expected_time="2h"))
+    assert found is not None
+    assert (found.source, found.quantile(0.1), found.quantile(0.5), found.quantile(0.9)) == (
+        "the expected time", 3600, 7200, 14400,
+    )  # fmt: skip
+    cut = RunTimes().estimate(waiting(expected_time="2h", active_deadline_seconds="3600"))
+    assert cut is not None
+    assert cut.quantile(0.5) == 3600
+
+
+def test_five_runs_like_it_count_more_than_hints() -> None:
+    times = learned(*(run(str(n), 600) for n in range(5)))
+    found = times.estimate(waiting(expected_time="9h", active_deadline_seconds="36000"))
+    assert found is not None
+    assert (found.source, found.runs, found.quantile(0.5), found.quantile(0.9)) == ("5 runs like it", 5, 600, 600)
+
+
+def test_four_runs_are_not_enough() -> None:
+    times = learned(*(run(str(n), 600) for n in range(4)))
+    assert times.estimate(waiting()) is None
+
+
+def test_runs_of_another_user_with_the_same_name_count() -> None:
+    times = learned(*(run(str(n), 600, user="bob") for n in range(5)))
+    found = times.estimate(waiting(user="ana"))
+    assert found is not None
+    assert found.source == "5 runs like it"
+    other = times.estimate(waiting(job="other", user="ana"))
+    assert other is not None
+    assert other.source == "5 runs of the LocalQueue"
+
+
+def test_names_with_timestamps_are_one_class() -> None:
+    times = learned(*(run(str(n), 60, job=f"nightly-{1794830000 + n}", user=f"u{n}") for n in range(5)))
+    found = times.estimate(waiting(job="nightly-1794999999", user="another"))
+    assert found is not None
+    assert found.quantile(0.5) == 60
+
+
+def test_runs_that_were_all_evicted_only_bound_the_estimate_from_below() -> None:
+    times = learned(*(run(str(n), 300, evicted=True) for n in range(5)))
+    found = times.estimate(waiting())
+    assert found is not None
+    assert found.quantile(0.5) > 300
+
+
+def test_a_run_that_its_limit_ended_would_have_taken_longer() -> None:
+    past = [run(str(n), 600, reason="Failed", active_deadline_seconds="600") for n in range(5)]
+    found = learned(*past).estimate(waiting())
+    assert found is not None
+    assert found.quantile(0.5) > 600
+
+
+def test_a_failed_run_counts_as_it_is() -> None:
+    found = learned(*(run(str(n), 60, reason="Failed") for n in range(5))).estimate(waiting())
+    assert found is not None
+    assert found.quantile(0.9) == 60
+
+
+def test_a_run_longer_than_all_examples_is_expected_to_take_as_long_again() -> None:
+    found = learned(*(run(str(n), 600) for n in range(5))).estimate(waiting())
+    assert found is not None
+    assert found.quantile(0.5, 3 * 3600) == 6 * 3600
+    assert found.quantile(0.5, 6 * 3600) == 12 * 3600
+
+
+def test_the_users_own_ratios_correct_an_expected_time() -> None:
+    past = [run(str(n), 7200, job=f"job-{chr(97 + n)}", expected_time="1h") for n in range(5)]
+    wanted = replace(waiting(job="another", user="ana", expected_time="3h"), queue="other")
+    found = learned(*past).estimate(wanted)
+    assert found is not None
+    assert (found.source, found.quantile(0.5)) == ("the expected time, and 5 runs of the user", 6 * 3600)
+
+
+def test_only_the_last_runs_of_a_class_count() -> None:
+    times = learned(*(run(str(n), 60) for n in range(64)), *(run(f"n{n}", 600) for n in range(64)))
+    found = times.estimate(waiting())
+    assert found is not None
+    assert (found.runs, found.quantile(0.1)) == (64, 600)
+
+
+def test_the_class_that_was_used_longest_ago_is_dropped() -> None:
+    times = RunTimes(classes_max=6)
+    for number in range(5):
+        times.learn(run(str(number), 60, job=f"job-{chr(97 + number)}", user=f"u{number}"))
+    assert len(times.snapshot()) == 6
+
+
+def test_the_product_limit_estimate_of_a_known_sample() -> None:
+    """1, 2+, 3, 4+, 5: survival after 1 is 4/5, after 3 is 4/5 · 2/3, after 5 is 0."""
+    found = RunDistribution((PastRun(1), PastRun(2, True), PastRun(3), PastRun(4, True), PastRun(5)))
+    assert [round(found.survival(t), 4) for t in (0, 1, 2, 3, 4, 5)] == [1.0, 0.8, 0.8, 0.5333, 0.5333, 0.0]
+    assert [found.quantile(u) for u in (0.1, 0.2, 0.4, 0.5, 0.9)] == [1, 1, 3, 5, 5]
