@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from history.lives import START, Life
-from msgspec.structs import replace
 from pykueue.history import records
 from pykueue.history.learning import Run as PastRun
 from pykueue.history.learning import RunDistribution, RunTimes, name_shape
