@@ -1,0 +1,77 @@
+"""The columns of `pykueue history`, and the Standard Workload Format."""
+
+from __future__ import annotations
+
+import pytest
+
+from history.lives import START, Life
+from kubemachinery.errors import UsageError
+from pykueue.history import columns, documents, records, swf
+from pykueue.history.documents import JobRecord
+from pykueue.history.records import WorkloadRecord
+
+
+def shown(uid: str, ran: int, job: str = "train", user: str = "ana") -> JobRecord:
+    life = Life(uid=uid, job=job)
+    record: WorkloadRecord | None = None
+    for workload in (life.annotated(submitted_by=user), life.started(30), life.finished(30 + ran)):
+        record = records.observe(record, workload, START)
+    assert record is not None
+    return documents.record_document(record, START)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, ""), (0, "0s"), (59, "59s"), (60, "1m"), (2520, "42m"), (18720, "5h12m"), (273600, "3d4h"), (86400, "1d")],
+)
+def test_a_duration_has_two_units_at_most(seconds: int | None, text: str) -> None:
+    assert columns.duration(seconds) == text
+
+
+def test_columns_have_cells_and_values() -> None:
+    record = shown("a", 3600)
+    cells = {name: column.cell(record) for name, column in columns.COLUMNS.items()}
+    assert (cells["job"], cells["user"], cells["state"], cells["ran"], cells["waited"]) == (
+        "train", "ana", "Succeeded", "1h", "30s",
+    )  # fmt: skip
+    assert (cells["cpu_hours"], cells["gpu_hours"], cells["evicted"], cells["why"]) == ("4.0", "", "0", "Finished")
+
+
+def test_rows_are_sorted_by_several_columns() -> None:
+    rows = [shown("a", 10, "x"), shown("b", 20, "y"), shown("c", 10, "y")]
+    keys = columns.sort_keys("job,-ran")
+    assert [row.metadata.name for row in columns.sorted_by(rows, keys)] == ["a", "b", "c"]
+    assert [row.metadata.name for row in columns.sorted_by(rows, columns.sort_keys("-job,ran"))] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(("function", "option"), [(columns.sort_keys, "--sort"), (columns.chosen, "--format")])
+def test_an_unknown_column_is_refused(function: object, option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} colour: is no column; the columns are job, namespace"):
+        function("job,colour") if option == "--sort" else function("job,colour", wide=False)  # type: ignore[operator]
+
+
+def test_a_trace_has_a_head_numbers_for_names_and_one_line_per_job() -> None:
+    trace = swf.trace([shown("b", 20, "train-2", "bob"), shown("a", 10, "train-1")])
+    head = [line for line in trace.text.splitlines() if line.startswith(";")]
+    assert "; Version: 2.2" in head
+    assert f"; UnixStartTime: {START}" in head
+    assert "; Queue: 1 research" in head
+    lines = [line.split() for line in trace.text.splitlines() if not line.startswith(";")]
+    assert [line[:5] for line in lines] == [["1", "0", "30", "10", "4"], ["2", "0", "30", "20", "4"]]
+    assert trace.names == {
+        "user": ["ana", "bob"], "namespace": ["ns"], "name": ["train-#"], "queue": ["research"],
+        "clusterqueue": ["physics"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("1 2 3", "trace, line 2: has 3 fields; a job of the Standard Workload Format has 18"),
+        ("x " * 18, "trace, line 2: a field is no number"),
+        ("1 -5 " + "0 " * 16, "trace, line 2: the time of submission is negative"),
+    ],
+)
+def test_a_broken_line_of_a_trace_is_named(line: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        swf.read(f"; head\n{line}\n", "trace")
