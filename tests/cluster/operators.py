@@ -106,6 +106,14 @@ class OperatorHost:
     def port(self) -> int:
         return self._closing.enter_context(held_port())
 
+    def put_certificates(self, folder: Path) -> None:
+        """Copy the certificate to a folder that an operator has fixed; files that are there stay, ours go at the end."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in self.certificates.iterdir():
+            if not (folder / path.name).exists():
+                (folder / path.name).write_bytes(path.read_bytes())
+                self._closing.callback((folder / path.name).unlink, missing_ok=True)
+
     def write(self, name: str, tree: Tree) -> str:
         path = self.folder / name
         path.write_bytes(encoded(tree))
@@ -265,7 +273,11 @@ def _trainer(host: OperatorHost, built: assets.BuiltPartner) -> Start:
 
 
 def _training_operator(host: OperatorHost, built: assets.BuiltPartner) -> Start:
-    """Training Operator with a certificate rotator that finds its Secret, and an empty list of webhooks to inject into."""
+    """Training Operator with a certificate rotator that finds its Secret, and an empty list of webhooks to inject into.
+
+    The rotator waits for a certificate at a path that has no setting; the webhook server reads another.
+    """
+    host.put_certificates(Path("/tmp/k8s-webhook-server/serving-certs"))
     name = "training-operator"
     host.apply("/api/v1/namespaces", _object("v1", "Namespace", name))
     secret = _object("v1", "Secret", f"{name}-webhook-cert")

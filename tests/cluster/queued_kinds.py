@@ -194,7 +194,7 @@ spec:
     QueuedKind(
         "ray.io/rayjob",
         "apis/ray.io/v1/rayjobs",
-        f"apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {{name: job}}\nspec:\n  entrypoint: python -c 1\n"
+        f"apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {{name: job}}\nspec:\n  entrypoint: python -c 1\n  shutdownAfterJobFinishes: true\n"
         f"  submitterPodTemplate: {{spec: {{restartPolicy: Never, {(_POD % 'submitter')[1:]}}}\n"
         f"  rayClusterSpec:\n{_RAY_GROUPS}",
         pods=4,
