@@ -126,10 +126,12 @@ class Scenario:
             cluster.patch(f"/api/v1/nodes/{name}/status", {"status": status})
         flavor = named(_GROUP, "ResourceFlavor", name, spec={"nodeLabels": {POOL: name}})
         cluster.make(f"{KUEUE}/resourceflavors", flavor)
-        quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": str(self.kind.pods)}]}
+        quotas = {"cpu": str(self.kind.pods), "memory": "1Ti"}
+        resources = [{"name": resource, "nominalQuota": quota} for resource, quota in quotas.items()]
+        flavors = [{"name": name, "resources": resources}]
         spec = {
             "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+            "resourceGroups": [{"coveredResources": list(quotas), "flavors": flavors}],
             "preemption": {"withinClusterQueue": "LowerPriority"},
         }
         cluster.make(f"{KUEUE}/clusterqueues", named(_GROUP, "ClusterQueue", name, spec=spec))

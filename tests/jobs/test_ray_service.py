@@ -57,6 +57,24 @@ def test_a_service_is_active_while_it_serves_or_a_cluster_has_pods(
     assert service.outcome() is None
 
 
+def test_existing_ray_clusters_decide_whether_a_service_is_active() -> None:
+    """[RS1] KubeRay writes no status of a suspended RayService while the next RayCluster has no head."""
+    status = {
+        **READY,
+        "activeServiceStatus": {"rayClusterName": "old", "rayClusterStatus": {"state": "ready"}},
+        "pendingServiceStatus": {"rayClusterName": "next"},
+    }
+    tree = ray_service(status=status)
+    (old, following) = ROW.related(tree)
+    assert (old.name, following.name) == ("old", "next")
+    serving = ray_cluster(metadata={"name": "old"}, status={"state": "ready"})
+    suspended = ray_cluster(metadata={"name": "old"}, status={"state": "suspended"})
+    waiting = ray_cluster(metadata={"name": "next"}, status={"state": "suspended"})
+    assert ROW.job(tree, {old: serving, following: waiting}).is_active()
+    assert not ROW.job(tree, {old: suspended, following: waiting}).is_active()
+    assert ROW.job(tree, {}).is_active(), "what the RayService reports counts while no RayCluster is known"
+
+
 def test_service_is_never_finished() -> None:
     """[RS2]"""
     harness = JobHarness(ray_service(), options=RAY).settle().admit().settle()
@@ -74,7 +92,7 @@ def test_counts_are_those_of_the_active_cluster() -> None:
         status=status,
         cluster={"enableInTreeAutoscaling": True},
     )
-    (reference,) = ROW.related(tree)
+    (reference, _) = ROW.related(tree)
     assert reference.name == "ray-y"
     related = {reference: ray_cluster(group("a", 6), metadata={"name": "ray-y", "generation": 4})}
     assert counts(tree, related) == {"head": 1, "a": 6}

@@ -21,6 +21,7 @@ from pykueue.jobs.actions import ChangeWorkload, CreateWorkload
 from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.reconcile import orphaned
+from pykueue.lifecycle import states
 
 # --- From a Job to its end --------------------------------------------------------------------------------------------
 
@@ -494,6 +495,15 @@ def test_a_child_runs_while_its_ancestor_is_admitted() -> None:
     child = _child(parent)
     assert child.job["spec"]["suspend"] is False
     assert not child.workloads
+
+
+def test_a_child_is_suspended_when_its_ancestor_is_evicted() -> None:
+    """[JF27] The Workload of the ancestor stays admitted until the pods of the child are gone."""
+    parent = JobHarness(PARENT.tree).settle().admit().evict().workload
+    assert states.is_admitted(parent)
+    child = _child(parent)
+    assert child.job["spec"]["suspend"] is True
+    assert child.events == ["Suspended"]
 
 
 def test_a_child_waits_for_its_ancestor() -> None:

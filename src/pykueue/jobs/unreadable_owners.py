@@ -183,11 +183,15 @@ def _released(job: GenericJob) -> Tree:
 def is_admitted(
     ancestor: ObjectView, workloads: tuple[Workload, ...], child: ObjectView, options: IntegrationOptions
 ) -> bool:
-    """Whether a child of an ancestor may run: the newest unfinished Workload of the ancestor is admitted. If the
-    ancestor or the child is elastic, it is enough that this Workload is not evicted."""
+    """Whether a child of an ancestor may run: the newest unfinished Workload of the ancestor is admitted, and not
+    evicted. If the ancestor or the child is elastic, it is enough that this Workload is not evicted.
+
+    An evicted Workload stays admitted until the pods of the job are gone. A child that the operator does not stop would
+    keep its pods for ever: KubeRay leaves the old RayCluster of a suspended RayService running [JF27].
+    """
     living = [workload for workload in workloads if not states.is_finished(workload)]
     newest = max(living, key=lambda workload: (states.created(workload), workload.metadata.uid), default=None)
     if newest is None:
         return False
     elastic = options.elastic and any(each.annotations.get(labels.ELASTIC_JOB) == "true" for each in (ancestor, child))
-    return not states.is_evicted(newest) if elastic else states.is_admitted(newest)
+    return not states.is_evicted(newest) and (elastic or states.is_admitted(newest))

@@ -102,9 +102,10 @@ PARTNERS: Final = (
         "kuberay",
         "KubeRay",
         "github.com/ray-project/kuberay/ray-operator",
-        "v1.5.1",
+        # Before v1.6.1 a RayService that was suspended once never runs again (kuberay#4686).
+        "v1.6.1",
         "github.com/ray-project/kuberay/ray-operator",
-        "0.34",
+        "0.35-ray",
         ("config/crd/bases/*.yaml",),
     ),
     Partner(
