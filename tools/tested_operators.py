@@ -5,8 +5,10 @@ A row is added with its test. `tests/project/test_integrations_page.py` checks t
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 
 class OperatorUnderTest(NamedTuple):
@@ -18,25 +20,27 @@ class OperatorUnderTest(NamedTuple):
     test: str
 
 
-PLAYED: Final = ""
+_PARTNERS: Final = Path(__file__).resolve().parents[1] / "tests" / "cluster" / "assets" / "partners.py"
+_TEST: Final = "tests/cluster/test_operators.py"
+
+
+def _partners() -> dict[str, Any]:
+    """The table of the real partners. It belongs to the tests, which build them, and imports nothing of theirs."""
+    return runpy.run_path(str(_PARTNERS))
+
+
+def _with_operators() -> Mapping[str, OperatorUnderTest]:
+    """The kinds that their real operator runs on a real API server, with its version and what is played beside it."""
+    table = _partners()
+    names = {partner.name: f"{partner.title} {partner.version}" for partner in table["PARTNERS"]}
+    played = {framework: f" with a stand-in for {what}" for framework, what in table["STAND_INS"].items()}
+    return {
+        framework: OperatorUnderTest(names[name] + played.get(framework, ""), _TEST)
+        for framework, name in table["OPERATORS"].items()
+    }
+
 
 TESTED: Final[Mapping[str, OperatorUnderTest]] = {
-    "batch/job": OperatorUnderTest("pykueue's own runner", "tests/runner/test_job.py"),
     "pod": OperatorUnderTest("pykueue's own runner", "tests/runner/test_pod.py"),
-    "ray.io/raycluster": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
-    "ray.io/rayjob": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
-    "ray.io/rayservice": OperatorUnderTest(PLAYED, "tests/jobs/test_ray_running.py"),
-    "jobset.x-k8s.io/jobset": OperatorUnderTest(PLAYED, "tests/controllers/test_job_kinds.py"),
-    "workload.codeflare.dev/appwrapper": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
-    "sparkoperator.k8s.io/sparkapplication": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
-    "trainer.kubeflow.org/trainjob": OperatorUnderTest(PLAYED, "tests/jobs/test_wrapped_jobs_server.py"),
-    "deployment": OperatorUnderTest(PLAYED, "tests/controllers/test_deployments.py"),
-    "statefulset": OperatorUnderTest(PLAYED, "tests/controllers/test_stateful_sets.py"),
-    "leaderworkerset.x-k8s.io/leaderworkerset": OperatorUnderTest(
-        PLAYED, "tests/controllers/test_leader_worker_sets.py"
-    ),
-    **{
-        f"kubeflow.org/{kind}": OperatorUnderTest(PLAYED, "tests/jobs/test_kubeflow_server.py")
-        for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob", "mpijob")
-    },
+    **_with_operators(),
 }

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from cluster import assets, real
-from cluster.assets import building
+from cluster.assets import building, partners
 from cluster.assets.partners import PARTNERS, Partner
+from cluster.queued_kinds import KINDS
 from waiting import PATIENCE_SECONDS
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -156,6 +157,12 @@ def test_partner_names_are_unique_and_of_one_kubernetes_version() -> None:
     names = [partner.name for partner in PARTNERS]
     assert len(set(names)) == len(names)
     assert {partner.version for partner in PARTNERS if partner.module == "k8s.io/kubernetes"} == {assets.KUBERNETES}
+
+
+def test_every_kind_of_the_scenarios_names_its_operator() -> None:
+    first = {kind.framework: (kind.partners or ("kube-controller-manager",))[-1] for kind in KINDS}
+    assert first == partners.OPERATORS
+    assert set(partners.STAND_INS) <= set(first)
 
 
 @pytest.mark.cluster

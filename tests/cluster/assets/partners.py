@@ -136,3 +136,31 @@ PARTNERS: Final = (
         ("config/crd/bases/*.yaml",),
     ),
 )
+
+# The partner that runs the jobs of a kind in tests/cluster/test_operators.py, by framework.
+OPERATORS: Final = {
+    "batch/job": "kube-controller-manager",
+    "deployment": "kube-controller-manager",
+    "statefulset": "kube-controller-manager",
+    "jobset.x-k8s.io/jobset": "jobset",
+    "leaderworkerset.x-k8s.io/leaderworkerset": "lws",
+    "kubeflow.org/pytorchjob": "training-operator",
+    "kubeflow.org/tfjob": "training-operator",
+    "kubeflow.org/xgboostjob": "training-operator",
+    "kubeflow.org/paddlejob": "training-operator",
+    "kubeflow.org/jaxjob": "training-operator",
+    "kubeflow.org/mpijob": "mpi-operator",
+    "trainer.kubeflow.org/trainjob": "trainer",
+    "ray.io/raycluster": "kuberay",
+    "ray.io/rayjob": "kuberay",
+    "ray.io/rayservice": "kuberay",
+    "workload.codeflare.dev/appwrapper": "appwrapper",
+    "sparkoperator.k8s.io/sparkapplication": "spark-operator",
+}
+
+# What is played beside the operator, by framework (tests/cluster/stand_ins.py).
+STAND_INS: Final = {
+    "ray.io/rayjob": "Ray's dashboard",
+    "ray.io/rayservice": "Ray's dashboard",
+    "sparkoperator.k8s.io/sparkapplication": "spark-submit",
+}
