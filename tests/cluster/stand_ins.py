@@ -150,18 +150,28 @@ def _template(path: str) -> dict[str, Any]:
     return (yaml.safe_load(Path(path.removeprefix("file://")).read_text()) or {}) if path else {}
 
 
+def _identity(tree: dict[str, Any]) -> dict[str, Any]:
+    return {key: tree["metadata"][key] for key in ("name", "uid")}
+
+
 def _submit(arguments: list[str]) -> None:
     client = real.of_kubeconfig(Path(os.environ["KUBECONFIG"]))
     namespace, pods = spark_pods(arguments)
-    owner = None
+    name = pods[0]["metadata"]["labels"]["sparkoperator.k8s.io/app-name"]
+    path = f"/apis/sparkoperator.k8s.io/v1beta2/namespaces/{namespace}/sparkapplications/{name}"
+    application = client.request("GET", path).body
+    owner = {"apiVersion": application["apiVersion"], "kind": "SparkApplication", **_identity(application)}
     for pod in pods:
-        if owner is not None:
-            reference = {"apiVersion": "v1", "kind": "Pod", "controller": True, **owner}
-            pod["metadata"]["ownerReferences"] = [reference]
+        # The operator has a webhook of its own for pods, a second process that does not run here.
+        role = application["spec"][pod["metadata"]["labels"]["spark-role"]]
+        pod["spec"]["nodeSelector"] |= role.get("nodeSelector") or {}
+        pod["spec"]["tolerations"] += role.get("tolerations") or []
+        pod["metadata"]["ownerReferences"] = [{"controller": True, **owner}]
         answer = client.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
         if answer.code != 201:
             sys.exit(f"{answer.code}: {answer.body}")
-        owner = owner or {key: answer.body["metadata"][key] for key in ("name", "uid")}
+        if owner["kind"] != "Pod":
+            owner = {"apiVersion": "v1", "kind": "Pod", **_identity(answer.body)}
     client.close()
 
 
