@@ -27,6 +27,7 @@ from pykueue.api import kueue, registry
 from pykueue.jobs import admission, kinds
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.kinds import JobIntegration
+from pykueue.jobs.options import IntegrationOptions
 from started import Up
 from waiting import PATIENCE_SECONDS
 
@@ -38,12 +39,12 @@ def objects(file: Path) -> list[Tree]:
     return [tree for tree in yaml.safe_load_all(file.read_text()) if tree]
 
 
-def stored(tree: Tree, table: kinds.JobKinds = KINDS) -> Tree:
+def stored(tree: Tree, table: kinds.JobKinds = KINDS, options: IntegrationOptions = OPTIONS) -> Tree:
     """A job as the server keeps it, after our webhook."""
     row = table.of(ObjectView(tree))
     assert row is not None
-    tree = admission.default(row, tree, JobAdmissionFacts(), table, OPTIONS)
-    assert admission.validate_create(row, tree, JobAdmissionFacts(), table, OPTIONS).errors == ()
+    tree = admission.default(row, tree, JobAdmissionFacts(), table, options)
+    assert admission.validate_create(row, tree, JobAdmissionFacts(), table, options).errors == ()
     return unstructured.put(tree, ("metadata", "uid"), f"uid-{tree['metadata']['name']}")
 
 
@@ -78,7 +79,7 @@ def test_a_kind_that_another_package_brings_lives_like_any_other(flow_row: JobIn
     table = kinds.JobKinds((*KINDS, flow_row))
     (tree,) = objects(EXAMPLES / "custom-kind" / "flow.yaml")
     options = replace(OPTIONS, frameworks=(*OPTIONS.frameworks, flow_row.framework))
-    harness = JobHarness(stored(tree, table), row=flow_row, options=options)
+    harness = JobHarness(stored(tree, table, options), row=flow_row, options=options)
     before = harness.job
     assert before["spec"]["suspend"] is True
     harness.facts = replace(harness.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
