@@ -1,4 +1,4 @@
-"""The assembled runner: it creates pods for Jobs, assigns them to nodes, and runs them on this machine."""
+"""The assembled runner: it creates the pods of Jobs and other kinds, and runs them on this machine."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pykueue.runner.executor import ContainerExecutor
 from pykueue.runner.machine import Machine
 from pykueue.runner.node import NodeHeartbeat
 from pykueue.runner.process_executor import Read
+from pykueue.runner.replica_controllers import ReplicaControllers
 
 _CONFIGURATION = {kind.__name__: registry.ALL.of(kind) for kind in (kube.ConfigMap, kube.Secret)}
 
@@ -44,7 +45,10 @@ class Runner:
         self._jobs, self.pods, self.nodes = copy(JOBS), copy(PODS), copy(NODES)
         self._keeper = NodeHeartbeat(client, machine, clock)
         self._events = EventRecorder(client, clock, machine.name, compares_notes=True)
+        replicas = ReplicaControllers(client, self._jobs, self.pods, copy, self._events, clock, rng)
+        self._replicas = tuple(replicas.informers.values())
         self._loops = (
+            replicas.loop,
             BatchJobController(client, self._jobs, self.pods, self._events, clock, rng).loop,
             PodController(client, self.pods, self.nodes, executor, self._events, clock, rng, serves).loop,
         )
@@ -53,7 +57,7 @@ class Runner:
     async def reading(self) -> AsyncIterator[None]:
         """Create the Node, sync the informers, and keep them running while inside."""
         await self._keeper.begin()
-        async with run_informers((self.nodes, self._jobs, self.pods)):
+        async with run_informers((self.nodes, self._jobs, self.pods, *self._replicas)):
             yield
 
     async def run(self) -> None:
