@@ -64,8 +64,8 @@ LIMITS: Final = (
     ),
     Limit(
         "stored-workloads",
-        "Deployment, StatefulSet, ReplicaSet, DaemonSet and CronJob are stored; no pod or Job follows from them",
-        "these kinds are served for test suites and external controllers; the server runs no controllers for them",
+        "Deployment, StatefulSet, ReplicaSet, DaemonSet and CronJob are stored; the server makes no pods or Jobs of them",
+        "the server runs no controllers; the runner of `pykueue up` runs those of all these kinds but DaemonSet",
     ),
     Limit(
         "service-addresses",

@@ -73,7 +73,7 @@ def default(
     if _has_suspending_parent(row, tree):
         # Its parent decides about everything but the gates.
         return row.job(tree, facts.related).defaulted(options)
-    if row.framework not in options.frameworks:
+    if row.of_pods and row.framework not in options.frameworks:
         return tree  # implied by another framework: the reconciler would never start it [JF2]
     is_child = selection.has_managed_ancestor(facts.ancestry, facts.namespace, kinds, options)
     if row.of_pods and (is_child or not _is_considered(row, tree, facts, options)):
