@@ -64,7 +64,7 @@ LIMITS: Final = (
     ),
     Limit(
         "stored-workloads",
-        "Deployment, StatefulSet, ReplicaSet, DaemonSet and CronJob are stored; the server makes no pods or Jobs of them",
+        "Deployment, StatefulSet, ReplicaSet, DaemonSet and CronJob are stored; the server makes nothing of them",
         "the server runs no controllers; the runner of `pykueue up` runs those of all these kinds but DaemonSet",
     ),
     Limit(
