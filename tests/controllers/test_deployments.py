@@ -44,12 +44,11 @@ async def test_each_pod_has_a_workload_and_waits_for_quota_of_its_own(env: Envir
             await make_pod(env, name, owner["spec"]["template"], owner, REPLICA_SET)
         found = await until_workloads(env, 2)
 
-        async def one_is_admitted() -> bool:
-            return len(await env.admitted()) == 1
+        async def one_waits() -> bool:
+            gated = [name for name in ("web-1-a", "web-1-b") if await gates(env, name)]
+            return len(await env.admitted()) == len(gated) == 1
 
-        await env.until(one_is_admitted)
-        gated = [name for name in ("web-1-a", "web-1-b") if await gates(env, name)]
-        assert len(gated) == 1
+        await env.until(one_waits)
         owners = [[each["kind"] for each in get(one, "metadata", "ownerReferences")] for one in found]
         assert owners == [["Pod"], ["Pod"]]
 
