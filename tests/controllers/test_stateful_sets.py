@@ -167,3 +167,16 @@ async def test_image_of_a_managed_set_may_change(env: Environment) -> None:
     container = {"name": "c", "image": "registry.example/app:2", "resources": {"requests": {"cpu": "1"}}}
     after = await patch(env, STATEFUL_SET, "web", {"spec": {"template": {"spec": {"containers": [container]}}}})
     assert get(after, "spec", "template", "spec", "containers")[0]["image"] == "registry.example/app:2"
+
+
+async def test_workload_of_a_kind_that_is_not_enabled_is_left_alone(tmp_path: Path) -> None:
+    async with told(tmp_path) as env:
+        await env.queues(cpu="3")
+        made = await stateful_set(env)
+        reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": made["metadata"]["uid"]}
+        spec = {"queueName": "lq", "podSets": [pod_set("1")]}
+        async with env.manager() as manager:
+            mark = {labels.IS_GROUP_WORKLOAD: "true"}
+            await env.create("Workload", "old", spec, ownerReferences=[reference], annotations=mark)
+            await env.until_said("old", "Admitted", "True/Admitted")
+            await env.until_quiet(manager)

@@ -99,8 +99,8 @@ class JobReconciler:
     async def reconcile(self, key: JobKey) -> float | None:
         """One pass; returns after how many seconds to reconcile again, if at all."""
         row = self.kinds.framework(key.framework)
-        if row is None:
-            return None
+        if row is None or not self.kinds.is_enabled(row, self.options.frameworks):
+            return None  # an owner of a Workload that is not reconciled here
         now = self.clock.now()
         if row.parent_type is not None:
             return await self._reconcile_parent(row, key, now)
