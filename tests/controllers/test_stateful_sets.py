@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.conftest import Environment, environment
+from controllers.conftest import Environment, environment, pod_set
 from controllers.parents import (
     INTEGRATIONS,
     STATEFUL_SET,
@@ -54,7 +54,11 @@ async def test_set_is_admitted_as_one_group_and_starts(env: Environment) -> None
         (workload,) = await workloads(env)
         assert get(workload, "status", "admission", "podSetAssignments")[0]["count"] == 2
         await env.until_condition(workload["metadata"]["name"], "PodsReady", "True/Started")
-        assert "CreatedWorkload" in await events(env, "StatefulSet")
+
+        async def is_reported() -> bool:
+            return "CreatedWorkload" in await events(env, "StatefulSet")
+
+        await env.until(is_reported)
 
 
 async def test_pods_wait_at_their_gate_while_there_is_no_quota(env: Environment) -> None:
@@ -170,7 +174,7 @@ async def test_image_of_a_managed_set_may_change(env: Environment) -> None:
 
 
 async def test_workload_of_a_kind_that_is_not_enabled_is_left_alone(tmp_path: Path) -> None:
-    async with told(tmp_path) as env:
+    async with environment(tmp_path) as env:
         await env.queues(cpu="3")
         made = await stateful_set(env)
         reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": made["metadata"]["uid"]}
@@ -178,5 +182,5 @@ async def test_workload_of_a_kind_that_is_not_enabled_is_left_alone(tmp_path: Pa
         async with env.manager() as manager:
             mark = {labels.IS_GROUP_WORKLOAD: "true"}
             await env.create("Workload", "old", spec, ownerReferences=[reference], annotations=mark)
-            await env.until_said("old", "Admitted", "True/Admitted")
+            await env.until_condition("old", "Admitted", "True/Admitted")
             await env.until_quiet(manager)
