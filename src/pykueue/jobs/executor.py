@@ -104,6 +104,8 @@ class JobReconciler:
         now = self.clock.now()
         if row.parent_type is not None:
             return await self._reconcile_parent(row, key, now)
+        if self._has_joined_a_group(row, key):
+            return None
         job = await self._job(row, key, now)
         if job is None:
             self._made.pop(key, None)
@@ -155,6 +157,14 @@ class JobReconciler:
             return PodGroup(row, members, self.options, now) if members else None
         tree = self.sources.job(row, key.namespace, key.name)
         return None if tree is None else row.job(tree, await related.read(row, tree, self.sources.find))
+
+    def _has_joined_a_group(self, row: JobIntegration, key: JobKey) -> bool:
+        """Whether a pod that was queued by itself belongs to a group now, as pods of a StatefulSet do after they were
+        created. It is reconciled with the group; by itself it would not match the Workload and be stopped."""
+        if key.is_group or row.framework != pod.FRAMEWORK:
+            return False
+        tree = self.sources.job(row, key.namespace, key.name)
+        return tree is not None and bool(PodView(tree).group_name(self.options))
 
     def _is_behind(self, cached: ObjectView) -> bool:
         """Whether a cached object is older than the last write to it. A decision on it would see a job that was just
