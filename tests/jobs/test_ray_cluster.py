@@ -324,6 +324,19 @@ def test_rules_for_elastic_clusters(tree: Tree, expected: list[str]) -> None:
     assert errors(tree) == expected
 
 
+def test_template_that_had_no_gate_may_stay_without_one() -> None:
+    """Created while the webhook was absent: the manager has to be able to suspend it [RC3]."""
+    bare = ray_cluster(group("a"), metadata={"annotations": ELASTIC}, suspend=False)
+    assert update_errors(ray_cluster(group("a"), metadata={"annotations": ELASTIC}), bare) == []
+    more = ray_cluster(group("a"), group("b"), metadata={"annotations": ELASTIC})
+    path = "spec.workerGroupSpecs[{}].template.spec.schedulingGates: Invalid"
+    assert update_errors(more, bare) == [path.format(1)]
+    assert update_errors(bare, elastic_cluster(group("a"))) == [
+        path.format(0),
+        "spec.headGroupSpec.template.spec.schedulingGates: Invalid",
+    ]
+
+
 def test_topology_annotations_are_checked_at_their_templates() -> None:
     """[RY9]"""
     both = {labels.PODSET_REQUIRED_TOPOLOGY: "rack", labels.PODSET_PREFERRED_TOPOLOGY: "rack"}

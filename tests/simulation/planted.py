@@ -25,6 +25,7 @@ from pykueue.app import options
 from pykueue.controllers import reservation_writer, scheduler, topology, world_feed
 from pykueue.controllers.checks.provisioning_requests import ProvisioningRequestClient
 from pykueue.controllers.clock_watch import ClockWatch
+from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.topology import NodeController
 from pykueue.controllers.workload_writer import WorkloadWriter
@@ -35,6 +36,10 @@ from pykueue.core.requests import Accounting
 from pykueue.core.topology.nodes import TopologyCache
 from pykueue.core.workload import WorkloadInfo
 from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, workload_matching, workloads
+from pykueue.jobs.jobset import JobSet
+from pykueue.jobs.ray import RayClusterOwner
+from pykueue.jobs.ray_cluster import RayCluster
+from pykueue.jobs.ray_job import RayJob
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.lifecycle.rules import END
 from pykueue.state import equivalence_buckets, intake
@@ -436,6 +441,54 @@ def _preempts_whatever_its_priority(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(search, "may_take", lambda policy, workload, candidate: policy != "Never")
 
 
+def _takes_a_part_of_a_job_for_a_job(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(selection, "ancestor", lambda found, namespace, kinds, options: None)
+
+
+def _restores_only_the_first_template(patch: pytest.MonkeyPatch) -> None:
+    restored = podsets.restored
+
+    def first(template: Any, info: Any, *rest: Any) -> Any:
+        return template if info.name == "workers" else restored(template, info, *rest)
+
+    patch.setattr(podsets, "restored", first)
+
+
+def _places_only_the_first_template(patch: pytest.MonkeyPatch) -> None:
+    injected = podsets.injected
+    patch.setattr(
+        podsets, "injected", lambda template, info: template if info.name == "workers" else injected(template, info)
+    )
+
+
+def _takes_a_suspended_job_for_stopped(patch: pytest.MonkeyPatch) -> None:
+    """Its operator has not stopped its pods yet."""
+    for kind in (JobSet, RayCluster, RayJob):
+        patch.setattr(kind, "is_active", lambda self: not self.is_suspended())
+
+
+def _overlooks_the_autoscaler(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JobsController, "_second_seen", lambda self, row, change: None)
+
+
+def _counts_the_workers_of_the_job(patch: pytest.MonkeyPatch) -> None:
+    """Not those of its RayCluster, which Ray scales."""
+    patch.setattr(RayClusterOwner, "live_counts", lambda self, options: {})
+
+
+def _never_asks_again_for_a_kind(patch: pytest.MonkeyPatch) -> None:
+    async def for_ever(self: Any) -> None:
+        await asyncio.Event().wait()
+
+    absent = Informer._absent
+
+    async def once(self: Any) -> None:
+        await absent(self)
+        await for_ever(self)
+
+    patch.setattr(Informer, "_absent", once)
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
@@ -493,6 +546,13 @@ BUGS = (
     Bug("never writes again after its disk was full", _never_writes_again, ("S11",), weather={"disk full": 0.1}),
     Bug("does not notice that its clock is set", _does_not_notice_that_its_clock_is_set, ("L1", "L6", "kept", "limit"), traits=("pods ready", "retention"), weather={"hour slow": 0.2}),
     Bug("forgets deferred preemptions in a second pass", _forgets_deferred_preemptions_in_a_second_pass, ("S1", "L4", "promise"), traits=("checks", "deferred preemptions", "provisioning", "topology", "rush"), first_seed=12),
+    Bug("takes a part of a job for a job", _takes_a_part_of_a_job_for_a_job, ("S9",), traits=("job kinds",), weather={}),
+    Bug("restores only the first template of a job", _restores_only_the_first_template, ("flavor",), traits=("job kinds", "taints", "meddling", "rush"), weather={}, first_seed=9),
+    Bug("places only the first template of a job", _places_only_the_first_template, ("flavor",), traits=("job kinds", "taints"), weather={}),
+    Bug("takes a suspended job for a stopped one", _takes_a_suspended_job_for_stopped, ("pods",), traits=("job kinds",), weather={}),
+    Bug("overlooks what an autoscaler does", _overlooks_the_autoscaler, ("slice", "L2", "L6"), traits=("job kinds",), weather={}),
+    Bug("counts the workers of a job, not of its cluster", _counts_the_workers_of_the_job, ("slice",), traits=("job kinds",), weather={}),
+    Bug("never asks again for a kind that was not served", _never_asks_again_for_a_kind, ("3589", "S7", "L2", "L6"), traits=("job kinds",), weather={}),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from simulation.engine import job_kinds
+from simulation.engine.job_kinds import SimulatedKind
 from simulation.engine.quota_tree import Cell, QuotaTree, milli
 from simulation.engine.revisions import Stored, Tree
 from simulation.engine.stored_state import LEASE_SECONDS, StoredState, StoredWorkload, is_well
@@ -167,10 +169,14 @@ def jobs_run_admitted(store: StoredState, name: str) -> Found:
         if workload.has_condition("Admitted")
         for owner in workload.owners
     }
-    for key, job in store.objects["jobs.batch"].items():
-        runs = not job["spec"].get("suspend") and not _is_over(job)
+    for key, row, job in store.jobs():
+        runs = not row.is_suspended(job) and not row.is_over(job)
         if runs and _is_managed(store, job) and job["metadata"]["uid"] not in admitted:
             yield key, "runs though its Workload is not admitted"
+    for key, cluster in store.objects[job_kinds.RAY_CLUSTER.resource].items():
+        parent = job_kinds.controller(cluster)
+        if parent and parent not in admitted and not job_kinds.RAY_CLUSTER.is_suspended(cluster):
+            yield key, "runs though the Workload of its RayJob is not admitted"
     for key, pod in store.objects["pods"].items():
         runs = "nodeName" in pod["spec"] and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         if runs and pod["metadata"]["uid"] not in admitted:
@@ -193,18 +199,19 @@ def jobs_know_their_flavors(store: StoredState, name: str) -> Found:
         if workload.has_condition("Admitted")
         for owner in workload.owners
     }
-    for key, job in store.objects["jobs.batch"].items():
-        pods, came = job["spec"]["template"]["spec"], store.submitted[job["metadata"]["uid"]]
+    for key, row, job in store.jobs():
+        templates = [_about_nodes(template["spec"]) for template in row.templates(job)]
+        came = [_about_nodes(pods) for pods in store.submitted[job["metadata"]["uid"]]]
         workload = owned.get(job["metadata"]["uid"])
-        if _is_over(job) or "deletionTimestamp" in job["metadata"]:
+        if row.is_over(job) or "deletionTimestamp" in job["metadata"]:
             continue
-        if job["spec"].get("suspend"):
-            if _about_nodes(pods) != _about_nodes(came):
-                yield key, f"does not run, and its pods ask for {_about_nodes(pods)}, not {_about_nodes(came)}"
+        if row.is_suspended(job):
+            if templates != came:
+                yield key, f"does not run, and its pods ask for {templates}, not {came}"
         elif workload is not None and workload.reservation is not None:
-            labels, tolerations = _about_nodes(pods)
-            for given in workload.reservation["podSetAssignments"]:
-                for flavor in map(store.flavor, sorted(given["flavors"].values())):
+            given = workload.reservation["podSetAssignments"]
+            for (labels, tolerations), assignment in zip(templates, given, strict=True):
+                for flavor in map(store.flavor, sorted(assignment.get("flavors", {}).values())):
                     if not flavor.get("nodeLabels", {}).items() <= labels.items():
                         yield key, f"runs with {labels}, not with {flavor['nodeLabels']}"
                     if any(each not in tolerations for each in flavor.get("tolerations", ())):
@@ -232,8 +239,8 @@ def slices_agree(store: StoredState, name: str) -> Found:
         old = store.workloads.get(workload.replaces)
         if workload.holds and old is not None and old.holds:
             yield workload.name, f"has quota, and so has {old.name}, whose place it has taken"
-    for key, job in store.objects["jobs.batch"].items():
-        if "kueue.x-k8s.io/elastic-job" not in job["metadata"].get("annotations", {}) or _is_over(job):
+    for key, row, job in store.jobs():
+        if not job_kinds.is_elastic(job) or row.is_over(job):
             continue
         own = [
             workload
@@ -241,9 +248,18 @@ def slices_agree(store: StoredState, name: str) -> Found:
             if job["metadata"]["uid"] in workload.owners and not workload.is_over
         ]
         sizes = [sum(each["count"] for each in workload.spec["podSets"]) for workload in own]
-        asked = min(job["spec"]["parallelism"], job["spec"]["completions"])
+        asked = _pods(store, key, row, job)
         if own and asked not in sizes:
             yield key, f"asks for {asked} pods, its Workloads for {sizes}"
+
+
+def _pods(store: StoredState, key: str, row: SimulatedKind, job: Tree) -> int:
+    """The pods that an elastic job asks for. Those of a RayJob that is scaled by Ray are in its RayCluster."""
+    found = row.pods(job)
+    cluster = store.objects[job_kinds.RAY_CLUSTER.resource].get(f"{key}-cluster")
+    if row is job_kinds.RAY_JOB and cluster is not None:
+        found += job_kinds.ray_pods(cluster["spec"]) - job_kinds.ray_pods(job["spec"]["rayClusterSpec"])
+    return found
 
 
 def done_is_given_back(store: StoredState, name: str) -> Found:
@@ -318,8 +334,8 @@ def default_queues_are_there(store: StoredState, name: str) -> Found:
 
 def unnamed_jobs_are_managed(store: StoredState, name: str) -> Found:
     owned = {owner for workload in store.workloads.values() for owner in workload.owners}
-    for key, job in store.objects["jobs.batch"].items():
-        if _is_over(job) or "deletionTimestamp" in job["metadata"]:
+    for key, row, job in store.jobs():
+        if row.is_over(job) or "deletionTimestamp" in job["metadata"]:
             continue
         has_workload = job["metadata"]["uid"] in owned
         if not has_workload and _prebuilt(job):
@@ -352,8 +368,7 @@ def _is_managed(store: StoredState, job: Tree) -> bool:
 
 
 def _is_over(job: Tree) -> bool:
-    conditions = job.get("status", {}).get("conditions", ())
-    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+    return job_kinds.JOB.is_over(job)
 
 
 AT_REST: Final[tuple[tuple[str, Law], ...]] = (

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kubemachinery.client.client import ApiClient
@@ -13,6 +14,7 @@ from kubemachinery.client.informer import Informer
 from kubemachinery.client.leader_election import LeaderElectionConfig, LeaderElector
 from kubemachinery.client.transport import Transport
 from pykueue.controllers.assembly import Manager, ManagerOptions
+from pykueue.jobs.kinds import JobKinds
 from pykueue.testing.virtual_loop import Process, VirtualClock
 from simulation.engine.faults import Stormy, Weather
 
@@ -60,14 +62,16 @@ class Member:
         while True:
             self._lives += 1
             client, identity = ApiClient(self.transport, self._chance), f"{self.name}-{self._lives}"
+            # A process has a table of kinds of its own, which also holds the kinds that are not served now.
+            options = replace(self._options, kinds=JobKinds(self._options.kinds))
             if self._is_alone:
-                manager = Manager(client, self._options, self.clock, self._chance, instance=identity)
+                manager = Manager(client, options, self.clock, self._chance, instance=identity)
                 self._manager = manager
                 async with manager.reading(self._start_order):
                     await manager.lead()
             else:
                 election = LeaderElector(client, self.clock, TERMS, identity)
-                manager = Manager(client, self._options, self.clock, self._chance, instance=identity, election=election)
+                manager = Manager(client, options, self.clock, self._chance, instance=identity, election=election)
                 self._manager = manager
                 async with manager.reading(self._start_order):
                     await election.run(manager.take_over)

@@ -7,7 +7,8 @@
     S5     a Workload that is preempted held quota, and the policy of the preemptor's queue allows it as a target
     S6     a strict queue never admits a Workload before an older one, or one of a higher priority
     S7     a job or a pod starts only while its Workload is admitted, which asks for what it asks for
-    S9     a job has one Workload, unless it is elastic and grows
+    S9     a job has one Workload, unless it is elastic and grows; a part of another job has none
+    pods   an evicted job keeps its quota while its operator reports pods
     L7     no Workload that fits is overtaken forever by later ones
     S11    revisions grow, and an object comes and goes in order
     nodes  no Workload is admitted before the nodes of its ProvisioningRequest are provided
@@ -21,8 +22,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from simulation.engine import job_kinds
+from simulation.engine.job_kinds import SimulatedKind
 from simulation.engine.quota_tree import Cell, Place, milli
 from simulation.engine.revisions import BY_HAND, Tree
 from simulation.engine.stored_state import GRACE_SECONDS, StoredState, StoredWorkload, Usage, asked_by_pod, is_well
@@ -378,6 +382,23 @@ def one_workload_for_a_job(move: Move) -> Iterator[str]:
         ]
         if others:
             yield f"its job has {others} already"
+        jobs = [tree for resource in job_kinds.BY_RESOURCE for tree in move.store.objects[resource].values()]
+        uids = {tree["metadata"]["uid"] for tree in jobs}
+        for tree in jobs:
+            # A part of a job that is gone is a job by itself, until the garbage collector finds it.
+            if tree["metadata"]["uid"] in workload.owners and job_kinds.controller(tree) in uids:
+                yield f"is made for {tree['metadata']['name']}, which is part of another job"
+
+
+def quota_is_kept_while_pods_run(move: Move) -> Iterator[str]:
+    """An evicted job releases its quota when its operator reports no pods any more. A user may start one by hand."""
+    if not move.falls("QuotaReserved") or not move.after.has_condition("Evicted") or move.after.is_over:
+        return
+    for resource, row in job_kinds.BY_RESOURCE.items():
+        for key, tree in move.store.objects[resource].items():
+            is_by_hand = _mark(tree) is not None
+            if tree["metadata"]["uid"] in move.after.owners and row.has_pods(tree) and not is_by_hand:
+                yield f"releases its quota while {resource} {key} has pods"
 
 
 ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
@@ -398,6 +419,7 @@ ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
     ("S6", strict_queues_keep_order),
     ("L7", no_workload_is_overtaken_forever),
     ("S9", one_workload_for_a_job),
+    ("pods", quota_is_kept_while_pods_run),
 )
 
 
@@ -407,17 +429,29 @@ ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
 START_SECONDS: Final = 45.0
 
 
-def starts_admitted(store: StoredState, before: Tree | None, after: Tree | None) -> Iterator[str]:
-    if before is None or after is None or not before["spec"].get("suspend") or after["spec"].get("suspend"):
+def starts_admitted(row: SimulatedKind, store: StoredState, before: Tree | None, after: Tree | None) -> Iterator[str]:
+    if before is None or after is None or job_kinds.controller(after):
+        return
+    if not row.is_suspended(before) or row.is_suspended(after):
         return
     is_by_hand = _mark(before) != _mark(after)  # which the manager undoes: at rest, it does not run
     if not is_by_hand and not _was_admitted(store, after):
         yield "starts though its Workload is not admitted"
     for workload in store.workloads.values():
         if after["metadata"]["uid"] in workload.owners and workload.has_condition("Admitted"):
-            asked, given = asked_by_pod(after["spec"]), asked_by_pod(workload.spec["podSets"][0])
+            asked = [asked_by_pod({"template": template}) for template in row.templates(after)]
+            pairs = zip(row.templates(after), workload.spec["podSets"], strict=False)
+            given = [asked_by_pod(_without_additions(pod_set, template)) for template, pod_set in pairs]
             if asked != given and not is_by_hand:
-                yield f"starts pods that ask for {dict(asked)}, {workload.name} for {dict(given)}"
+                shown = [dict(each) for each in asked], [dict(each) for each in given]
+                yield f"starts pods that ask for {shown[0]}, {workload.name} for {shown[1]}"
+
+
+def _without_additions(pod_set: Tree, template: Tree) -> Tree:
+    """A pod set without the containers that only an operator adds."""
+    names = {each["name"] for each in template["spec"]["containers"]}
+    containers = [each for each in pod_set["template"]["spec"]["containers"] if each["name"] in names]
+    return {"template": {"spec": {"containers": containers}}}
 
 
 def _mark(tree: Tree) -> object:
@@ -445,6 +479,6 @@ def _is_gated(pod: Tree) -> bool:
 
 Started = Callable[[StoredState, Tree | None, Tree | None], Iterator[str]]
 ON_OTHERS: Final[Mapping[str, tuple[str, Started]]] = {
-    "jobs.batch": ("S7", starts_admitted),
+    **{resource: ("S7", partial(starts_admitted, row)) for resource, row in job_kinds.BY_RESOURCE.items()},
     "pods": ("S7", passes_admitted),
 }

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -39,7 +40,11 @@ from kubeserver.storage.sqlite import (
     WriteOperation,
 )
 from pykueue.testing.virtual_loop import BEGINNING
+from simulation.engine import job_kinds
 from simulation.engine.revisions import Stored, Tree
+
+# The API groups of jobs, whose webhooks may be missing.
+_OF_JOBS: Final = frozenset(each.group for each in job_kinds.KINDS.values())
 
 
 class WebhookState(Enum):
@@ -269,7 +274,7 @@ class Server:
         def is_absent() -> bool:
             if self.webhooks is WebhookState.DOWN:
                 raise refused_by(hook.name, 500, "InternalError", "no response")
-            return self.webhooks is WebhookState.MISSING and hook.group == "batch"
+            return self.webhooks is WebhookState.MISSING and hook.group in _OF_JOBS
 
         def mutate(review: AdmissionAttributes) -> Tree | None:
             assert hook.mutate is not None

@@ -6,11 +6,12 @@ A world is plain data. Amounts are whole CPUs, so that they are easy to check.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from simulation.engine import job_kinds
 from simulation.engine.revisions import Tree
 from simulation.engine.traits import Traits
 
@@ -20,6 +21,8 @@ NAMESPACE: Final = "default"
 TEAMS: Final = ("ours", "theirs")
 CHAOS_SECONDS: Final = 40.0
 CHURN_SECONDS: Final = 140.0
+# By then the CRDs of operators are installed.
+DEFINED_SECONDS: Final = 8.0
 # No other Workload requests the quota of this queue: a new one is decided at once.
 PROBE: Final = "probe"
 CHECK_CONTROLLER: Final = "simulated.example.com/check"
@@ -61,7 +64,7 @@ class Plan:
     stop_seconds: float
     # Runs until the end of the run, so that Workloads are pending when liveness is checked.
     is_long: bool
-    kind: str = "Workload"  # or Job, or Pod: several of these are a group
+    kind: str = "Workload"  # or Pod, several of which are a group; or one of `job_kinds.KINDS`
     # How long its pods take to come up; None: they never do.
     ready_seconds: float | None = 0.0
     limit_seconds: int | None = None
@@ -299,6 +302,34 @@ def _plans(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Pl
         yield from _unnamed(rng)
     if "by hand" in traits:
         yield _hopeless(rng, traits, queues)
+    if "job kinds" in traits:
+        yield from _of_operators(rng, traits, queues)
+
+
+def _of_operators(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    """JobSets and Ray objects, after their CRDs."""
+    for number in range(rng.randint(3, 6)):
+        kind = rng.choice(job_kinds.OF_OPERATORS).kind
+        is_elastic = kind != "JobSet" and rng.random() < 0.4
+        yield Plan(
+            name=f"{kind.lower()}-{number}",
+            at=round(rng.uniform(DEFINED_SECONDS, CHAOS_SECONDS * 0.8), 3),
+            namespace=NAMESPACE,
+            queue=rng.choice(queues),
+            count=rng.choice((2, 2, 3)) if kind == "RayJob" else rng.choice((1, 2, 3)),
+            cpu=1,
+            priority=rng.choice((0, 1, 2)),
+            seconds=round(rng.uniform(0.5, 12.0), 3),
+            stop_seconds=round(rng.choice((0.0, rng.uniform(0.0, 3.0))), 3),
+            is_long=rng.random() < 0.3,
+            kind=kind,
+            ready_seconds=_ready(rng) if "pods ready" in traits else 0.0,
+            limit_seconds=rng.randint(1, 20) if "limited time" in traits and rng.random() < 0.4 else None,
+            topology=_topology(rng, traits, is_elastic=is_elastic),
+            is_elastic=is_elastic,
+            fails=rng.random() < 0.15,
+            **_particular(rng, traits),
+        )
 
 
 def _mixed(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
@@ -503,7 +534,10 @@ def manifests(plan: Plan) -> list[Tree]:
     """What users submit: one object, or the pods of a group."""
     if plan.kind == "Pod":
         return [pod(plan, number) for number in range(plan.count)]
-    return [_job(plan) if plan.kind == "Job" else _workload(plan)]
+    if plan.kind in _SPECS:
+        row = job_kinds.KINDS[plan.kind]
+        return [_marked(plan, thing(plan.kind, plan.name, _SPECS[plan.kind](plan), plan.namespace, row.api_version))]
+    return [_workload(plan)]
 
 
 def made_for(plan: Plan, *, is_wrong: bool) -> Tree:
@@ -532,8 +566,75 @@ def _workload(plan: Plan) -> Tree:
 
 def _job(plan: Plan) -> Tree:
     completions = ELASTIC_PODS if plan.is_elastic else plan.count
-    spec = {"parallelism": plan.count, "completions": completions, "template": template(plan)}
-    found = thing("Job", plan.name, spec, plan.namespace, "batch/v1")
+    return {"parallelism": plan.count, "completions": completions, "template": template(plan)}
+
+
+def _job_set(plan: Plan) -> Tree:
+    """A driver, and the other pods as workers."""
+
+    def replicated(name: str, pods: int) -> Tree:
+        spec = {"parallelism": pods, "completions": pods, "template": template(plan)}
+        return {"name": name, "replicas": 1, "template": {"spec": spec}}
+
+    workers = [replicated("workers", plan.count - 1)] if plan.count > 1 else []
+    return {"suspend": False, "replicatedJobs": [replicated("driver", 1), *workers]}
+
+
+def _ray_cluster(plan: Plan) -> Tree:
+    """A head, and the other pods as workers."""
+    group = {"groupName": "workers", "replicas": plan.count - 1, "template": template(plan)}
+    return {"suspend": False, "headGroupSpec": {"template": template(plan)}, "workerGroupSpecs": [group]}
+
+
+def _ray_job(plan: Plan) -> Tree:
+    """A head, a submitter, and the other pods as workers. That of an elastic one is scaled by an autoscaler."""
+    cluster = _ray_cluster(replace(plan, count=plan.count - 1))
+    del cluster["suspend"]
+    if plan.is_elastic:
+        cluster["enableInTreeAutoscaling"] = True
+        cluster["autoscalerOptions"] = {"resources": {"requests": {"cpu": "1"}}}
+    return {
+        "suspend": False,
+        "shutdownAfterJobFinishes": True,
+        "submissionMode": "K8sJobMode",
+        "submitterPodTemplate": template(plan),
+        "rayClusterSpec": cluster,
+    }
+
+
+_SPECS: Final[Mapping[str, Callable[[Plan], Tree]]] = {
+    "Job": _job,
+    "JobSet": _job_set,
+    "RayCluster": _ray_cluster,
+    "RayJob": _ray_job,
+}
+
+
+def cluster_name(ray_job: Tree) -> str:
+    return f"{name_of(ray_job)}-cluster"
+
+
+def cluster_of(ray_job: Tree) -> Tree:
+    """The RayCluster that KubeRay creates, with the labels and annotations of its RayJob."""
+    metadata = ray_job["metadata"]
+    owner = {"apiVersion": ray_job["apiVersion"], "kind": "RayJob", "name": metadata["name"], "uid": metadata["uid"]}
+    found = thing(
+        "RayCluster",
+        cluster_name(ray_job),
+        ray_job["spec"]["rayClusterSpec"],
+        metadata["namespace"],
+        ray_job["apiVersion"],
+    )
+    found["metadata"] |= {
+        "labels": metadata.get("labels", {}),
+        "annotations": metadata.get("annotations", {}),
+        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+    }
+    return found
+
+
+def _marked(plan: Plan, found: Tree) -> Tree:
+    """A job with its queue, its priority and what else its metadata says."""
     labels = {"kueue.x-k8s.io/priority-class": f"class-{plan.priority}"}
     if plan.queue:
         labels["kueue.x-k8s.io/queue-name"] = plan.queue

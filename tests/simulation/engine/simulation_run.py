@@ -39,6 +39,7 @@ from simulation.engine import checkers, setup, traits, user_actions
 from simulation.engine.cluster import Autoscaler, Crews, Kubelet
 from simulation.engine.faults import TROUBLES, Kill, Weather
 from simulation.engine.managers import Member
+from simulation.engine.operators import OPERATORS
 from simulation.engine.owners import CheckController, JobController, Owners, Stage
 from simulation.engine.revisions import CHATTER, Mark, Stored, Violation
 from simulation.engine.server import Disk, Server, WebhookState
@@ -50,7 +51,7 @@ QUIET_SECONDS: Final = 70.0
 LONGEST_SECONDS: Final = 900.0
 _HOUR_SECONDS: Final = 3600.0
 _PARTS: Final = ("traits", "later traits", "world", "weather", "later weather", "server", "disk", "people", "owners")
-_PLAYERS: Final = (Owners, JobController, CheckController, Kubelet, Autoscaler)
+_PLAYERS: Final = (Owners, JobController, CheckController, Kubelet, Autoscaler, *OPERATORS)
 # A lost lease and a full disk are logged as errors; here they are expected. Logger and prefix of the message.
 _EXPECTED: Final = {"kubemachinery.client.leader_election": "", "kubeserver.storage.objects": "a commit failed, "}
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from simulation.engine import job_kinds
+from simulation.engine.job_kinds import SimulatedKind
 from simulation.engine.quota_tree import Cell, Place, QuotaTree, milli
 from simulation.engine.revisions import Stored, Tree
 
@@ -25,7 +27,7 @@ _KEPT: Final = (
     "resourceflavors",
     "nodes",
     "namespaces",
-    "jobs.batch",
+    *job_kinds.BY_RESOURCE,
     "pods",
     "provisioningrequests.autoscaling.x-k8s.io",
 )
@@ -205,7 +207,7 @@ class StoredState:
     lost_at: dict[str, float] = field(default_factory=dict)  # when a node was last seen ill, or went
     old_flavors: dict[str, list[tuple[float, Tree]]] = field(default_factory=dict)  # until when one was so
     old_priorities: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # by UID: until when it was so
-    submitted: dict[str, Tree] = field(default_factory=dict)  # the pod template of a job as it came, by UID
+    submitted: dict[str, list[Tree]] = field(default_factory=dict)  # the pods of a job as it came, by UID
     # Where a LocalQueue led when it was last there.
     led_to: dict[str, str] = field(default_factory=dict)
     # What was asked for and refused with a reason, by LocalQueue: equal requests get no further condition.
@@ -220,6 +222,13 @@ class StoredState:
         found: dict[str, bool] = self.configuration.get("featureGates", {})
         return found
 
+    def jobs(self) -> Iterator[tuple[str, SimulatedKind, Tree]]:
+        """Every job that no other one controls, with its key and its kind."""
+        for resource, row in job_kinds.BY_RESOURCE.items():
+            for key, tree in self.objects[resource].items():
+                if not job_kinds.controller(tree):
+                    yield key, row, tree
+
     def read_structure(self, kind: str, stored: Stored) -> tuple[Tree | None, Tree | None]:
         """An object that is no Workload: before and after."""
         known, key = self.objects[kind], f"{stored.namespace}/{stored.name}"
@@ -233,8 +242,9 @@ class StoredState:
             self.lost_at[stored.name] = stored.seconds
         if kind == "resourceflavors" and before is not None:
             self.old_flavors.setdefault(stored.name, []).append((stored.seconds, before.get("spec", {})))
-        if kind == "jobs.batch" and before is None and after is not None:
-            self.submitted[after["metadata"]["uid"]] = after["spec"]["template"]["spec"]
+        if kind in job_kinds.BY_RESOURCE and before is None and after is not None:
+            templates = job_kinds.BY_RESOURCE[kind].templates(after)
+            self.submitted[after["metadata"]["uid"]] = [template["spec"] for template in templates]
         if kind == "localqueues" and after is not None:
             self.led_to[key] = after["spec"].get("clusterQueue", "")
         if kind in _SHAPES_TREES and (before or {}).get("spec") != (after or {}).get("spec"):

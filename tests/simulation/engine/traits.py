@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
+from simulation.engine import job_kinds
 from simulation.engine.revisions import Tree
 
 # trait -> percentage of runs that have it
@@ -50,6 +51,7 @@ LATER: Final[Mapping[str, int]] = {
     "prebuilt": 8,  # users create the Workloads of some Jobs: before, after, wrong or never
     "alpha gates": 25,  # gates of the scheduler are on that are off by default
     "informer order": 20,  # informers that start together start in a drawn order, another one at every start
+    "job kinds": 10,  # some work comes as JobSets, RayClusters and RayJobs, with their operators
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
@@ -102,8 +104,11 @@ def configuration(traits: Traits, rng: random.Random) -> Tree:
     }
     if "alpha gates" in traits:
         found["featureGates"] |= dict.fromkeys(ALPHA_GATES, True)
-    if "pods" in traits:
-        found["integrations"] = {"frameworks": ["batch/job", "pod"]}
+    frameworks = ["pod"] * ("pods" in traits)
+    if "job kinds" in traits:
+        frameworks += [each.framework for each in job_kinds.OF_OPERATORS]
+    if frameworks:
+        found["integrations"] = {"frameworks": ["batch/job", *frameworks]}
     if "fair sharing" in traits:
         strategies = [["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ["LessThanInitialShare"]]
         found["fairSharing"] = {"preemptionStrategies": rng.choice(strategies)}

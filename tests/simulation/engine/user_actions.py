@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from simulation.engine import job_kinds
 from simulation.engine.revisions import Tree
 from simulation.engine.setup import (
     CHAOS_SECONDS,
+    DEFINED_SECONDS,
     ELASTIC_PODS,
     NAMESPACE,
     NODES,
@@ -89,6 +91,9 @@ def draw(rng: random.Random, traits: Traits, world: World) -> list[UserAction]:
     if "node failures" in traits:
         found += _failures(rng)
     found += _made(rng, world)
+    if "job kinds" in traits:
+        found += _defining(rng)
+        found += _reshaping(rng, world)
     if "poison" in traits:
         for tree in rng.sample(POISON, rng.randint(1, 3)):
             found.append(UserAction(round(rng.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
@@ -267,7 +272,7 @@ def _once_it_is_there(verb: str, argument: Any = None) -> Drawn:
     def drawn(draw: _Drawing) -> Iterator[UserAction]:
         # Mostly those who do not come to their end before all is quiet. The pods of an elastic one have a gate of their
         # own, which is not simulated: that it is not suspended has no meaning.
-        jobs = [plan for plan in draw.plans if plan.kind == "Job" and not plan.is_elastic]
+        jobs = [plan for plan in draw.plans if plan.kind in job_kinds.KINDS and not plan.is_elastic]
         plan = draw.rng.choices(jobs, [4 if plan.is_long else 1 for plan in jobs])[0]
         at = round(draw.rng.uniform(plan.at, CHAOS_SECONDS), 3)
         yield UserAction(draw.soon_or_last(at), verb, plan.name, argument)
@@ -312,6 +317,21 @@ def _scaling(rng: random.Random, world: World) -> Iterator[UserAction]:
         plan: Plan = rng.choice(elastic)
         at = round(rng.uniform(plan.at, CHAOS_SECONDS), 3)
         yield UserAction(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
+
+
+def _defining(rng: random.Random) -> Iterator[UserAction]:
+    """The CRDs of operators are installed: before the manager looks for them, or after."""
+    for tree in job_kinds.definitions():
+        yield UserAction(rng.choice((0.0, round(rng.uniform(0.0, DEFINED_SECONDS), 3))), "define", name_of(tree), tree)
+
+
+def _reshaping(rng: random.Random, world: World) -> Iterator[UserAction]:
+    """A RayCluster that is not elastic gets another number of workers, and starts again with them."""
+    clusters = [plan for plan in world.plans if plan.kind == "RayCluster" and not plan.is_elastic]
+    for plan in clusters:
+        if rng.random() < 0.4:
+            at = round(rng.uniform(plan.at, CHAOS_SECONDS), 3)
+            yield UserAction(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
 
 
 def _made(rng: random.Random, world: World) -> Iterator[UserAction]:

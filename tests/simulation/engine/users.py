@@ -10,9 +10,9 @@ import msgspec
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
-from kubemachinery.kinds import Kind
+from kubemachinery.kinds import Kind, Scope, Version
 from pykueue.api import registry
-from simulation.engine import setup
+from simulation.engine import job_kinds, setup
 from simulation.engine.revisions import BY_HAND, Tree
 from simulation.engine.setup import NAMESPACE, Plan, World
 from simulation.engine.user_actions import UserAction
@@ -21,9 +21,24 @@ _WAIT_TO_RETURN_SECONDS: Final = 1.0
 
 
 def kind_of(name: str) -> Kind:
+    if name == _DEFINITION.kind:
+        return _DEFINITION
+    simulated = job_kinds.KINDS.get(name)
     row = registry.ALL.named(name)
+    if row is None and simulated is not None:
+        version = Version(simulated.api_version.rpartition("/")[2], storage=True)
+        return Kind(simulated.group, simulated.kind, simulated.plural, (version,), subresources=("status",))
     assert row is not None, f"there is no kind {name}"
     return row
+
+
+_DEFINITION: Final = Kind(
+    "apiextensions.k8s.io",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    (Version("v1", storage=True),),
+    Scope.CLUSTER,
+)
 
 
 class Users:
@@ -120,7 +135,15 @@ class Users:
             await self._patch_work(action.name, {"metadata": {"labels": labels}})
 
     async def _scale(self, action: UserAction) -> None:
-        await self._patch_work(action.name, {"spec": {"parallelism": action.argument}})
+        """Another number of pods. The workers of a RayJob are scaled by its autoscaler, in its RayCluster."""
+        plan = self._plans[action.name]
+        if plan.kind == "Job":
+            await self._patch_work(action.name, {"spec": {"parallelism": action.argument}})
+            return
+        name = f"{plan.name}-cluster" if plan.kind == "RayJob" else plan.name
+        found = await self._client.get(kind_of("RayCluster"), name, plan.namespace)
+        groups = [{**each, "replicas": action.argument - 1} for each in job_kinds.ray_groups(found["spec"])]
+        await self._patch("RayCluster", name, {"spec": {"workerGroupSpecs": groups}})
 
     async def _patch_work(self, name: str, patch: Tree) -> None:
         plan = self._plans[name]
@@ -130,15 +153,15 @@ class Users:
     # --- By hand ------------------------------------------------------------------------------------------------------
 
     async def _set_suspend(self, action: UserAction) -> None:
-        """A user starts or stops a Job, and marks the write."""
-        if self._plans[action.name].kind == "Job":
+        """A user starts or stops a job, and marks the write."""
+        if self._plans[action.name].kind in job_kinds.KINDS:
             mark = {"annotations": {BY_HAND: f"at-{action.at}"}}
             await self._patch_work(action.name, {"metadata": mark, "spec": {"suspend": action.argument}})
 
     async def _delete_workload(self, action: UserAction) -> None:
-        """That of a Job, which stays."""
+        """That of a job, which stays."""
         plan = self._plans[action.name]
-        for name in await self._workloads_of(plan) if plan.kind == "Job" else ():
+        for name in await self._workloads_of(plan) if plan.kind in job_kinds.KINDS else ():
             await self._client.delete(kind_of("Workload"), name, plan.namespace)
 
     async def _make_workload(self, action: UserAction) -> None:
@@ -224,6 +247,9 @@ class Users:
             "AdmissionCheck", action.name, {"status": {"conditions": [active(action.argument)]}}, "status"
         )
 
+    async def _define(self, action: UserAction) -> None:
+        await self._create(action.argument)
+
     async def _poison(self, action: UserAction) -> None:
         await self._create(action.argument)
 
@@ -282,5 +308,6 @@ _VERBS: Final[Mapping[str, Callable[[Users, UserAction], Awaitable[None]]]] = {
     "remove": Users._remove,
     "bring back": Users._bring_back,
     "check": Users._check,
+    "define": Users._define,
     "poison": Users._poison,
 }

@@ -46,7 +46,7 @@ def asked(
         template = podsets.injected(podsets.at(written.get(pod_set.name), ("template",)), info)
         if isinstance(template, PodSetConflict):
             return PodSetConflict(f"pod set {pod_set.name}: {template.message}")
-        template = _with_requests(template)
+        template = _with_images(_with_requests(template))
         for place, other in enumerate(found):
             if alike is not None and alike(other.template) == alike(template):
                 found[place] = replace(other, count=other.count + info.count)
@@ -63,6 +63,17 @@ def _with_requests(template: Tree) -> Tree:
         if key in spec:
             spec[key] = [_requesting(container) for container in spec[key]]
     return {**template, "spec": _requesting(spec)}
+
+
+def _with_images(template: Tree) -> Tree:
+    """Give containers without an image that of the first one: those that only an operator adds, such as the autoscaler
+    of a RayCluster, are counted without an image, which a PodTemplate needs [RY5]."""
+    containers = unstructured.sequence(unstructured.get(template, "spec", "containers"))
+    image = unstructured.text(unstructured.get(containers[0], "image")) if containers else ""
+    if not image or all(unstructured.get(container, "image") for container in containers):
+        return template
+    whole = [container if container.get("image") else {**container, "image": image} for container in containers]
+    return unstructured.put(template, ("spec", "containers"), whole)
 
 
 def _requesting(holder: Tree) -> Tree:
