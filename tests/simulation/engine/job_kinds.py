@@ -130,8 +130,22 @@ RAY_JOB: Final = SimulatedKind(
     is_over=lambda tree: tree.get("status", {}).get("jobDeploymentStatus") in ("Complete", "Failed"),
     has_pods=lambda tree: tree.get("status", {}).get("jobDeploymentStatus", "") not in ("", "Suspended"),
 )
+_REPLICAS: Final = "pytorchReplicaSpecs"
+PYTORCH_JOB: Final = SimulatedKind(
+    "PyTorchJob",
+    "kubeflow.org/v1",
+    "pytorchjobs",
+    "kubeflow.org/pytorchjob",
+    templates=lambda tree: [each["template"] for each in tree["spec"][_REPLICAS].values()],
+    pods=lambda tree: sum(each["replicas"] for each in tree["spec"][_REPLICAS].values()),
+    is_over=_has_condition("Succeeded", "Failed"),
+    has_pods=lambda tree: any(
+        each.get("active") for each in tree.get("status", {}).get("replicaStatuses", {}).values()
+    ),
+    suspend_path=("spec", "runPolicy", "suspend"),
+)
 # The kinds whose CRDs a run installs.
-OF_OPERATORS: Final = (JOB_SET, RAY_CLUSTER, RAY_JOB)
+OF_OPERATORS: Final = (JOB_SET, RAY_CLUSTER, RAY_JOB, PYTORCH_JOB)
 KINDS: Final[Mapping[str, SimulatedKind]] = {each.kind: each for each in (JOB, *OF_OPERATORS)}
 BY_RESOURCE: Final[Mapping[str, SimulatedKind]] = {each.resource: each for each in KINDS.values()}
 

@@ -1,4 +1,5 @@
-"""The operators of job kinds, simulated: JobSet's controller, and KubeRay, which creates the RayCluster of a RayJob.
+"""The operators of job kinds, simulated: JobSet's controller, the Training Operator, and KubeRay, which creates the
+RayCluster of a RayJob.
 
 Each writes the status that the manager reads. Pods are not created: a status counts them.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from kubemachinery.client.errors import Conflict, KubeError, NotFound
 from simulation.engine import job_kinds, setup
-from simulation.engine.owners import Part, Played
+from simulation.engine.owners import Part, Played, true_conditions
 from simulation.engine.revisions import Tree
 from simulation.engine.setup import Plan
 from simulation.engine.users import kind_of
@@ -91,6 +92,47 @@ class JobSetController(Operator):
         ]
 
 
+class TrainingOperator(Operator):
+    """PyTorchJobs: counts of pods by replica type, and conditions."""
+
+    resource = job_kinds.PYTORCH_JOB.resource
+    kind = "PyTorchJob"
+
+    def is_ready(self, tree: Tree) -> bool:
+        return bool(true_conditions(tree).get("Running"))
+
+    def status(self, tree: Tree, part: Part) -> Tree:
+        match part:
+            case ("start",):
+                return {
+                    "replicaStatuses": self._counted(tree, "active"),
+                    "conditions": self._with(tree, Running="False"),
+                }
+            case ("ready",):
+                return {"conditions": self._with(tree, Running="True")}
+            case ("stop",):
+                counted = {type_: {"active": 0} for type_ in tree["spec"]["pytorchReplicaSpecs"]}
+                return {"replicaStatuses": counted, "conditions": self._with(tree, Running="False", Suspended="True")}
+        end = "Failed" if self.fails(tree) else "Succeeded"
+        counted = self._counted(tree, end.lower())
+        return {"replicaStatuses": counted, "conditions": self._with(tree, Running="False", **{end: "True"})}
+
+    def _counted(self, tree: Tree, what: str) -> Tree:
+        return {
+            type_: {"active": 0, what: replicas["replicas"]}
+            for type_, replicas in tree["spec"]["pytorchReplicaSpecs"].items()
+        }
+
+    def _with(self, tree: Tree, **statuses: str) -> list[Tree]:
+        others = [each for each in tree.get("status", {}).get("conditions", ()) if each["type"] not in statuses]
+        moment = self.stage.now()
+        written = [
+            {"type": type_, "status": status, "reason": "Played", "message": "", "lastTransitionTime": moment}
+            for type_, status in statuses.items()
+        ]
+        return [*others, *written]
+
+
 class RayClusterController(Operator):
     """A RayCluster of its own ends when its user deletes it; one of a RayJob with that."""
 
@@ -162,4 +204,4 @@ class RayJobController(Operator):
         return {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "played"}
 
 
-OPERATORS = (JobSetController, RayClusterController, RayJobController)
+OPERATORS = (JobSetController, TrainingOperator, RayClusterController, RayJobController)

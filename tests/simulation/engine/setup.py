@@ -310,7 +310,7 @@ def _of_operators(rng: random.Random, traits: Traits, queues: list[str]) -> Iter
     """JobSets and Ray objects, after their CRDs."""
     for number in range(rng.randint(3, 6)):
         kind = rng.choice(job_kinds.OF_OPERATORS).kind
-        is_elastic = kind != "JobSet" and rng.random() < 0.4
+        is_elastic = kind.startswith("Ray") and rng.random() < 0.4
         yield Plan(
             name=f"{kind.lower()}-{number}",
             at=round(rng.uniform(DEFINED_SECONDS, CHAOS_SECONDS * 0.8), 3),
@@ -602,11 +602,22 @@ def _ray_job(plan: Plan) -> Tree:
     }
 
 
+def _pytorch_job(plan: Plan) -> Tree:
+    """A master, and the other pods as workers."""
+
+    def replicas(pods: int) -> Tree:
+        return {"replicas": pods, "restartPolicy": "Never", "template": template(plan)}
+
+    workers = {"Worker": replicas(plan.count - 1)} if plan.count > 1 else {}
+    return {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": {"Master": replicas(1), **workers}}
+
+
 _SPECS: Final[Mapping[str, Callable[[Plan], Tree]]] = {
     "Job": _job,
     "JobSet": _job_set,
     "RayCluster": _ray_cluster,
     "RayJob": _ray_job,
+    "PyTorchJob": _pytorch_job,
 }
 
 

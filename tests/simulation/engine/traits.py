@@ -51,7 +51,7 @@ LATER: Final[Mapping[str, int]] = {
     "prebuilt": 8,  # users create the Workloads of some Jobs: before, after, wrong or never
     "alpha gates": 25,  # gates of the scheduler are on that are off by default
     "informer order": 20,  # informers that start together start in a drawn order, another one at every start
-    "job kinds": 10,  # some work comes as JobSets, RayClusters and RayJobs, with their operators
+    "job kinds": 10,  # some work comes as JobSets, PyTorchJobs, RayClusters and RayJobs, with their operators
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {

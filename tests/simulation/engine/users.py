@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -155,8 +155,11 @@ class Users:
     async def _set_suspend(self, action: UserAction) -> None:
         """A user starts or stops a job, and marks the write."""
         if self._plans[action.name].kind in job_kinds.KINDS:
+            patch: Any = action.argument
+            for key in reversed(job_kinds.KINDS[self._plans[action.name].kind].suspend_path):
+                patch = {key: patch}
             mark = {"annotations": {BY_HAND: f"at-{action.at}"}}
-            await self._patch_work(action.name, {"metadata": mark, "spec": {"suspend": action.argument}})
+            await self._patch_work(action.name, {"metadata": mark, **patch})
 
     async def _delete_workload(self, action: UserAction) -> None:
         """That of a job, which stays."""
