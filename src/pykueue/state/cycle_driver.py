@@ -7,15 +7,21 @@ Heads that were not admitted return to their queues; reservations are assumed. T
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import QuotaReservedReason
+from pykueue.api.kueue import QueueingStrategy
 from pykueue.core import cycle
 from pykueue.core.cycle import Head
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
 from pykueue.core.workload import WorkloadInfo
 from pykueue.state.parts import WorldParts
-from pykueue.state.scheduling_scope import SchedulingScope
+from pykueue.state.pending_queue import PendingQueue
+from pykueue.state.scheduling_scope import HeadSet, SchedulingScope
+
+Firsts: TypeAlias = list[tuple[PendingQueue, WorkloadInfo]]
+"""The first Workload of each queue of a scope."""
 
 
 class CycleDriver:
@@ -78,9 +84,11 @@ class CycleDriver:
             # once gets its queue for itself, or the head of a StrictFIFO queue would keep it from its nodes for ever.
             failed = {workload.cluster_queue for workload in again if self._second_passes.has_failed(workload.key)}
             queues = [queue for queue in queues if queue.name not in failed]
-        firsts = [(queue, head) for queue in queues if (head := queue.head()) is not None]
-        head_set = tuple((head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)
+        firsts = _heads(queues)
         if not again:
+            while _head_set(firsts) in scope.tried and self._leave_scan_cycle(firsts, scope):
+                firsts = _heads(queues)
+            head_set = _head_set(firsts)
             if not head_set or head_set in scope.tried:
                 return []
             scope.tried.add(head_set)
@@ -97,6 +105,19 @@ class CycleDriver:
         if spared:
             self._restricted.add(workload.key)
         return Head(workload, is_preemptor, self._namespaces.refusal(workload), spared)
+
+    def _leave_scan_cycle(self, firsts: Firsts, scope: SchedulingScope) -> bool:
+        """End the scan of a head that has come back to a position that was tried on the same facts; whether there was
+        one. The positions of several pod sets may alternate for ever, each with untried flavors of another one. Such
+        a head is tried once from the first flavors; if that was in vain, the next Workload has its turn (decision
+        0020)."""
+        for queue, head in firsts if self._policy.departures else ():
+            if head.resumes_at:
+                head.scan_position = None
+                if _head_set(firsts) in scope.tried and queue.strategy is QueueingStrategy.BEST_EFFORT_FIFO:
+                    queue.park(head)
+                return True
+        return False
 
     # Decisions.
 
@@ -202,3 +223,11 @@ class CycleDriver:
             requeue=Requeue.SET_ASIDE,
             message=f"{why}; it is left out until it changes",
         )
+
+
+def _heads(queues: Iterable[PendingQueue]) -> Firsts:
+    return [(queue, head) for queue in queues if (head := queue.head()) is not None]
+
+
+def _head_set(firsts: Firsts) -> HeadSet:
+    return tuple((head, queue.is_preemptor(head), head.resumes_at) for queue, head in firsts)

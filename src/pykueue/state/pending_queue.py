@@ -245,6 +245,11 @@ class PendingQueue:
             case RequeueTarget.INADMISSIBLE:
                 self._park(newest)
 
+    def park(self, workload: WorkloadInfo) -> None:
+        """Park an active Workload by itself, until something changes that may let it in."""
+        self._buckets.remove(workload.key)
+        self.pool[workload.key] = workload
+
     def _park_class(self, workload: WorkloadInfo, reason: QuotaReservedReason, *, may_compete: bool) -> None:
         """Park the whole equivalence class: none of its Workloads would get another result [QU13]."""
         equivalence_class = workload.equivalence_class

@@ -146,6 +146,7 @@ PYTORCH_JOB: Final = SimulatedKind(
 )
 # The kinds whose CRDs a run installs.
 OF_OPERATORS: Final = (JOB_SET, RAY_CLUSTER, RAY_JOB, PYTORCH_JOB)
+CAN_BE_ELASTIC: Final = (RAY_CLUSTER, RAY_JOB)
 KINDS: Final[Mapping[str, SimulatedKind]] = {each.kind: each for each in (JOB, *OF_OPERATORS)}
 BY_RESOURCE: Final[Mapping[str, SimulatedKind]] = {each.resource: each for each in KINDS.values()}
 

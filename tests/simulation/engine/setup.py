@@ -307,10 +307,12 @@ def _plans(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Pl
 
 
 def _of_operators(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
-    """JobSets and Ray objects, after their CRDs."""
+    """Objects of every kind, after their CRDs; in runs with elastic jobs, of those that can be elastic."""
+    is_elastic_run = "elastic" in traits
+    drawn = job_kinds.CAN_BE_ELASTIC if is_elastic_run else job_kinds.OF_OPERATORS
     for number in range(rng.randint(3, 6)):
-        kind = rng.choice(job_kinds.OF_OPERATORS).kind
-        is_elastic = kind.startswith("Ray") and rng.random() < 0.4
+        kind = rng.choice(drawn).kind
+        is_elastic = kind.startswith("Ray") and rng.random() < (0.8 if is_elastic_run else 0.4)
         yield Plan(
             name=f"{kind.lower()}-{number}",
             at=round(rng.uniform(DEFINED_SECONDS, CHAOS_SECONDS * 0.8), 3),
