@@ -326,11 +326,17 @@ def _defining(rng: random.Random) -> Iterator[UserAction]:
 
 
 def _reshaping(rng: random.Random, world: World) -> Iterator[UserAction]:
-    """A RayCluster that is not elastic gets another number of workers, and starts again with them."""
+    """A RayCluster that is not elastic gets another number of workers, and starts again with them; that of a RayJob is
+    scaled."""
     clusters = [plan for plan in world.plans if plan.kind == "RayCluster" and not plan.is_elastic]
     for plan in clusters:
         if rng.random() < 0.4:
             at = round(rng.uniform(plan.at, CHAOS_SECONDS), 3)
+            yield UserAction(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
+    for plan in world.plans:
+        if plan.kind == "RayJob" and plan.is_elastic and rng.random() < 0.7:
+            # Its autoscaler; also when all else is quiet, so that nothing else reconciles the job.
+            at = round(rng.uniform(plan.at + 3.0, CHAOS_SECONDS + 30.0), 3)
             yield UserAction(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
 
 
