@@ -647,7 +647,7 @@ def cluster_of(ray_job: Tree) -> Tree:
 
 
 def _marked(plan: Plan, found: Tree) -> Tree:
-    """A job with its queue, its priority and what else its metadata says."""
+    """A job with its queue, its priority and its other labels and annotations."""
     labels = {"kueue.x-k8s.io/priority-class": f"class-{plan.priority}"}
     if plan.queue:
         labels["kueue.x-k8s.io/queue-name"] = plan.queue
