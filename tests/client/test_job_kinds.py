@@ -100,7 +100,8 @@ def test_a_cancelled_job_of_another_kind_is_deleted_with_its_workload(kueue: Kue
     installed(kueue).apply(training())
     kueue._run(kueue._client.cancel("pytorchjobs.kubeflow.org/train"))
     kueue.advance(60)
-    assert kueue.queue(all=True) == []
+    assert [str(entry.status) for entry in kueue.queue(all=True)] == ["cancelled, deleted"]  # from the history
+    assert kueue.all("workload") == []
     with pytest.raises(UsageError, match=r"^pytorchjob train not found in namespace default$"):
         kueue.status("pytorchjob/train")
 
@@ -294,31 +295,21 @@ def test_a_stateful_set_is_in_the_queue_under_its_name(kueue: Kueue) -> None:
     assert [each.metadata.name for each in kueue._run(found.pods(kueue._run(found.job("web"))))] == ["web-0"]
     kueue._run(kueue._client.cancel("web"))
     kueue.advance(60)
-    assert kueue.queue(all=True) == []
+    assert [str(entry.status) for entry in kueue.queue(all=True)] == ["cancelled, deleted"]  # from the history
+    assert kueue.all("workload") == []
 
 
 @made_of_pods
 def test_a_deployment_is_as_far_as_the_last_of_its_pods(kueue: Kueue) -> None:
     kueue.apply(serving("Deployment", "api", 2, cpu="5"))
-    assert str(kueue.status("deployment/api")) == "waiting, its Workload does not exist yet"
-    owner = kueue.get("deployment", "api")
-    template = owner["spec"]["template"]
-    replicas = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": pod("api-1", owner, template)["metadata"],
-        "spec": {"replicas": 2, "selector": owner["spec"]["selector"], "template": template},
-    }
-    kueue.apply(replicas)
-    above = kueue.get("replicaset", "api-1")
-    for name in ("api-1-a", "api-1-b"):
-        kueue.apply(pod(name, above, {**template, "spec": {**template["spec"], "restartPolicy": "Always"}}))
     kueue.advance(5)
     assert sorted(entry.status.state for entry in kueue.queue()) == ["Running", "Waiting"]
-    assert kueue.status("api").state == "Waiting"
+    assert kueue.status("api") == kueue.status("deploy/api")
+    assert (kueue.status("api").state, "2 more needed" in kueue.status("api").message) == ("Waiting", True)
     found = service(kueue)
     pods = kueue._run(found.pods(kueue._run(found.job("deploy/api"))))
-    assert [each.metadata.name for each in pods] == ["api-1-a", "api-1-b"]
+    assert sorted(each.metadata.name for each in pods) == sorted(pod["metadata"]["name"] for pod in kueue.all("pod"))
+    assert len(pods) == 2
 
 
 # --- Manifests --------------------------------------------------------------------------------------------------------

@@ -286,7 +286,7 @@ class HistoryRecorder:
         except DamagedStoreError as error:
             self._note_problem(error)
             await self._set_aside()
-            return False
+            return self._store is not None
         except HistoryStoreError as error:
             self._note_problem(error)
             return False
