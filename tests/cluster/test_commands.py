@@ -195,9 +195,9 @@ def test_a_job_from_its_submission_to_its_end(place: Place, shell: Shell) -> Non
     until(lambda: shell("queue", "-o", "jsonpath={.items[*].status.admission.clusterQueue}").out == "small")
     does("submit", "--image", "busybox", "--name", "second", "--", "true")
     until(lambda: "Waiting" in shell("queue").out)
-    assert [row.split()[:3] for row in shell("queue").out.splitlines()[1:]] == [
-        ["first", "mine", "Starting"],
-        ["second", "mine", "Waiting"],
+    assert [row.split()[:4] for row in shell("queue").out.splitlines()[1:]] == [
+        ["first", "Job", "mine", "Starting"],
+        ["second", "Job", "mine", "Waiting"],
     ]
     [waiting] = shell("list", "workload", "--for", "job/second", "-o", "name").out.splitlines()
     assert (
@@ -245,7 +245,7 @@ def test_job_without_a_workload_has_the_reason(place: Place, shell: Shell) -> No
     why = 'WorkloadPriorityClass "urgent" not found'
     until(lambda: why in shell("queue").out)
     [row] = [row.split() for row in shell("queue").out.splitlines() if row.startswith("lost")]
-    assert row[:3] == ["lost", "any", "Unqueued"]
+    assert row[:4] == ["lost", "Job", "any", "Unqueued"]
     until(lambda: shell("queue", "-o", "name").out == "job.batch/lost\n")  # what was cancelled before is gone
     result = f"Job default/lost has no Workload and is not queued\n\nWhy\n  {why}\n"
     assert shell("explain", "lost").out == shell("explain", "job/lost").out == result
