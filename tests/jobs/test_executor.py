@@ -232,6 +232,23 @@ async def test_no_second_slice_is_made_while_the_first_is_not_shown(world: World
     await world.workload()  # of which there is one
 
 
+async def test_pod_that_joined_a_group_is_not_reconciled_by_itself(world: World) -> None:
+    """Pods of a StatefulSet join their group after they were created. A key that was queued before names the pod alone,
+    and by itself the pod matches no Workload: it would be stopped, or get a Workload of its own."""
+    group, alone = JobKey("pod", NAMESPACE, "g", is_group=True), JobKey("pod", NAMESPACE, "a")
+    for name in ("a", "b"):
+        await world.client.create(POD.kind, fresh(pod(name, "g", 2)))
+    await world.settle(group)
+    await world.admit()
+    await world.settle(group)
+    before = await world.client.get(POD.kind, "a", NAMESPACE)
+    workload = await world.workload()
+    await world.sources.refresh()
+    assert await world.executor.reconcile(alone) is None
+    assert await world.client.get(POD.kind, "a", NAMESPACE) == before
+    assert await world.workload() == workload
+
+
 async def test_a_pod_group_runs_on_a_server(world: World) -> None:
     key = JobKey("pod", NAMESPACE, "g", is_group=True)
     for name in ("a", "b"):
