@@ -523,7 +523,7 @@ BUGS = (
     Bug("charges what a queue leaves out", _charges_what_a_queue_leaves_out, ("L1",), traits=("excluded resources",), first_seed=1),
     Bug("manages jobs everywhere", _manages_jobs_everywhere, ("3589",), traits=("jobs", "unnamed jobs")),
     Bug("counts those who wait twice", _counts_those_who_wait_twice, ("S8",)),
-    Bug("overlooks lost nodes", _overlooks_lost_nodes, ("nodes",), traits=("topology", "node failures"), first_seed=2),
+    Bug("overlooks lost nodes", _overlooks_lost_nodes, ("nodes",), traits=("topology", "node failures"), first_seed=39),
     Bug("keeps the finalizers of pods", _keeps_the_finalizers_of_pods, ("L5",), traits=("pods",), first_seed=7),
     Bug("lets a slice live that was replaced", _lets_a_replaced_slice_live, ("slice", "S1"), traits=("jobs", "elastic")),
     Bug("takes a request for nodes", _takes_a_request_for_nodes, ("nodes",), traits=("checks", "provisioning")),

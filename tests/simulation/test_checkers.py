@@ -10,7 +10,7 @@ import pytest
 from simulation.engine import checkers, liveness, safety
 
 FOLDER = Path(checkers.__file__).parent
-CHECKERS = ("checkers", "safety", "liveness", "stored_state", "quota_tree", "revisions")
+CHECKERS = ("checkers", "safety", "liveness", "stored_state", "quota_tree", "revisions", "job_kinds")
 
 
 @pytest.mark.parametrize("name", CHECKERS)
