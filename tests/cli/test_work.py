@@ -292,10 +292,12 @@ class TestLater:
     def test_waiting_ends_when_it_has_taken_too_long(self, shell: Shell) -> None:
         shell("submit", "--name", "endless", "--cpu", "100m", "--", "sleep", "600")
         late = shell("wait", "endless", "--timeout", "1s")
-        followed = shell("submit", "-f", "--timeout", "1s", "--name", "followed", "--cpu", "100m", "--", "sleep", "600")
-        shell("cancel", "endless", "followed")
+        followed = shell(
+            "submit", "-f", "--timeout", "1s", "--name", "unfinished", "--cpu", "100m", "--", "sleep", "600"
+        )
+        shell("cancel", "endless", "unfinished")
         assert (late.code, late.err) == (1, "job endless has not finished after 1 s\n")
-        assert (followed.code, followed.err) == (1, "job followed has not finished after 1 s\n")
+        assert (followed.code, followed.err) == (1, "job unfinished has not finished after 1 s\n")
 
     def test_a_workload_is_stopped_and_resumed_by_the_name_of_its_job(self, shell: Shell) -> None:
         shell("submit", "--name", "paused", "--cpu", "100m", "--", "sleep", "600")
