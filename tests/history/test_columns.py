@@ -44,6 +44,11 @@ def test_rows_are_sorted_by_several_columns() -> None:
     assert [row.metadata.name for row in columns.sorted_by(rows, columns.sort_keys("-job,ran"))] == ["c", "b", "a"]
 
 
+def test_jobs_submitted_in_one_second_stay_in_the_order_of_their_records() -> None:
+    rows = [shown("b", 10, "first"), shown("a", 10, "second")]
+    assert [row.metadata.name for row in columns.sorted_by(rows, columns.sort_keys("submitted"))] == ["b", "a"]
+
+
 @pytest.mark.parametrize(("function", "option"), [(columns.sort_keys, "--sort"), (columns.chosen, "--format")])
 def test_an_unknown_column_is_refused(function: object, option: str) -> None:
     with pytest.raises(UsageError, match=f"{option} colour: is no column; the columns are job, namespace"):

@@ -11,6 +11,7 @@ import asyncio
 import http.client
 import socket
 import ssl
+import threading
 import urllib.parse
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,10 +23,11 @@ from kubemachinery.client import errors
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import (
     CONNECT_SECONDS,
+    DEFAULT_CONNECTION,
     LINE_BYTES,
     ApiRequest,
     ApiResponse,
-    AuthHeaders,
+    ConnectionOptions,
     Headers,
     Lines,
     check_fence,
@@ -44,12 +46,16 @@ class _NotConnected(Exception):
 
 
 class _Connection:
-    """One connection, used by one thread at a time. `abort` may be called by any thread."""
+    """One connection, used by one thread at a time. `abort` may be called by any thread.
+
+    The thread that uses the connection closes it; while no thread uses it, `abort` does.
+    """
 
     def __init__(self, address: urllib.parse.SplitResult, tls: ssl.SSLContext | None, server_hostname: str | None):
         self._host, self._port = address.hostname or "", address.port
         self._tls, self._server_hostname = tls, server_hostname
-        self._aborted = False
+        self._aborted = self._is_running = False
+        self._lock = threading.Lock()
         self.http = http.client.HTTPConnection(self._host, self._port or (443 if tls else 80))
 
     def connect(self) -> None:
@@ -68,22 +74,37 @@ class _Connection:
             raise _NotConnected from ConnectionAbortedError("the request was cancelled")
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in this thread. The thread that uses the connection closes it, after an error or an abort."""
+        """Run `work` in this thread, and close the connection after an error or an abort."""
+        self._begin()
         try:
             result = work()
         except BaseException:
-            self.http.close()
+            self._end(is_usable=False)
             raise
-        if self._aborted:
-            self.http.close()
+        self._end(is_usable=True)
         return result
 
+    def _begin(self) -> None:
+        with self._lock:
+            if self._aborted:
+                raise _NotConnected from ConnectionAbortedError("the request was cancelled")
+            self._is_running = True
+
+    def _end(self, *, is_usable: bool) -> None:
+        with self._lock:
+            self._is_running = False
+            if self._aborted or not is_usable:
+                self.http.close()
+
     def abort(self) -> None:
-        """Break the connection, so that the thread that reads from it or writes to it ends at once."""
-        self._aborted = True
-        if (found := self.http.sock) is not None:
-            with suppress(OSError):
-                found.shutdown(socket.SHUT_RDWR)
+        """Break the connection: the thread that reads from it or writes to it ends at once."""
+        with self._lock:
+            self._aborted = True
+            if not self._is_running:
+                self.http.close()
+            elif (found := self.http.sock) is not None:
+                with suppress(OSError):
+                    found.shutdown(socket.SHUT_RDWR)
 
     def exchange(self, request: ApiRequest, target: str, headers: Headers, seconds: float | None) -> _Response:
         self.connect()
@@ -113,32 +134,20 @@ class _Response:
 class ThreadTransport:
     """Requests over HTTP, each in a thread."""
 
-    def __init__(
-        self,
-        server: str,
-        *,
-        tls: ssl.SSLContext | None = None,
-        credentials: AuthHeaders | None = None,
-        user_agent: str = "pykueue",
-        server_hostname: str | None = None,
-        timeout_seconds: float | None = None,
-        compressed: bool = True,
-    ) -> None:
+    def __init__(self, server: str, options: ConnectionOptions = DEFAULT_CONNECTION) -> None:
         self._server = server.rstrip("/")
         self._address = urllib.parse.urlsplit(self._server)
-        self._tls = tls if tls is not None or self._address.scheme == "http" else ssl.create_default_context()
-        self._credentials = credentials
-        self._user_agent = user_agent
-        self._server_hostname = server_hostname
-        self._timeout_seconds = timeout_seconds  # for every request, in place of its own; 0 is none
-        self._compressed = compressed
+        self._options = options
+        needs_default = options.tls is None and self._address.scheme == "https"
+        self._tls = ssl.create_default_context() if needs_default else options.tls
         self._idle: list[_Connection] = []
         self._in_use: set[_Connection] = set()
         self._threads: Final = ThreadPoolExecutor(_THREADS, "request")
 
     async def send(self, request: ApiRequest) -> ApiResponse:
-        timeout = request.timeout_seconds if self._timeout_seconds is None else self._timeout_seconds or None
-        headers = await self._headers(request, packed=self._compressed)
+        timeout = self._options.timeout_of(request)
+        encoding = [("Accept-Encoding", "gzip")] if self._options.compressed else []
+        headers = [*await self._options.headers_of(request), *encoding]
         was_kept = bool(self._idle)
         try:
             async with asyncio.timeout(timeout):
@@ -172,7 +181,7 @@ class ThreadTransport:
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
-        headers = await self._headers(request, packed=False)
+        headers = await self._options.headers_of(request)
         connection = self._new()
         try:
             response = await self._in_thread(
@@ -190,8 +199,6 @@ class ThreadTransport:
             raise Unanswered(f"{request.path}: the stream broke: {why}", applied=False) from None
         finally:
             connection.abort()
-            if connection not in self._in_use:
-                connection.http.close()
 
     async def _lines(self, connection: _Connection, response: http.client.HTTPResponse) -> AsyncIterator[bytes]:
         while line := await self._in_thread(connection, lambda: response.readline(LINE_BYTES)):
@@ -210,18 +217,12 @@ class ThreadTransport:
         finally:
             self._in_use.discard(connection)
 
-    async def _headers(self, request: ApiRequest, *, packed: bool) -> Headers:
-        content = [("Content-Type", request.content_type)] if request.content_type else []
-        encoding = [("Accept-Encoding", "gzip")] if packed else []
-        auth = await self._credentials() if self._credentials is not None else ()
-        return [("Accept", request.accept), ("User-Agent", self._user_agent), *content, *encoding, *auth]
-
     def _target(self, request: ApiRequest) -> str:
         path = urllib.parse.quote(self._address.path + request.path, safe=_SAFE)
         return f"{path}?{urllib.parse.urlencode(request.query)}" if request.query else path
 
     def _new(self) -> _Connection:
-        return _Connection(self._address, self._tls, self._server_hostname)
+        return _Connection(self._address, self._tls, self._options.server_hostname)
 
     def _unreachable(self, error: _NotConnected) -> Unanswered:
         cause = error.__cause__

@@ -123,8 +123,11 @@ def sort_keys(text: str) -> list[tuple[str, bool]]:
 
 
 def sorted_by(records: Iterable[JobRecord], keys: Sequence[tuple[str, bool]]) -> list[JobRecord]:
-    """The records by some columns; missing values come first, ties by UID."""
-    rows = sorted(records, key=lambda record: record.metadata.name)
+    """The records by some columns; missing values come first, ties stay in the order in which they were recorded.
+
+    Times have whole seconds, so that two jobs submitted in one second are a tie.
+    """
+    rows = list(records)
     for name, descending in reversed(keys):
         value = COLUMNS[name].value
         rows.sort(key=lambda record: _comparable(value(record)), reverse=descending)
