@@ -56,7 +56,7 @@ class Drain:
         self.world = World(policy)
         self.latency = latency
         self.now = 0  # milliseconds
-        self._chance = random.Random(7)
+        self._rng = random.Random(7)
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._serial, self._revision = itertools.count(), itertools.count(1)
         self._things: dict[str, kueue.Workload] = {}
@@ -82,7 +82,7 @@ class Drain:
         return self.figures
 
     def _at(self, when: int, happens: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (when + self._chance.randrange(self.latency), next(self._serial), happens))
+        heapq.heappush(self._events, (when + self._rng.randrange(self.latency), next(self._serial), happens))
 
     def _submit(self, thing: kueue.Workload, when: int, runs: int) -> None:
         key = f"{NAMESPACE}/{thing.metadata.name}"

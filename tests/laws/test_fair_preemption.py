@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubemachinery import meta, yaml_documents
-from laws.random_clusters import NOW, ClusterCase, clusters
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, clusters
 from pykueue.analysis import planner
 from pykueue.analysis.planner import SchedulingPlan
 from pykueue.api import kueue
+from pykueue.core import cycle
+from pykueue.core.cycle import Head
 from pykueue.core.decision import Admit, Preempt
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.state import admission
@@ -122,3 +124,24 @@ def test_livelocks_end_in_the_manager_and_go_on_under_the_rules_of_kueue(path: P
     assert planned(path, departures=True).is_stable
     assert planned(path, departures=False).loop is not None
     assert planned(path, departures=True, progress=False).loop is not None
+
+
+@pytest.mark.parametrize(
+    ("spared", "evicted", "preempts"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_spared_workload_is_a_target_only_while_it_is_being_evicted(
+    spared: bool, evicted: bool, preempts: bool
+) -> None:
+    quota = QuotaCase(4, None, None)
+    low = WorkloadCase(0, "q", 4, 0, 1, "f0")
+    high = WorkloadCase(1, "q", 4, 1, 0)
+    case = ClusterCase(
+        (), (QueueCase("q", "co", (quota,), "LowerPriority", "Any", strict=False),), (low, high), fair=True
+    )
+    world = case.world()
+    world.reservations[low.key].evicted = evicted
+    [workload] = world.queues["q"].active()
+    head = Head(workload, spared=frozenset((low.key,)) if spared else frozenset())
+    [decision] = cycle.run(world.snapshot(), [head], case.policy, NOW)
+    targets = [target.key for target in decision.targets] if isinstance(decision, Preempt) else []
+    assert targets == ([low.key] if preempts else [])

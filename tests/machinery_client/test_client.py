@@ -21,7 +21,7 @@ from kubemachinery.client.http_transport import HttpTransport
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.thread_transport import ThreadTransport
-from kubemachinery.client.transport import ApiRequest, ApiResponse, Transport
+from kubemachinery.client.transport import ApiRequest, ApiResponse, ConnectionOptions, Transport
 from kubemachinery.http_messages import Request, Response
 from kubeserver.protocol import server_credentials
 from pykueue.api import kube, kueue, registry
@@ -297,7 +297,7 @@ def test_a_stream_that_is_left_early_leaves_no_connection_open(
 
     async def read_one_line(port: int) -> bytes:
         trusting = ssl.create_default_context(cadata=credentials.ca.decode())
-        transport = network(f"https://127.0.0.1:{port}", tls=trusting)
+        transport = network(f"https://127.0.0.1:{port}", ConnectionOptions(tls=trusting))
         async with transport.stream(ApiRequest("GET", "/")) as lines:
             first = await anext(aiter(lines))
         await transport.close()

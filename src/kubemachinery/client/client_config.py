@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from kubemachinery import meta, yaml_documents
-from kubemachinery.client.transport import Headers, Transport
+from kubemachinery.client.transport import ConnectionOptions, Headers, Transport
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 
@@ -185,26 +185,25 @@ def connect(target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue", 
     """A transport to the server for a long-running program, with the credentials of the user."""
     from kubemachinery.client.http_transport import HttpTransport
 
-    return HttpTransport(target.server, **_connection(target, clock, user_agent), connections=connections)
+    return HttpTransport(target.server, _options(target, clock, user_agent), connections=connections)
 
 
 def connect_command(target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue") -> Transport:
     """A transport to the server for a command, which sends few requests and must start fast."""
     from kubemachinery.client.thread_transport import ThreadTransport
 
-    return ThreadTransport(target.server, **_connection(target, clock, user_agent))
+    return ThreadTransport(target.server, _options(target, clock, user_agent))
 
 
-def _connection(target: ClientConfig, clock: Clock, user_agent: str) -> dict[str, Any]:
-    """The arguments of both transports."""
-    return {
-        "tls": _tls(target) if target.server.startswith("https://") else None,
-        "credentials": ClientCredentials(target, clock).headers,
-        "user_agent": user_agent,
-        "server_hostname": target.cluster.get("tls-server-name"),
-        "timeout_seconds": target.timeout_seconds,
-        "compressed": not target.cluster.get("disable-compression"),
-    }
+def _options(target: ClientConfig, clock: Clock, user_agent: str) -> ConnectionOptions:
+    return ConnectionOptions(
+        tls=_tls(target) if target.server.startswith("https://") else None,
+        credentials=ClientCredentials(target, clock).headers,
+        user_agent=user_agent,
+        server_hostname=target.cluster.get("tls-server-name"),
+        timeout_seconds=target.timeout_seconds,
+        compressed=not target.cluster.get("disable-compression"),
+    )
 
 
 # --- Credentials ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
@@ -15,10 +14,11 @@ from kubemachinery.client import errors
 from kubemachinery.client.errors import Fenced, Unanswered
 from kubemachinery.client.transport import (
     CONNECT_SECONDS,
+    DEFAULT_CONNECTION,
     LINE_BYTES,
     ApiRequest,
     ApiResponse,
-    AuthHeaders,
+    ConnectionOptions,
     Headers,
     Lines,
     check_fence,
@@ -31,36 +31,22 @@ _NEVER_CONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeo
 class HttpTransport:
     """Requests over HTTP with connections that are kept."""
 
-    def __init__(
-        self,
-        server: str,
-        *,
-        tls: ssl.SSLContext | None = None,
-        credentials: AuthHeaders | None = None,
-        user_agent: str = "pykueue",
-        server_hostname: str | None = None,
-        connections: int = 128,
-        timeout_seconds: float | None = None,
-        compressed: bool = True,
-    ) -> None:
+    def __init__(self, server: str, options: ConnectionOptions = DEFAULT_CONNECTION, *, connections: int = 128) -> None:
         self._server = server.rstrip("/")
-        self._timeout_seconds = timeout_seconds  # for every request, in place of its own; 0 is none
-        self._credentials = credentials
-        self._server_hostname = server_hostname
+        self._options = options
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections, ssl=tls if tls is not None else True),
-            headers={"User-Agent": user_agent},
-            skip_auto_headers=() if compressed else ("Accept-Encoding",),
+            connector=aiohttp.TCPConnector(limit=connections, ssl=options.tls if options.tls is not None else True),
+            skip_auto_headers=() if options.compressed else ("Accept-Encoding",),
             read_bufsize=LINE_BYTES,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             auto_decompress=True,
         )
 
     async def send(self, request: ApiRequest) -> ApiResponse:
-        timeout = request.timeout_seconds if self._timeout_seconds is None else self._timeout_seconds or None
+        timeout = self._options.timeout_of(request)
         try:
             async with asyncio.timeout(timeout):
-                async with self._request(request, await self._headers(request)) as response:
+                async with self._request(request, await self._options.headers_of(request)) as response:
                     return ApiResponse(response.status, await response.read(), response.headers)
         except _NEVER_CONNECTED as error:
             raise Unanswered(f"{self._server} cannot be reached: {reason_of(error)}", applied=False) from None
@@ -74,7 +60,7 @@ class HttpTransport:
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         try:
-            async with self._request(request, await self._headers(request)) as response:
+            async with self._request(request, await self._options.headers_of(request)) as response:
                 if response.status >= 300:
                     raise errors.from_response(
                         response.status, await response.read(), response.headers.get("Retry-After", "")
@@ -96,13 +82,8 @@ class HttpTransport:
             params=request.query,
             data=_FencedBody(request) if request.fence is not None else request.body or None,
             headers=headers,
-            server_hostname=self._server_hostname,
+            server_hostname=self._options.server_hostname,
         )
-
-    async def _headers(self, request: ApiRequest) -> Headers:
-        content = [("Content-Type", request.content_type)] if request.content_type else []
-        auth = await self._credentials() if self._credentials is not None else ()
-        return [("Accept", request.accept), *content, *auth]
 
     async def close(self) -> None:
         await self._session.close()

@@ -66,6 +66,29 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 AuthHeaders: TypeAlias = Callable[[], Awaitable[Headers]]
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How a server is connected to: what the transports over HTTP have in common."""
+
+    tls: ssl.SSLContext | None = None
+    credentials: AuthHeaders | None = None
+    user_agent: str = "pykueue"
+    server_hostname: str | None = None
+    timeout_seconds: float | None = None  # for every request, in place of its own; 0 is none
+    compressed: bool = True
+
+    def timeout_of(self, request: ApiRequest) -> float | None:
+        return request.timeout_seconds if self.timeout_seconds is None else self.timeout_seconds or None
+
+    async def headers_of(self, request: ApiRequest) -> Headers:
+        content = [("Content-Type", request.content_type)] if request.content_type else []
+        auth = await self.credentials() if self.credentials is not None else ()
+        return [("Accept", request.accept), ("User-Agent", self.user_agent), *content, *auth]
+
+
+DEFAULT_CONNECTION: Final = ConnectionOptions()
+
+
 class Transport(Protocol):
     async def send(self, request: ApiRequest) -> ApiResponse:
         """Return the response; raise `Fenced` when the fence of the request is closed."""

@@ -20,7 +20,6 @@ from typing import ClassVar, Final, TypeAlias
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.kinds import Kind
-from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.validation import topology_annotations
@@ -32,6 +31,7 @@ from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod_parent import PodParent
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo, PodSetTemplate
+from pykueue.jobs.queued_object import QueuedObject
 from pykueue.lifecycle.workload_changes import Changes
 
 __all__ = [
@@ -107,7 +107,7 @@ class Matched:
     job: GenericJob | None = None
 
 
-class GenericJob(ObjectView, ABC):
+class GenericJob(QueuedObject, ABC):
     """One job."""
 
     suspend_path: ClassVar[unstructured.Path] = ("spec", "suspend")
@@ -121,20 +121,6 @@ class GenericJob(ObjectView, ABC):
         self.related: Final = related
 
     # --- Metadata -----------------------------------------------------------------------------------------------------
-
-    @property
-    def gated_by(self) -> str | None:
-        """The controllers that gate its admission, as the annotation names them."""
-        return self.annotations.get(labels.ADMISSION_GATED_BY)
-
-    @property
-    def queue_name(self) -> str:
-        return self.labels.get(labels.QUEUE_NAME, "")
-
-    @property
-    def objects(self) -> tuple[ObjectView, ...]:
-        """The objects that make up the job: itself, or the pods of a group."""
-        return (self,)
 
     @property
     def follows_queue(self) -> bool:

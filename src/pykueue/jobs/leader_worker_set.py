@@ -59,12 +59,6 @@ class LeaderWorkerSet(PodParent):
     # --- Fields -------------------------------------------------------------------------------------------------------
 
     @property
-    def replicas(self) -> int:
-        """The number of groups."""
-        found = unstructured.integer(self.spec.get("replicas"))
-        return 1 if found is None else found
-
-    @property
     def size(self) -> int:
         """The number of pods of a group, with its leader."""
         found = unstructured.integer(unstructured.get(self.tree, *_TEMPLATE, "size"))

@@ -27,6 +27,7 @@ from pykueue.api.validation import admission_gates, field_error, job_metadata, w
 from pykueue.jobs.actions import Actions
 from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.options import IntegrationOptions
+from pykueue.jobs.queued_object import QueuedObject
 
 # Independent parts of one pass. Each is applied in its order; one that fails does not keep the others from being
 # applied, and the pass is retried.
@@ -67,7 +68,7 @@ class ParentRow(Protocol):
     def kind(self) -> Kind: ...
 
 
-class PodParent(ObjectView, ABC):
+class PodParent(QueuedObject, ABC):
     """One object that is made of pods."""
 
     # Whether the kind is reconciled. A kind of which each pod is a job by itself needs only the webhook.
@@ -80,19 +81,6 @@ class PodParent(ObjectView, ABC):
     # --- Metadata -----------------------------------------------------------------------------------------------------
 
     @property
-    def gated_by(self) -> str | None:
-        """The controllers that gate the admission of its Workloads, as the annotation names them."""
-        return self.annotations.get(labels.ADMISSION_GATED_BY)
-
-    @property
-    def queue_name(self) -> str:
-        return self.labels.get(labels.QUEUE_NAME, "")
-
-    @property
-    def objects(self) -> tuple[ObjectView, ...]:
-        return (self,)
-
-    @property
     def owner_uid(self) -> str:
         """The UID from which names of Workloads are derived: its own, or that of the object it is a copy of in a
         worker cluster."""
@@ -103,6 +91,12 @@ class PodParent(ObjectView, ABC):
     def is_remote(self) -> bool:
         """Whether a manager cluster created it here: then it also creates the Workloads."""
         return labels.MULTIKUEUE_ORIGIN in self.labels
+
+    @property
+    def replicas(self) -> int:
+        """The number of its pods, or of its groups of pods."""
+        found = unstructured.integer(self.spec.get("replicas"))
+        return 1 if found is None else found
 
     @property
     def is_ready(self) -> bool:

@@ -50,11 +50,6 @@ class StatefulSet(PodParent):
     """One StatefulSet."""
 
     @property
-    def replicas(self) -> int:
-        found = unstructured.integer(self.spec.get("replicas"))
-        return 1 if found is None else found
-
-    @property
     def template(self) -> ObjectView:
         """The pod template, read as an object: it has metadata and a spec."""
         return ObjectView(dict(unstructured.mapping(self.spec.get("template"))))

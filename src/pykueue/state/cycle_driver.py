@@ -41,8 +41,6 @@ class CycleDriver:
         self._namespaces = parts.namespaces
         self._loops = parts.loops
         self._preemption_order = parts.preemption_order
-        # Of the heads of the current cycle that must spare Workloads: their keys.
-        self._restricted: set[str] = set()
 
     def decide(self, now: Nanoseconds, enough: int | None) -> list[Decision]:
         """Run one cycle in every scope where something changed; see `World.decide`."""
@@ -51,13 +49,13 @@ class CycleDriver:
             self._scopes.invalidate(workload.cluster_queue)
         decisions: list[Decision] = []
         for scope in self._scopes.due(lambda: enough is None or len(decisions) < enough):
-            self._restricted.clear()
             heads = self._take_heads(scope, now)
             if heads:
                 self._scopes.mark_ready(scope.queues[0])  # until every head has been tried
+                restricted = {head.workload.key for head in heads if head.spared}
                 for decision in cycle.run(self._snapshot, heads, self._policy, now):
                     self._compare_preemption(decision, scope.queues, now)
-                    self._apply(decision, now)
+                    self._apply(decision, now, is_restricted=decision.workload in restricted)
                     decisions.append(decision)
         self.cycles += bool(decisions)
         # Stable: decisions without a rank stay behind, in their order. With fair sharing none has a rank.
@@ -102,8 +100,6 @@ class CycleDriver:
     def _head(self, workload: WorkloadInfo, scope: SchedulingScope, *, is_preemptor: bool = False) -> Head:
         order = self._preemption_order
         spared = order.spared(scope.queues, workload.key) if order is not None else frozenset[str]()
-        if spared:
-            self._restricted.add(workload.key)
         return Head(workload, is_preemptor, self._namespaces.refusal(workload), spared)
 
     def _leave_scan_cycle(self, firsts: Firsts, scope: SchedulingScope) -> bool:
@@ -121,7 +117,10 @@ class CycleDriver:
 
     # Decisions.
 
-    def _apply(self, decision: Decision, now: Nanoseconds) -> None:
+    def _apply(self, decision: Decision, now: Nanoseconds, *, is_restricted: bool) -> None:
+        """Apply a decision to the state. `is_restricted`: its head had to spare Workloads ([FS22])."""
+        # The result of such a head does not hold for its equivalence class.
+        parks_class = self._policy.equivalence_hashing and not is_restricted
         match decision:
             case Admit():
                 self._assume(decision, now)
@@ -131,11 +130,11 @@ class CycleDriver:
                 if decision.migrates and not self._reservations.held[decision.migrates].evicted:
                     # Marked once: every mark invalidates the scope, and the head would be decided for ever.
                     self._reservations.mark_evicted(decision.migrates)
-                self._requeue(decision, requeue, now)
+                self._requeue(decision, requeue, now, parks_class=parks_class)
             case Wait():
                 if decision.requeue is Requeue.SET_ASIDE:
                     self._pending.queues[decision.cluster_queue].in_flight[decision.workload].set_aside = True
-                self._requeue(decision, decision.requeue, now)
+                self._requeue(decision, decision.requeue, now, parks_class=parks_class)
             case SecondPassFailed():
                 self._mark_victims(decision.targets)
                 self._second_passes.try_later(decision.workload, now, decision.scan_position)
@@ -157,11 +156,9 @@ class CycleDriver:
             if not victim.already_evicted:
                 self._reservations.mark_evicted(victim.key)
 
-    def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds) -> None:
+    def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds, *, parks_class: bool) -> None:
         queue = self._pending.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
-        # The result of a head that must spare Workloads does not hold for its equivalence class.
-        parks_class = self._policy.equivalence_hashing and decision.workload not in self._restricted
         queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan_position, parks_class=parks_class)
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:
