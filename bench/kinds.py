@@ -31,8 +31,8 @@ sys.path.insert(2, str(Path(__file__).resolve().parents[1]))
 
 import msgspec
 import yaml
-from bench import drain
-from bench.drain import Engine, Program
+from bench import _engines
+from bench._engines import Engine, Program
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
@@ -53,7 +53,7 @@ CONFIGURATION = {
     "integrations": {"frameworks": list(FRAMEWORKS.values())},
 }
 # Writes and Events of the manager; requests of the server itself do not count.
-COUNTED = (*drain.COUNTED, "jobs", "jobsets")
+COUNTED = (*_engines.COUNTED, "jobs", "jobsets")
 CREATING_AT_ONCE = 16
 CRDS = Kind(
     "apiextensions.k8s.io",
@@ -65,7 +65,7 @@ CRDS = Kind(
 
 
 def job_set_crd() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((drain.ROOT / "examples" / "jobset" / "crd.yaml").read_text())
+    found: dict[str, Any] = yaml.safe_load((_engines.ROOT / "examples" / "jobset" / "crd.yaml").read_text())
     return found
 
 
@@ -206,7 +206,7 @@ async def _round(client: ApiClient, engine: Engine, kind: str, prefix: str, coun
     row = kind_of(kind)
     names = {f"{prefix}-{number:04}" for number in range(count)}
     revision = (await client.list(row, NAMESPACE)).revision
-    sent, own, cpu = Counter(engine.requests()), Counter(client.sent), drain.cpu_seconds(engine.manager)
+    sent, own, cpu = Counter(engine.requests()), Counter(client.sent), _engines.cpu_seconds(engine.manager)
     began = time.monotonic()
     waiting = asyncio.create_task(_until_started(client, row, revision, set(names)))
     places = asyncio.Semaphore(CREATING_AT_ONCE)
@@ -220,7 +220,7 @@ async def _round(client: ApiClient, engine: Engine, kind: str, prefix: str, coun
             group.create_task(create(name))
     await waiting
     cost.wall_seconds += time.monotonic() - began
-    cost.cpu_seconds += drain.cpu_seconds(engine.manager) - cpu
+    cost.cpu_seconds += _engines.cpu_seconds(engine.manager) - cpu
     cost.started += count
     now = Counter(engine.requests())
     now.subtract(sent)
@@ -275,13 +275,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--on", choices=["embedded", "real", "all"], default="embedded")
     parser.add_argument("--limit", type=float, default=900.0, help="give up a run after so many seconds")
     parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.serve:
-        drain.serve(options.serve, CONFIGURATION)
-        return 0
     runs: dict[str, dict[str, Any]] = {}
-    for name, engine in _engines(options.on):
+    for name, engine in _chosen_engines(options.on):
         with engine as started, event_loop() as runner:
             runs[name] = runner.run(measure(started, options.count, options.rounds, options.limit))
         print(table({name: runs[name]}), flush=True)
@@ -290,13 +286,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _engines(on: str) -> Iterator[tuple[str, contextlib.AbstractContextManager[Engine]]]:
+def _chosen_engines(on: str) -> Iterator[tuple[str, contextlib.AbstractContextManager[Engine]]]:
     if on != "real":
-        yield "embedded", drain.embedded(__file__)
+        yield "embedded", _engines.embedded(CONFIGURATION)
     if on != "embedded":
-        ours = drain.ours(webhooks=False)
+        ours = _engines.ours(webhooks=False)
         crds = (*ours.crds, job_set_crd())
-        yield "real", drain.real(0, Program(ours.command, crds, {"integrations": CONFIGURATION["integrations"]}))
+        yield "real", _engines.real(0, Program(ours.command, crds, {"integrations": CONFIGURATION["integrations"]}))
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench import drain
+from bench import _engines, _load
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.clock import SystemClock
 
-_SMALL = drain.CLASSES[0]
+_SMALL = _load.BASELINE_CLASSES[0]
 
 
 def first_admission(folder: Path, name: str, commands: dict[str, list[float]] | None = None) -> dict[str, float]:
@@ -36,10 +36,10 @@ def first_admission(folder: Path, name: str, commands: dict[str, list[float]] | 
     kubeconfig = folder / "kubeconfig"
     kubeconfig.unlink(missing_ok=True)
     began = time.monotonic()
-    with drain.process_of(
+    with _engines.process_of(
         sys.executable, "-m", "pykueue", "up", "--data-dir", str(folder), "--runner", "none"
     ) as process:
-        drain.until(kubeconfig.exists, process)
+        _engines.until(kubeconfig.exists, process)
         serves = time.monotonic() - began
         asyncio.run(_admitted(kubeconfig, name))
         if commands is not None:
@@ -48,8 +48,8 @@ def first_admission(folder: Path, name: str, commands: dict[str, list[float]] | 
         return {
             "serves": serves,
             "first admission": time.monotonic() - began,
-            "processor": drain.cpu_seconds(process.pid),
-            "MiB": drain.memory_mib(process.pid),
+            "processor": _engines.cpu_seconds(process.pid),
+            "MiB": _engines.memory_mib(process.pid),
         }
 
 
@@ -57,9 +57,9 @@ def command_seconds(kubeconfig: Path, workload: str) -> dict[str, float]:
     """The processor time of one run of each command."""
     commands = {
         "--help": ["--help"],
-        "queue": ["queue", "-n", drain.NAMESPACE],
-        "explain": ["explain", f"workload/{workload}", "-n", drain.NAMESPACE],
-        "submit": ["submit", "--dry-run", "-n", drain.NAMESPACE, "-q", "cq-0-0", "--", "true"],
+        "queue": ["queue", "-n", _load.NAMESPACE],
+        "explain": ["explain", f"workload/{workload}", "-n", _load.NAMESPACE],
+        "submit": ["submit", "--dry-run", "-n", _load.NAMESPACE, "-q", "cq-0-0", "--", "true"],
     }
     found = {}
     for name, arguments in commands.items():
@@ -79,13 +79,13 @@ async def _admitted(kubeconfig: Path, name: str) -> None:
     target = client_config.from_files([kubeconfig])
     client = ApiClient(client_config.connect(target, SystemClock(), user_agent="bench"), random.Random(1))
     try:
-        if await client.find(drain.WORKLOAD, "first", drain.NAMESPACE) is None:
-            for kind, tree in drain.queues():
+        if await client.find(_load.WORKLOAD, "first", _load.NAMESPACE) is None:
+            for kind, tree in _load.Load().objects():
                 await client.create(kind, tree)
-        await client.create(drain.WORKLOAD, drain.workload(name, "cq-0-0", _SMALL))
+        await client.create(_load.WORKLOAD, _load.workload(name, "cq-0-0", _SMALL))
         async with asyncio.timeout(60):
             while True:
-                found = await client.get(drain.WORKLOAD, name, drain.NAMESPACE)
+                found = await client.get(_load.WORKLOAD, name, _load.NAMESPACE)
                 if found.get("status", {}).get("admission"):
                     return
                 await asyncio.sleep(0.01)

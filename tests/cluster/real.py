@@ -62,6 +62,7 @@ class Client:
     token: str = ""
     ca: bytes | None = None  # None over TLS: whatever certificate there is, for the server has yet to make its own
     etcd_url: str = ""  # where the server keeps everything
+    process_ids: Mapping[str, int] = field(default_factory=dict)  # of etcd and kube-apiserver, if started here
     _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
 
     def request(
@@ -168,7 +169,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
         folder = Path(home)
         etcd_port, peer_port, port = (running.enter_context(held_port()) for _ in range(3))
         etcd_url = f"http://127.0.0.1:{etcd_port}"
-        running.enter_context(
+        etcd = running.enter_context(
             process(
                 folder / "etcd.log",
                 binaries / "etcd",
@@ -210,7 +211,8 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
                 *flags,
             )
         )
-        client = Client(f"https://127.0.0.1:{port}", token, etcd_url=etcd_url)
+        ids = {"etcd": etcd.pid, "kube-apiserver": server.pid}
+        client = Client(f"https://127.0.0.1:{port}", token, etcd_url=etcd_url, process_ids=ids)
         try:
             _wait_until_ready(client, server, log)
             # It made its certificate itself when it started, with its authority behind it.

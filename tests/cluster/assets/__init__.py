@@ -164,7 +164,16 @@ def partner(name: str) -> BuiltPartner:
     if found not in selected():
         switch = f"OPERATORS=all or OPERATORS={name} runs its tests"
         raise AssetsError(f"{found.title} {found.version} is not selected: {switch}")
-    where = _operators()
+    return _built(found)
+
+
+def kueue() -> BuiltPartner:
+    """Kueue's manager, for the benchmark that runs it beside ours; built where it is missing."""
+    return _built(partners.KUEUE)
+
+
+def _built(found: Partner) -> BuiltPartner:
+    name, where = found.name, _operators()
     if not _has_stamp(where, name, building.stamp(found)):
         go = _go(name)
         unfinished = where / f".{name}.{os.getpid()}"
@@ -172,12 +181,16 @@ def partner(name: str) -> BuiltPartner:
             building.build(go, found, unfinished, where / f"{name}.log")
         unfinished.rename(where / name)
         (where / f"{name}.version").write_text(building.stamp(found))
-    return BuiltPartner(found, where / name, files(name))
+    return BuiltPartner(found, where / name, _files(found))
 
 
 def files(name: str) -> Path:
     """The folder with the files of a partner's module, such as its CRDs, whether it is selected or not; no build."""
-    found, where = _partner(name), _operators()
+    return _files(_partner(name))
+
+
+def _files(found: Partner) -> Path:
+    name, where = found.name, _operators()
     target, stamp = where / f"{name}.files", where / f"{name}.files.version"
     wanted = "\n".join((found.version, *found.files))
     if not (target.exists() and stamp.exists() and stamp.read_text() == wanted):

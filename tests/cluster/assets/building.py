@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.assets.partners import PARTNERS, Partner
+from cluster.assets.partners import KUEUE, PARTNERS, Partner
 
 # Builds take minutes: they give way to whatever else the machine does, and compile one package at a time.
 _NICE: Final = ("nice", "-n", "15")
@@ -55,7 +55,7 @@ def _temporary(go: str, partner: Partner, log: Path, variables: dict[str, str]) 
 
 
 def _family(partner: Partner) -> tuple[Partner, ...]:
-    return tuple(each for each in PARTNERS if each.libraries == partner.libraries)
+    return tuple(each for each in (*PARTNERS, KUEUE) if each.libraries == partner.libraries)
 
 
 def _linker_flags(partner: Partner) -> str:

@@ -137,6 +137,17 @@ PARTNERS: Final = (
     ),
 )
 
+# Built by the benchmark that compares the two managers, never by tests.
+KUEUE: Final = Partner(
+    "kueue",
+    "Kueue",
+    "sigs.k8s.io/kueue",
+    "v0.15.0",
+    "sigs.k8s.io/kueue/cmd/kueue",
+    "kueue",
+    ("config/components/crd/bases/*.yaml",),
+)
+
 # The partner that runs the jobs of a kind in tests/cluster/test_operators.py, by framework.
 OPERATORS: Final = {
     "batch/job": "kube-controller-manager",

@@ -1,0 +1,209 @@
+"""Everything of a cluster but the manager: it creates Workloads, finishes each in time, and stops evicted ones."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from bench._load import CLUSTER_QUEUE, NAMESPACE, WORKLOAD, Load, WorkloadClass, workload
+
+from kubemachinery import meta
+from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.errors import Conflict, KubeError, Unanswered
+
+# Requests in progress at once where a class is created at once.
+CREATING_AT_ONCE = 16
+
+
+class _Status(msgspec.Struct, frozen=True):
+    admission: Any = None
+    conditions: list[dict[str, Any]] = []
+
+    def has(self, type_: str) -> bool:
+        return any(each["type"] == type_ and each["status"] == "True" for each in self.conditions)
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: meta.ObjectMeta = meta.ObjectMeta()
+    status: _Status = _Status()
+
+
+class _Line(msgspec.Struct, frozen=True):
+    type: str = ""
+    object: _Object = _Object()
+
+
+@dataclass
+class Player:
+    """Creates the Workloads of a load, and plays their jobs."""
+
+    client: ApiClient
+    load: Load
+    classes: dict[str, WorkloadClass] = field(default_factory=dict)
+    created: dict[str, float] = field(default_factory=dict)
+    admitted: dict[str, float] = field(default_factory=dict)  # the first time
+    finished: set[str] = field(default_factory=set)
+    admissions: int = 0
+    evictions: Counter[str] = field(default_factory=Counter)  # by reason
+    cpu_seconds: float = 0.0
+    lost_cpu_seconds: float = 0.0  # of attempts that were evicted
+    began: float = 0.0
+    last_created: float = 0.0
+    ended: float = 0.0
+    all_done: asyncio.Event = field(default_factory=asyncio.Event)
+    _known: dict[str, _Object] = field(default_factory=dict)
+    _running: dict[str, tuple[float, asyncio.TimerHandle]] = field(default_factory=dict)
+    _acting: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def create(self) -> None:
+        """Create all Workloads; those of a held load before the measurement begins."""
+        self.began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for queue, each in self.load.streams():
+                if each.every_seconds:
+                    group.create_task(self._stream(queue, each))
+                else:
+                    for part in range(min(CREATING_AT_ONCE, self.load.count(each))):
+                        group.create_task(self._at_once(queue, each, part))
+        self.last_created = time.monotonic()
+
+    async def release(self) -> None:
+        """End the hold of the ClusterQueues, and measure from now on."""
+        self.began = self.last_created = time.monotonic()
+        self.created = dict.fromkeys(self.created, self.began)
+        for queue in self.load.queue_names():
+            await self.client.patch(CLUSTER_QUEUE, queue, {"spec": {"stopPolicy": "None"}})
+
+    async def _stream(self, queue: str, each: WorkloadClass) -> None:
+        for number in range(self.load.count(each)):
+            moment = self.began + each.start_seconds + (number + 1) * each.every_seconds
+            await asyncio.sleep(max(0.0, moment - time.monotonic()))
+            await self._create(queue, each, number)
+
+    async def _at_once(self, queue: str, each: WorkloadClass, part: int) -> None:
+        await asyncio.sleep(each.start_seconds)
+        for number in range(part, self.load.count(each), CREATING_AT_ONCE):
+            await self._create(queue, each, number)
+
+    async def _create(self, queue: str, each: WorkloadClass, number: int) -> None:
+        name = f"{each.name}-{queue}-{number:04}"
+        self.classes[name] = each
+        self.created[name] = time.monotonic()
+        await self.client.create(WORKLOAD, workload(name, queue, each))
+
+    async def watch(self, revision: str) -> None:
+        """Follow the Workloads, and act on what happens to them."""
+        read = msgspec.json.Decoder(_Line).decode
+        while True:
+            with contextlib.suppress(KubeError):
+                async with self.client.watch(WORKLOAD, NAMESPACE, revision=revision) as lines:
+                    async for line in lines:
+                        event = read(line)
+                        revision = event.object.metadata.resource_version or revision
+                        if event.type in ("ADDED", "MODIFIED"):
+                            self._seen(event.object)
+
+    def _seen(self, found: _Object) -> None:
+        name, status, now = found.metadata.name, found.status, time.monotonic()
+        self._known[name] = found
+        if status.has("Finished"):
+            self._stop(name, now)
+            self.finished.add(name)
+            if len(self.finished) >= self.load.to_finish and not self.ended:
+                self.ended = now
+                self.all_done.set()
+        elif status.has("Evicted") and status.admission is not None:
+            self.lost_cpu_seconds += self._stop(name, now)
+            (evicted,) = (each for each in status.conditions if each["type"] == "Evicted")
+            self.evictions[evicted["reason"]] += 1
+            self._act(name, _cleared)
+        elif status.has("Admitted") and name not in self._running:
+            self.admissions += 1
+            self.admitted.setdefault(name, now)
+            runtime = self.classes[name].runtime_seconds
+            timer = asyncio.get_running_loop().call_later(runtime, self._act, name, _ended)
+            self._running[name] = now, timer
+
+    def _stop(self, name: str, now: float) -> float:
+        """End the run of a Workload, and return the CPU seconds that it took."""
+        if name not in self._running:
+            return 0.0
+        since, timer = self._running.pop(name)
+        timer.cancel()
+        taken = (now - since) * self.classes[name].cpu
+        self.cpu_seconds += taken
+        return taken
+
+    def _act(self, name: str, change: Callable[[_Status], dict[str, Any] | None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._write(name, change))
+        self._acting.add(task)
+        task.add_done_callback(self._acting.discard)
+
+    async def _write(self, name: str, change: Callable[[_Status], dict[str, Any] | None]) -> None:
+        while (status := change(self._known[name].status)) is not None:
+            metadata = {"resourceVersion": self._known[name].metadata.resource_version}
+            patch = {"metadata": metadata, "status": status}
+            try:
+                await self.client.patch(WORKLOAD, name, patch, NAMESPACE, subresource="status", accept=METADATA)
+                return
+            except (Conflict, Unanswered):
+                await asyncio.sleep(0.02)  # until the watch has brought the other write
+
+    def seconds_to_admission(self) -> dict[str, list[float]]:
+        """The waiting times until the first admission, sorted, by class."""
+        waits: dict[str, list[float]] = defaultdict(list)
+        for name, at in self.admitted.items():
+            waits[self.classes[name].name].append(at - self.created[name])
+        return {each.name: sorted(waits[each.name]) for each in self.load.classes}
+
+    def left(self) -> Counter[str]:
+        """The conditions of the Workloads that have not finished."""
+        counted: Counter[str] = Counter()
+        for name in sorted(self.created.keys() - self.finished):
+            found = self._known.get(name)
+            found_conditions = (
+                [f"{each['type']}={each['status']}" for each in found.status.conditions] if found else ["unseen"]
+            )
+            counted[" ".join(found_conditions) or "nothing"] += 1
+        return counted
+
+
+def mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / max(1, len(found))
+
+
+def quantile(values: list[float], share: float) -> float:
+    """Value number ⌈share · n⌉ of sorted values; 0 of none."""
+    return values[max(0, math.ceil(share * len(values)) - 1)] if values else 0.0
+
+
+def _ended(status: _Status) -> dict[str, Any] | None:
+    if status.has("Finished") or status.has("Evicted") or not status.has("Admitted"):
+        return None
+    return {"conditions": _with(status, Finished=("True", "Succeeded"))}
+
+
+def _cleared(status: _Status) -> dict[str, Any] | None:
+    if status.admission is None or not status.has("Evicted"):
+        return None
+    changed = _with(
+        status, QuotaReserved=("False", "Pending"), Admitted=("False", "NoReservation"), Requeued=("True", "Preempted")
+    )
+    return {"admission": None, "conditions": changed}
+
+
+def _with(status: _Status, **changed: tuple[str, str]) -> list[dict[str, Any]]:
+    now = meta.format_time(time.time_ns())
+    others = [each for each in status.conditions if each["type"] not in changed]
+    return others + [
+        {"type": type_, "status": value, "reason": reason, "message": "played", "lastTransitionTime": now}
+        for type_, (value, reason) in changed.items()
+    ]
