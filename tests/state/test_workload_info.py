@@ -12,6 +12,8 @@ from lifecycle.workload_harness import START, WorkloadHarness, assigned, workloa
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, PreemptedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.timeline import ENDLESS
+from pykueue.core.workload import WorkloadShape
 from pykueue.lifecycle import workload_changes
 from pykueue.state import workload_info
 
@@ -115,3 +117,48 @@ def test_a_second_pass_is_for_an_unhealthy_node_of_the_placement(unhealthy: tupl
     )
     harness.write((workload_changes.SetUnhealthyNodes(tuple(kueue.UnhealthyNode(name=name) for name in unhealthy)),))
     assert workload_info.needs_second_pass(harness.workload) is needed
+
+
+@pytest.mark.parametrize(
+    ("maximum", "past", "deadline", "expected"),
+    [
+        (3600, None, None, (3600, 60)),
+        (3600, 600, None, (3000, 60)),
+        (3600, 7200, None, (0, 60)),
+        (None, None, "1800", (1800, 120)),
+        (1800, None, "1790", (1800, 60)),  # 1,860 s, and 1,910 s until the job has started and its pods have stopped
+        (None, None, "soon", None),
+        (None, None, None, None),
+    ],
+)
+def test_the_limit_of_a_run_is_the_one_that_releases_quota_first(
+    maximum: int | None, past: int | None, deadline: str | None, expected: tuple[int, int] | None
+) -> None:
+    """TL1: what is left of the maximum execution time, or the deadline of the job, and when quota is back after it."""
+    found = workload(maximum_execution_time_seconds=maximum)
+    marks = {labels.ACTIVE_DEADLINE_SECONDS: deadline} if deadline is not None else {}
+    found = replace(
+        found,
+        metadata=replace(found.metadata, annotations=marks),
+        status=replace(found.status, accumulated_past_execution_time_seconds=past),
+    )
+    limit = workload_info.run_limit(found)
+    assert (None if limit is None else (limit.time // SECOND, limit.allowance // SECOND)) == expected
+
+
+def test_limits_are_read_only_where_the_timeline_is_used() -> None:
+    """TL10."""
+    found = workload(maximum_execution_time_seconds=60)
+    shape = WorkloadShape(())
+    with_timeline = SchedulingPolicy(planned_backfill=True)
+    assert workload_info.pending(found, shape, "cq", SchedulingPolicy()).limit is None
+    assert workload_info.pending(found, shape, "cq", with_timeline).limit == (60 * SECOND, 60 * SECOND)
+
+
+def test_the_hard_end_counts_from_the_admission_and_needs_one() -> None:
+    """TL1: a Workload that waits for its checks has no hard end."""
+    limited = WorkloadHarness(workload(maximum_execution_time_seconds=60))
+    waiting = limited.reserved("default", "a-check").workload
+    assert workload_info.hard_end(waiting) == ENDLESS
+    admitted = limited.with_condition(WorkloadCondition.ADMITTED, ConditionStatus.TRUE, "Admitted").workload
+    assert workload_info.hard_end(admitted) == START + 120 * SECOND

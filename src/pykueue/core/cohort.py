@@ -110,9 +110,34 @@ class CohortTree:
             node._add_number()
         return len(self.pairs) - 1
 
+    def without_usage(self) -> CohortTree:
+        """A copy of the tree without usage, with the same numbers."""
+        copy = CohortTree()
+        copy.pairs, copy.numbers = list(self.pairs), dict(self.numbers)
+        copies: dict[str, QuotaNode] = {}  # cohorts: a ClusterQueue is no parent
+        for node in self.nodes:
+            parent = copies[node.parent.name] if node.parent is not None else None
+            twin = QuotaNode(copy, node.name, parent, node.weight, is_queue=node.is_queue)
+            twin.height, twin.known, twin.lendable = node.height, node.known, node.lendable
+            twin.subtree, twin.guaranteed = node.subtree.copy(), node.guaranteed.copy()
+            twin.borrowing_limit, twin.potential = node.borrowing_limit.copy(), node.potential.copy()
+            twin.usage = [0] * len(self.pairs)
+            copy.nodes.append(twin)
+            if node.is_queue:
+                copy.queues[node.name] = twin
+            else:
+                copies[node.name] = twin
+            if parent is None:
+                copy.root = twin
+        for node, twin in zip(self.nodes, copy.nodes, strict=True):
+            twin.cohorts = [copies[child.name] for child in node.cohorts]
+            twin.queues = [copy.queues[child.name] for child in node.queues]
+        return copy
+
     @staticmethod
-    def build(plan: TreePlan) -> CohortTree:
-        """Build the tree that the plan describes, with no usage in it."""
+    def build(plan: TreePlan, numbered: Iterable[FlavorResource] = ()) -> CohortTree:
+        """Build the tree that the plan describes, with no usage in it. `numbered` pairs get the first numbers, in this
+        order, with or without quota."""
         tree = CohortTree()
         quotas: list[tuple[QuotaNode, Mapping[FlavorResource, Quota]]] = []
 
@@ -134,6 +159,8 @@ class CohortTree:
             quotas.append((tree._add_queue(plan.single, None), plan.single.quotas))
         else:
             add_cohort(plan.root, None)
+        for pair in numbered:
+            tree.number(pair.flavor, pair.resource)
         for _, of_node in quotas:
             for pair in of_node:
                 tree.number(pair.flavor, pair.resource)

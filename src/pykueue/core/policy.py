@@ -67,10 +67,16 @@ class SchedulingPolicy:
     keep_pod_owned_placements: bool = True
     queue_exclusions: bool = False
     refuse_claims: bool = True  # of pods on devices (DRA): their usage is not counted
+    planned_backfill: bool = False
 
     @property
     def is_fair(self) -> bool:
         return bool(self.fair_sharing)
+
+    @property
+    def tracks_hard_ends(self) -> bool:
+        """Whether the limits of runs are read: the timeline decides with them ([TL10])."""
+        return self.planned_backfill
 
     @property
     def ensures_progress(self) -> bool:

@@ -16,6 +16,7 @@ from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import CheckState, DelayedTopologyRequestState
 from pykueue.core import amounts
 from pykueue.core.queue import FlavorResource
+from pykueue.core.timeline import ENDLESS, RunLimit
 from pykueue.core.topology import Figure, NodeTerms, PlacedPods, TopologyPlacement, TopologyRequest
 
 Requests: TypeAlias = tuple[tuple[str, int], ...]
@@ -91,6 +92,7 @@ class Reservation:
         "assumed_targets",
         "cluster_queue",
         "evicted",
+        "hard_end",
         "hidden",
         "key",
         "local_queue",
@@ -126,6 +128,7 @@ class Reservation:
         variant_flavor: str = "",
         shape: WorkloadShape | None = None,
         assumed_targets: Mapping[str, PreemptedReason] | None = None,
+        hard_end: Nanoseconds = ENDLESS,
     ) -> None:
         self.key = key
         self.uid = uid
@@ -141,6 +144,7 @@ class Reservation:
         self.parent_uid = parent_uid
         self.variant_flavor = variant_flavor
         self.shape = shape  # what its pods request; None: not known
+        self.hard_end = hard_end  # when its quota is back at the latest, because a limit is enforced ([TL1])
         self.assumed_targets = (
             assumed_targets or {}
         )  # key -> reason: targets to be evicted once checks passed (KEP-993)
@@ -161,7 +165,8 @@ class Reservation:
         return next((assigned for assigned in self.pod_sets if assigned.name == name), None)
 
     def is_like(self, other: Reservation) -> bool:
-        """Whether they are equal in everything that a decision depends on."""
+        """Whether they are equal in everything that a decision depends on. A hard end is compared separately, because
+        only the timeline depends on it."""
         return all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
 
     def counted(self, pair: FlavorResource, amount: int) -> int:
@@ -172,7 +177,7 @@ class Reservation:
 _COMPARED: Final = tuple(
     name
     for name in Reservation.__slots__
-    if name not in {"assumed_targets", "hidden", "shape", "usage", "usage_by_number", "used_numbers"}
+    if name not in {"assumed_targets", "hard_end", "hidden", "shape", "usage", "usage_by_number", "used_numbers"}
 )
 
 
@@ -261,6 +266,7 @@ class WorkloadInfo:
         "generation",
         "held_back",
         "key",
+        "limit",
         "local_queue",
         "pop_cycle",
         "priority",
@@ -288,6 +294,7 @@ class WorkloadInfo:
         back_off_until: Nanoseconds | None = None,
         details: WorkloadDetails = NO_DETAILS,
         reservation: Reservation | None = None,
+        limit: RunLimit | None = None,
     ) -> None:
         self.key = key
         self.uid = uid
@@ -303,6 +310,7 @@ class WorkloadInfo:
         self.back_off_until = back_off_until
         self.details = details
         self.reservation = reservation
+        self.limit = limit  # of its run; None: there is none, or the timeline is not used
         self.scan_position: ScanPosition | None = None
         self.set_aside = False  # its evaluation failed: no change elsewhere can make it admissible
         self.pop_cycle = 0  # the pop cycle of its ClusterQueue when it was last a head ([QU8])
@@ -334,6 +342,7 @@ class WorkloadInfo:
             or self.priority != other.priority
             or self.shape is not other.shape
             or self.back_off_until != other.back_off_until
+            or self.limit != other.limit
             or self.details != other.details
         )
 

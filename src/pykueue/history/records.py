@@ -403,10 +403,9 @@ def shape(workload: kueue.Workload) -> bytes:
 
 def limit_seconds(workload: kueue.Workload) -> int | None:
     """The enforced limit of the run time: the smaller of the Workload's own and its job's deadline [RT2]."""
-    own = workload.spec.maximum_execution_time_seconds
-    text = workload.metadata.annotations.get(labels.ACTIVE_DEADLINE_SECONDS, "")
-    of_job = int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else 0
-    found = [each for each in (own, of_job) if each]
+    found = [
+        each for each in (workload.spec.maximum_execution_time_seconds, states.job_deadline_seconds(workload)) if each
+    ]
     return min(found) if found else None
 
 

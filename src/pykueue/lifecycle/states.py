@@ -234,3 +234,10 @@ def requeue_at(workload: Workload) -> Nanoseconds | None:
 
 def requeue_count(workload: Workload) -> int | None:
     return workload.status.requeue_state.count if workload.status.requeue_state else None
+
+
+def job_deadline_seconds(workload: Workload) -> int | None:
+    """The deadline that the controller of the job enforces, as the gate WorkloadHints copies it; a value that is not a
+    positive integer counts as absent [RT2]."""
+    text = workload.metadata.annotations.get(labels.ACTIVE_DEADLINE_SECONDS, "")
+    return (int(text) or None) if text.isascii() and text.isdecimal() and len(text) < 12 else None

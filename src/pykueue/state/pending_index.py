@@ -194,5 +194,6 @@ def _may_matter(before: WorkloadInfo, after: WorkloadInfo) -> bool:
         or before.queue_time != after.queue_time
         or before.held_back != after.held_back
         or before.back_off_until != after.back_off_until
+        or before.limit != after.limit
         or before.details != after.details
     )

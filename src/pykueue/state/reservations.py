@@ -15,10 +15,18 @@ from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget
 from pykueue.core.queue import FlavorResource
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost, recheck
+from pykueue.core.timeline import ENDLESS
 from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.state.preemption_loops import LoopDetector
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.structure import Structure
+
+
+def _hard_end(workload: WorkloadInfo, decision: Admit, before: Reservation | None, now: Nanoseconds) -> Nanoseconds:
+    """When the quota of a decided reservation is back at the latest. Until it is admitted, no limit counts ([TL1])."""
+    if before is not None and before.admitted:
+        return before.hard_end
+    return workload.limit.end(now - now % SECOND) if workload.limit is not None and decision.is_admitted else ENDLESS
 
 
 class Reservations:
@@ -36,6 +44,7 @@ class Reservations:
         before = self.held.get(reservation.key)
         if before is not None and before.is_like(reservation):
             before.shape = reservation.shape
+            before.hard_end = reservation.hard_end
             self._structure.note_update(before.cluster_queue)
             return before
         self._replace(before, reservation)
@@ -65,6 +74,7 @@ class Reservations:
             variant_flavor=workload.details.variant_flavor,
             shape=workload.shape,
             assumed_targets={victim.key: victim.reason for victim in decision.assumed_targets},
+            hard_end=_hard_end(workload, decision, before, now),
         )
         self._replace(before, reservation)
         if before is None:

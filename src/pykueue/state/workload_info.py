@@ -10,11 +10,12 @@ from typing import Final
 
 from kubemachinery import codec, conditions, meta
 from kubemachinery.conditions import ConditionStatus
-from kubemachinery.meta import Nanoseconds
+from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import kueue, labels, topology_encoding
 from pykueue.api.conditions import EvictedReason, PreemptedReason, WorkloadCondition
-from pykueue.core import requests, topology
+from pykueue.core import requests, timeline, topology
 from pykueue.core.policy import SchedulingPolicy
+from pykueue.core.timeline import ENDLESS, RunLimit
 from pykueue.core.topology import PlacedPods, TopologyPlacement
 from pykueue.core.workload import (
     NO_DETAILS,
@@ -137,6 +138,7 @@ def pending(
         held_back=conditions.is_false(status.conditions, _REQUEUED),
         back_off_until=time_of(requeue_at) if requeue_at is not None else None,
         details=_details(workload, policy),
+        limit=run_limit(workload) if policy.tracks_hard_ends else None,
     )
 
 
@@ -179,6 +181,33 @@ def _has_closed_gate(workload: kueue.Workload) -> bool:
     return any(positions.get(gate.name, closed) == closed for gate in workload.spec.preemption_gates)
 
 
+# --- Limits -----------------------------------------------------------------------------------------------------------
+
+
+def run_limit(workload: kueue.Workload) -> RunLimit | None:
+    """Return the limit of the next or current run: what is left of the maximum execution time, or the deadline of the
+    job, whichever releases the quota first ([TL1]). None: nothing ends the run."""
+    grace = [pod_set.template.spec.termination_grace_period_seconds for pod_set in workload.spec.pod_sets]
+    limits = []
+    most, deadline = workload.spec.maximum_execution_time_seconds, states.job_deadline_seconds(workload)
+    if most is not None:
+        left = max(0, most - (workload.status.accumulated_past_execution_time_seconds or 0))
+        limits.append(RunLimit(left * SECOND, timeline.stop_allowance(grace)))
+    if deadline is not None:
+        limits.append(RunLimit(deadline * SECOND, timeline.stop_allowance(grace, counts_from_job_start=True)))
+    return min(limits, key=lambda limit: limit.end(0), default=None)
+
+
+def hard_end(workload: kueue.Workload) -> Nanoseconds:
+    """Return when the quota of a reservation is back at the latest; endless without a limit, and until the Workload is
+    admitted ([TL1])."""
+    limit = run_limit(workload)
+    admitted_at = states.since(workload, WorkloadCondition.ADMITTED)
+    if limit is None or admitted_at is None or not states.is_admitted(workload):
+        return ENDLESS
+    return limit.end(admitted_at)
+
+
 # --- Holding quota ----------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +233,7 @@ def reservation(workload: kueue.Workload, shape: WorkloadShape, policy: Scheduli
         shape=shape,
         parent_uid=parent.uid if parent is not None else "",
         variant_flavor=variants.flavor_of(workload) if parent is not None else "",
+        hard_end=hard_end(workload) if policy.tracks_hard_ends else ENDLESS,
     )
 
 

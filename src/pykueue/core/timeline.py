@@ -1,0 +1,401 @@
+"""The timeline of one cohort tree: which quota is certain to be back when, and what a start now would break later.
+
+Two questions are answered here, on copies of the quota tree (rules TL, see docs/rules/time.md):
+
+    earliest    when does a Workload fit at the latest, because everything in its way has an enforced end
+    allows      may a Workload that fits now be admitted, or would it delay a planned start or exceed a lowered quota
+
+Only *hard ends* count: times at which usage ends because a limit is enforced. Usage without one is endless. A
+projection is the tree at one time. Between two *moments* (the date of a planned start, the time at which quota is
+lowered) projected usage only falls and quota only rises, so that asking at the moments is enough ([TL6]); and usage
+that ends before its hard end only makes more available, so that an early end breaks no plan ([TL7]).
+
+Nothing here reads or writes the usage of the live tree after construction. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue.core import quota
+from pykueue.core.amounts import Amount
+from pykueue.core.cohort import CohortTree, QuotaNode, TreePlan
+from pykueue.core.queue import FlavorResourceNumber
+
+ENDLESS: Final[Nanoseconds] = 2**63 - 1
+"""The end of usage that no limit ends."""
+
+DEFAULT_GRACE_SECONDS: Final = 30
+"""The termination grace period of a pod that states none."""
+
+STOP_MARGIN: Final[Nanoseconds] = 30 * SECOND
+"""From the end of the termination grace period until the quota is released."""
+
+JOB_START_MARGIN: Final[Nanoseconds] = 60 * SECOND
+"""From the admission until a job is started: the deadline of a job counts from its own start."""
+
+MOST_USES: Final = 5_000
+"""How many hard ends one search for a date considers; other usage counts as endless ([TL11])."""
+
+_Usage = tuple[tuple[FlavorResourceNumber, Amount], ...]
+
+
+class RunLimit(NamedTuple):
+    """The enforced limit of a run, and how long after it the quota is back at the latest ([TL1])."""
+
+    time: Nanoseconds
+    allowance: Nanoseconds
+
+    def end(self, admitted_at: Nanoseconds) -> Nanoseconds:
+        """The hard end of a run that is admitted then."""
+        return min(ENDLESS, admitted_at + self.time + self.allowance)
+
+
+def stop_allowance(grace_seconds: Iterable[int | None], *, counts_from_job_start: bool = False) -> Nanoseconds:
+    """How long after its limit a run may still hold quota: the largest termination grace period of its pods and a
+    margin ([TL1])."""
+    largest = max((DEFAULT_GRACE_SECONDS if each is None else each for each in grace_seconds), default=0)
+    start = JOB_START_MARGIN if counts_from_job_start else 0
+    return max(0, largest) * SECOND + STOP_MARGIN + start
+
+
+class TimedUsage(NamedTuple):
+    """Usage in a ClusterQueue, by the flavor-resource numbers of its tree, and its hard end."""
+
+    queue: str
+    usage: _Usage
+    end: Nanoseconds = ENDLESS
+
+
+class QuotaChange(NamedTuple):
+    """The specs of the tree from a time on. `is_drop`: quota is lowered then, and Workloads that would exceed it must
+    have ended before."""
+
+    at: Nanoseconds
+    plan: TreePlan
+    is_drop: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The quota that a Workload with a planned start will use, from its date until its hard end. `may_preempt` selects
+    usage that its owner could preempt at the date, which therefore does not count for it."""
+
+    owner: str
+    use: TimedUsage  # its end is that of a start at the date
+    date: Nanoseconds
+    may_preempt: Callable[[str], bool] | None = None
+
+    def is_held_at(self, time: Nanoseconds) -> bool:
+        return self.date <= time < self.use.end
+
+
+class Candidate(NamedTuple):
+    """A Workload that would start now: its usage with its hard end, and the elastic slice that it replaces."""
+
+    key: str
+    use: TimedUsage
+    replaced: str = ""
+
+
+class Conflict(NamedTuple):
+    """Why a candidate may not start: the moment, and the owner of the planned start or the label of the change that it
+    conflicts with. It would be allowed with a hard end at or before `at`."""
+
+    at: Nanoseconds
+    owner: str = ""
+    change: str = ""
+
+
+class Projection:
+    """The quota tree at one time, with the usage and the claims that last beyond it ([TL3])."""
+
+    __slots__ = ("_live", "_log", "at", "tree")
+
+    def __init__(self, at: Nanoseconds, tree: CohortTree, live: CohortTree) -> None:
+        self.at = at
+        self.tree = tree
+        self._live = live
+        self._log: quota.UndoLog = []
+
+    def add(self, use: TimedUsage) -> None:
+        """Add usage if it lasts beyond the time."""
+        if use.end > self.at:
+            quota.add_all(self._node(use.queue), use.usage, self._log)
+            self._log.clear()
+
+    def remove(self, use: TimedUsage) -> None:
+        """Remove usage that was added, if it lasts beyond the time."""
+        if use.end > self.at:
+            quota.remove_all(self._node(use.queue), use.usage, self._log)
+            self._log.clear()
+
+    def advance(self, at: Nanoseconds, ended: Iterable[TimedUsage]) -> None:
+        """Move on to a later time by which some of the usage has ended."""
+        for use in ended:
+            self.remove(use)
+        self.at = at
+
+    def fits(self, use: TimedUsage) -> bool:
+        """Whether the usage is available then."""
+        node = self._node(use.queue)
+        return all(amount <= quota.available(node, number) for number, amount in use.usage)
+
+    def is_within_quota(self, use: TimedUsage) -> bool:
+        """Whether usage that was added leaves its ClusterQueue within its nominal quota or without debt, for every
+        flavor-resource that it uses ([TL4])."""
+        node = self._node(use.queue)
+        return all(
+            node.usage[number] <= node.subtree[number] or quota.balance(node, number) >= 0 for number, _ in use.usage
+        )
+
+    @contextmanager
+    def supposing(self, added: Iterable[TimedUsage], removed: Iterable[TimedUsage] = ()) -> Iterator[None]:
+        """Add and remove usage for the length of a question, and undo that exactly."""
+        mark = len(self._log)
+        for use in removed:
+            quota.remove_all(self._node(use.queue), use.usage, self._log)
+        for use in added:
+            quota.add_all(self._node(use.queue), use.usage, self._log)
+        try:
+            yield
+        finally:
+            quota.undo(self._log, mark)
+
+    def figures(self) -> dict[tuple[str, FlavorResourceNumber], Amount]:
+        """Every usage that is not zero, by node and flavor-resource number."""
+        return {
+            (node.name, number): amount
+            for node in self.tree.nodes
+            for number, amount in enumerate(node.usage)
+            if amount != 0
+        }
+
+    def _node(self, queue: str) -> QuotaNode:
+        if len(self.tree.pairs) != len(self._live.pairs):  # the live tree got a number since: for a pair without quota
+            for pair in self._live.pairs:
+                self.tree.number(pair.flavor, pair.resource)
+        return self.tree.queues[queue]
+
+
+class Timeline:
+    """The hard ends, claims and quota changes of one tree.
+
+    `uses` are the reservations by key. Projections are built when a moment is first asked about, and updated with every
+    usage that begins or ends, so that one question costs no more than the depth of the tree ([TL11]).
+    """
+
+    def __init__(
+        self, tree: CohortTree, uses: Mapping[str, TimedUsage] | None = None, changes: Iterable[QuotaChange] = ()
+    ) -> None:
+        self._tree = tree
+        self._uses: dict[str, TimedUsage] = dict(uses or {})
+        self._claims: dict[str, Claim] = {}
+        self.changes: Sequence[QuotaChange] = sorted(changes, key=lambda change: change.at)
+        self._at_claims: dict[str, Projection] = {}  # by owner
+        self._at_drops: dict[Nanoseconds, Projection] = {}
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        return self._claims
+
+    @property
+    def uses(self) -> Mapping[str, TimedUsage]:
+        return self._uses
+
+    # Changes.
+
+    def add_use(self, key: str, use: TimedUsage) -> None:
+        """Add the usage of a reservation, in place of the one it had before."""
+        self.remove_use(key)
+        self._uses[key] = use
+        for projection in self._counting(key):
+            projection.add(use)
+
+    def remove_use(self, key: str) -> None:
+        """Remove the usage of a reservation that has ended, if there is any."""
+        use = self._uses.pop(key, None)
+        if use is not None:
+            for projection in self._counting(key):
+                projection.remove(use)
+
+    def add_claim(self, claim: Claim) -> None:
+        """Add the claim of a planned start, in place of the one that its owner had before."""
+        self.remove_claim(claim.owner)
+        self._claims[claim.owner] = claim
+        for projection in self._projections():
+            if claim.is_held_at(projection.at):
+                projection.add(claim.use)
+
+    def remove_claim(self, owner: str) -> Claim | None:
+        """Remove and return the claim of an owner, if it has one."""
+        claim = self._claims.pop(owner, None)
+        self._at_claims.pop(owner, None)
+        if claim is not None:
+            for projection in self._projections():
+                if claim.is_held_at(projection.at):
+                    projection.remove(claim.use)
+        return claim
+
+    def overdue(self, now: Nanoseconds) -> list[str]:
+        """The reservations that still hold quota after their hard end: their limit was not enforced in time."""
+        return [key for key, use in self._uses.items() if use.end < now]
+
+    def _projections(self) -> Iterator[Projection]:
+        yield from self._at_claims.values()
+        yield from self._at_drops.values()
+
+    def _counting(self, key: str) -> Iterator[Projection]:
+        """The projections that count the usage of a reservation."""
+        for owner, projection in self._at_claims.items():
+            may_preempt = self._claims[owner].may_preempt
+            if may_preempt is None or not may_preempt(key):
+                yield projection
+        yield from self._at_drops.values()
+
+    # Projections.
+
+    def project(self, at: Nanoseconds, claim: Claim | None = None) -> Projection:
+        """The tree at a time, built from the uses and claims. For the owner of a claim, without its own claim and
+        without the usage that it may preempt."""
+        projection = self.empty_projection(at)
+        may_preempt = claim.may_preempt if claim is not None else None
+        for key, use in self._uses.items():
+            if may_preempt is None or not may_preempt(key):
+                projection.add(use)
+        for other in self._claims.values():
+            if (claim is None or other.owner != claim.owner) and other.is_held_at(at):
+                projection.add(other.use)
+        return projection
+
+    def projection_of(self, owner: str) -> Projection:
+        """The tree at the date of a planned start, for its owner."""
+        found = self._at_claims.get(owner)
+        if found is None:
+            claim = self._claims[owner]
+            found = self._at_claims[owner] = self.project(claim.date, claim)
+        return found
+
+    def _drop_projection(self, at: Nanoseconds) -> Projection:
+        found = self._at_drops.get(at)
+        if found is None:
+            found = self._at_drops[at] = self.project(at)
+        return found
+
+    def empty_projection(self, at: Nanoseconds) -> Projection:
+        """The tree with the quotas of a time, without usage. Flavor-resources have the numbers of the live tree."""
+        in_force = [change for change in self.changes if change.at <= at]
+        if not in_force:
+            return Projection(at, self._tree.without_usage(), self._tree)
+        return Projection(at, CohortTree.build(in_force[-1].plan, numbered=self._tree.pairs), self._tree)
+
+    # Questions.
+
+    def fits_at_date(self, owner: str) -> bool:
+        """Whether the owner of a claim fits at its date."""
+        return self.projection_of(owner).fits(self._claims[owner].use)
+
+    def allows(
+        self, candidate: Candidate, now: Nanoseconds, binds: Callable[[Claim], bool] = lambda claim: True
+    ) -> Conflict | None:
+        """The first moment before the candidate's end at which it would be in the way; None: it may start ([TL4]).
+
+        `binds` selects the claims that the candidate has to leave room for. A claim whose date has passed counts.
+        """
+        for claim in sorted(self._claims.values(), key=lambda claim: (claim.date, claim.owner)):
+            if claim.owner == candidate.key or claim.date >= candidate.use.end or not binds(claim):
+                continue
+            projection = self.projection_of(claim.owner)
+            with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
+                if not projection.fits(claim.use):
+                    return Conflict(claim.date, owner=claim.owner)
+        for change in self.changes:
+            if change.is_drop and now < change.at < candidate.use.end:
+                projection = self._drop_projection(change.at)
+                with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
+                    if not projection.is_within_quota(candidate.use):
+                        return Conflict(change.at, change=change.label)
+        return None
+
+    def _superseded(self, candidate: Candidate, projection: Projection) -> list[TimedUsage]:
+        """What a projection counts and the candidate replaces by starting: its own claim, and the slice before it."""
+        superseded = []
+        claim = self._claims.get(candidate.key)
+        if claim is not None and claim.is_held_at(projection.at):
+            superseded.append(claim.use)
+        old = self._uses.get(candidate.replaced)
+        if old is not None and old.end > projection.at:
+            superseded.append(old)
+        return superseded
+
+    def earliest(
+        self,
+        owner: str,
+        queue: str,
+        usage: _Usage,
+        limit: RunLimit | None,
+        now: Nanoseconds,
+        may_preempt: Callable[[str], bool] | None = None,
+    ) -> Nanoseconds | None:
+        """The first time from `now` on at which the Workload fits, and with which every planned start and every lowered
+        quota before its end is still kept; None: there is none ([TL5]).
+
+        It is one of: now, a hard end, the end of a claim, a change of quota. The owner must have no claim.
+        """
+        assert owner not in self._claims, "the old claim of the owner would count against it"
+        sweep = _Sweep(self, may_preempt, now)
+        for at in sweep.times():
+            end = limit.end(at) if limit is not None else ENDLESS
+            use = TimedUsage(queue, usage, end)
+            if sweep.fits(at, use) and self._keeps_later_moments(Candidate(owner, use), at):
+                return at
+        return None
+
+    def _keeps_later_moments(self, candidate: Candidate, at: Nanoseconds) -> bool:
+        """Whether a start at `at` keeps the planned starts and the lowered quotas between then and its end."""
+        return self.allows(candidate, at, lambda claim: claim.date > at) is None
+
+
+class _Sweep:
+    """The tree at every time at which a Workload could begin to fit, in order. One tree is updated from time to time;
+    it is built again only where quota changes."""
+
+    def __init__(self, timeline: Timeline, may_preempt: Callable[[str], bool] | None, now: Nanoseconds) -> None:
+        self._timeline = timeline
+        self._now = now
+        counted = [use for key, use in timeline.uses.items() if may_preempt is None or not may_preempt(key)]
+        counted.sort(key=lambda use: use.end)
+        # Usage beyond the bound counts as endless, which may make the date later, and never too early.
+        self._uses = [*counted[:MOST_USES], *(use._replace(end=ENDLESS) for use in counted[MOST_USES:])]
+        self._claims = list(timeline.claims.values())
+        self._changes = [change.at for change in timeline.changes]
+        self._projection: Projection | None = None
+        self._next = 0  # the first of the uses that lasts beyond the time of the projection
+
+    def times(self) -> Iterator[Nanoseconds]:
+        ends = {use.end for use in self._uses} | {claim.use.end for claim in self._claims} | set(self._changes)
+        yield self._now
+        yield from sorted(end for end in ends if self._now < end < ENDLESS)
+
+    def fits(self, at: Nanoseconds, use: TimedUsage) -> bool:
+        projection = self._advance(at)
+        with projection.supposing([claim.use for claim in self._claims if claim.is_held_at(at)]):
+            return projection.fits(use)
+
+    def _advance(self, at: Nanoseconds) -> Projection:
+        """The tree at `at`, without claims."""
+        start, projection = self._next, self._projection
+        while self._next < len(self._uses) and self._uses[self._next].end <= at:
+            self._next += 1
+        if projection is None or any(projection.at < change <= at for change in self._changes):
+            projection = self._projection = self._timeline.empty_projection(at)
+            for use in self._uses[self._next :]:
+                projection.add(use)
+        else:
+            projection.advance(at, self._uses[start : self._next])
+        return projection
