@@ -103,7 +103,7 @@ class Candidate(NamedTuple):
     replaced: str = ""
 
 
-class Conflict(NamedTuple):
+class TimelineConflict(NamedTuple):
     """Why a candidate may not start: the moment, and the owner of the planned start or the label of the change that it
     conflicts with. It would be allowed with a hard end at or before `at`."""
 
@@ -302,10 +302,10 @@ class Timeline:
 
     def allows(
         self, candidate: Candidate, now: Nanoseconds, binds: Callable[[Claim], bool] = lambda claim: True
-    ) -> Conflict | None:
+    ) -> TimelineConflict | None:
         """The first moment before the candidate's end at which it would be in the way; None: it may start ([TL4]).
 
-        `binds` selects the claims that the candidate has to leave room for. A claim whose date has passed counts.
+        `binds` selects the claims that the candidate must not delay. A claim whose date has passed counts.
         """
         for claim in sorted(self._claims.values(), key=lambda claim: (claim.date, claim.owner)):
             if claim.owner == candidate.key or claim.date >= candidate.use.end or not binds(claim):
@@ -313,13 +313,13 @@ class Timeline:
             projection = self.projection_of(claim.owner)
             with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
                 if not projection.fits(claim.use):
-                    return Conflict(claim.date, owner=claim.owner)
+                    return TimelineConflict(claim.date, owner=claim.owner)
         for change in self.changes:
             if change.is_drop and now < change.at < candidate.use.end:
                 projection = self._drop_projection(change.at)
                 with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
                     if not projection.is_within_quota(candidate.use):
-                        return Conflict(change.at, change=change.label)
+                        return TimelineConflict(change.at, change=change.label)
         return None
 
     def _superseded(self, candidate: Candidate, projection: Projection) -> list[TimedUsage]:
