@@ -6,8 +6,11 @@ import asyncio
 import gc
 import resource
 import signal
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+MONITOR_SECONDS: Final = 0.02
 
 
 def event_loop() -> asyncio.Runner:
@@ -17,6 +20,27 @@ def event_loop() -> asyncio.Runner:
     except ImportError:
         return asyncio.Runner()
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+@asynccontextmanager
+async def monitored_event_loop(observe: Callable[[float], None]) -> AsyncIterator[None]:
+    """Inside the block, call `observe` many times a second with the seconds by which the event loop runs a timer late.
+
+    A function that blocks the loop for a time delays the timer by that time, less one interval at most.
+    """
+    loop = asyncio.get_running_loop()
+
+    async def monitor() -> None:
+        while True:
+            due = loop.time() + MONITOR_SECONDS
+            await asyncio.sleep(MONITOR_SECONDS)
+            observe(max(0.0, loop.time() - due))
+
+    monitoring = asyncio.create_task(monitor(), name="event-loop-monitor")
+    try:
+        yield
+    finally:
+        monitoring.cancel()
 
 
 def tune_garbage_collector() -> None:

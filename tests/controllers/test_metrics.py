@@ -16,6 +16,7 @@ from controllers.conftest import Environment, environment, pod_set
 from kubemachinery.client import client_config as servers
 from kubemachinery.errors import UsageError
 from kubemachinery.http_messages import Request
+from kubemachinery.process import MONITOR_SECONDS
 from kubeserver.protocol import authentication
 from pykueue import settings
 from pykueue.app.cluster_manager import manage
@@ -65,6 +66,12 @@ async def test_a_life_is_counted_and_queues_are_read(env: Environment) -> None:
         await env.until_quiet(manager)
         found = await page(env)
         assert (found[admitted], found[parked], found[finished]) == (2, 0, 1)
+
+
+async def test_delays_of_the_event_loop_are_observed(env: Environment) -> None:
+    async with env.manager():
+        while not (await page(env))[f"pykueue_event_loop_delay_seconds_count{{{STANDALONE}}}"]:
+            await asyncio.sleep(MONITOR_SECONDS)
 
 
 async def test_an_end_that_the_manager_writes_itself_is_counted_once(env: Environment) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from kubemachinery import process
 from kubemachinery.client import client_config as servers
 from kubemachinery.client.client import ApiClient, RateLimiter
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
@@ -116,6 +117,7 @@ class _ClusterManager:
         fenced = self._unlimited if self._candidate is None else self._unlimited.with_fence(self._candidate.may_write)
         anywhere = ports.EVERYWHERE if in_pod else ports.LOOPBACK[0]
         async with (
+            process.monitored_event_loop(manager.metrics.loop_delayed),
             ports.probes(settings, self._missing, in_pod),
             ports.profiling(manager, settings, anywhere),
             manager.reading(),

@@ -6,11 +6,11 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from enum import StrEnum
 from functools import partial
 
-from kubemachinery import codec, unstructured
+from kubemachinery import codec, process, unstructured
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.local_transport import LocalTransport
@@ -52,6 +52,7 @@ async def embedded_manager(
 
     `explain` computes the explanations of the dashboard; `history` is where the history is kept.
     """
+    is_real_time = clock is None
     clock = clock or SystemClock()
     client = _client(embedded, rng or random.Random())
     manager = Manager(client, options.manager_options(settings, history), clock, rng or random.Random())
@@ -62,7 +63,9 @@ async def embedded_manager(
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
     views = (*seen, *history_views.rows(manager.history, manager.informers, clock))
     # If the manager ends, the server ends too: it would accept jobs that no manager admits.
-    async with ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
+    # On a virtual clock no timer is late.
+    monitored = process.monitored_event_loop(manager.metrics.loop_delayed) if is_real_time else nullcontext()
+    async with monitored, ports.profiling(manager, settings), manager.reading(), asyncio.TaskGroup() as group:
         leading = group.create_task(manager.lead())
         try:
             with (

@@ -383,6 +383,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Preemption loops: Workloads that preempt each other in turns without any other change.",
     ),
     Metric(
+        f"{OWN}event_loop_delay_seconds",
+        MetricType.HISTOGRAM,
+        (ROLE,),
+        "By how much timers of the event loop are late: no request is answered and no decision made meanwhile.",
+        (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+    ),
+    Metric(
         f"{OWN}history_gaps_total",
         MetricType.COUNTER,
         (ROLE,),
@@ -695,6 +702,10 @@ class Metrics:
     def loop_found(self, cluster_queue: str) -> None:
         """Count a preemption loop."""
         self._add(f"{OWN}eviction_loops_total", cluster_queue)
+
+    def loop_delayed(self, seconds: float) -> None:
+        """Observe by how much a timer of the event loop was late."""
+        self._series[f"{OWN}event_loop_delay_seconds"][self.role.value,].observe(seconds)
 
     def history_gaps(self, count: int) -> None:
         """Count Workloads that the history does not have as they were."""
