@@ -151,9 +151,19 @@ def configuration_page() -> Iterator[str]:
 
 
 def api_index_page() -> Iterator[str]:
-    """The kinds of `kueue.x-k8s.io`."""
+    """The kinds of `kueue.x-k8s.io` and of `pykueue.io`."""
     yield "# API\n"
     yield "All kinds of `kueue.x-k8s.io`. v1beta2 is stored; v1beta1 is served by conversion.\n"
+    yield from _kinds_table(registry.KUEUE)
+    yield "## Kinds of pykueue.io\n"
+    yield (
+        "Kinds that Kueue does not have, in `pykueue.io/v1alpha1`. Kueue's manager ignores them. Each has an effect"
+        " while its feature gate is on.\n"
+    )
+    yield from _kinds_table(registry.EXTENSIONS)
+
+
+def _kinds_table(rows: Iterable[Kind]) -> Iterator[str]:
     yield from table(
         ["kind", "short names", "scope", "what it is"],
         (
@@ -161,9 +171,9 @@ def api_index_page() -> Iterator[str]:
                 f"[{row.kind}]({row.singular}.md)",
                 ", ".join(map(code, row.short_names)),
                 row.scope,
-                str(schema.of(row, row.storage.name)["description"]).partition("\n\n")[0],
+                str(schema.of(row, row.storage.name)["description"]).partition("\n\n")[0].replace("\n", " "),
             ]
-            for row in sorted(registry.KUEUE, key=lambda row: row.kind)
+            for row in sorted(rows, key=lambda row: row.kind)
         ),
     )
 
@@ -430,7 +440,7 @@ PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "docs/reference/embedded-limits.md": limits_page,
     "docs/reference/integrations.md": integrations_page,
     "docs/operations/migration.md": migration_page,
-    **{f"docs/reference/api/{row.singular}.md": _kind_page(row) for row in registry.KUEUE},
+    **{f"docs/reference/api/{row.singular}.md": _kind_page(row) for row in registry.CUSTOM},
 }
 
 

@@ -63,7 +63,7 @@ def test_others_are_there_before_who_refers_to_them_and_webhooks_come_last() -> 
     assert kinds[0] == "Namespace"
     assert kinds[-2:] == ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
     assert kinds.index("ServiceAccount") < kinds.index("ClusterRoleBinding") < kinds.index("Deployment")
-    assert kinds.count("CustomResourceDefinition") == len(registry.KUEUE)
+    assert kinds.count("CustomResourceDefinition") == len(registry.CUSTOM)
 
 
 def test_everything_in_a_namespace_follows_the_namespace() -> None:

@@ -28,7 +28,7 @@ def test_every_kind_of_the_group_is_served_in_both_versions() -> None:
 
 
 def test_no_two_kinds_of_the_group_share_a_name() -> None:
-    words = Counter(word for row in registry.KUEUE for word in (row.plural, row.singular, *row.short_names))
+    words = Counter(word for row in registry.CUSTOM for word in (row.plural, row.singular, *row.short_names))
     assert [word for word, times in words.items() if times > 1] == []
 
 

@@ -18,7 +18,7 @@ from pykueue.webhooks import table
 from pykueue.webhooks.review import Phase
 
 SOURCES = Path(pykueue.__file__).parent
-KINDS = (*registry.KUEUE, settings.ROW)
+KINDS = (*registry.CUSTOM, settings.ROW)
 HEAD = ("apiVersion", "kind", "metadata")
 
 
@@ -39,15 +39,20 @@ def every_row() -> Iterator[tuple[str, FieldEffect]]:
             yield from ((kind, row) for row in of_kind)
 
 
-@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [(kind, version.name) for kind in KINDS for version in kind.versions],
+    ids=lambda value: value.kind if isinstance(value, Kind) else value,
+)
 def test_every_field_has_a_row(kind: Kind, version: str) -> None:
     assert [path for path in leaves(kind, version) if effects.row_of(kind.kind, path, version) is None] == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_row_names_a_field_and_is_there_once(kind: Kind) -> None:
-    for version, rows in (("v1beta2", effects.ROWS), ("v1beta1", effects.V1BETA1_ROWS)):
+    for version, rows in ((kind.storage.name, effects.ROWS), ("v1beta1", effects.V1BETA1_ROWS)):
+        if kind.version(version) is None:
+            continue
         named = [row.path for row in rows.get(kind.kind, ())]
         assert set(named) <= set(paths(kind, version))
         assert len(set(named)) == len(named)

@@ -81,6 +81,7 @@ _AFS: Final = ("AdmissionFairSharing",)
 _FUNGIBILITY: Final = ("FlavorFungibility",)
 _TAS: Final = ("TopologyAwareScheduling",)
 _VARIANTS: Final = ("ConcurrentAdmission",)
+_CALENDAR: Final = ("QuotaCalendar",)
 _PREEMPTION_GATES: Final = ("ConcurrentAdmission", "MultiKueueOrchestratedPreemption")
 
 
@@ -198,6 +199,15 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
     "MultiKueueCluster": (
         _warned("spec.clusterSource", NO_MULTIKUEUE),
         _written("status", note=f"never: {NO_MULTIKUEUE}"),
+    ),
+    "QuotaSchedule": (
+        _applies("spec.timeZone", "calendars.py", gates=_CALENDAR, default="UTC"),
+        _applies("spec.windows", "calendars.py", gates=_CALENDAR),
+        _applies("spec.targets", gates=_CALENDAR),
+        _applies("spec.approach", gates=_CALENDAR, default="Ignore"),
+        _applies("spec.onStart", gates=_CALENDAR, default="Keep"),
+        _applies("spec.notice", gates=_CALENDAR),
+        _written("status", note="not yet"),
     ),
     "Configuration": (
         _applies("admissionFairSharing.resourceWeights", "settings.py", "state/usage_history.py", gates=_AFS),

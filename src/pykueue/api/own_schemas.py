@@ -19,7 +19,7 @@ def find(tree: object) -> Structural | None:
         unstructured.text(unstructured.get(tree, "apiVersion")),
         unstructured.text(unstructured.get(tree, "kind")),
     )
-    found = registry.KUEUE.find(api_version, kind)
+    found = registry.CUSTOM.find(api_version, kind)
     if found is None:
         return None
     row, version = found

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from kubemachinery.kinds import Kind, Kinds, PrinterColumn, Scope, Version
-from pykueue.api import autoscaling, kube, kueue, kueue_v1beta1
+from pykueue.api import autoscaling, extensions, kube, kueue, kueue_v1beta1, quota_schedule
 
 _DEPRECATED: Final = f"{kueue_v1beta1.API_VERSION} is deprecated; write {kueue.API_VERSION} instead"
 
@@ -137,6 +137,43 @@ KUEUE: Final = Kinds(
 )
 
 
+def _extension(
+    type_: type[msgspec.Struct], plural: str, *short_names: str, columns: tuple[PrinterColumn, ...] = ()
+) -> Kind:
+    """A cluster-scoped kind of `pykueue.io`, in its one version, with a status."""
+    return Kind(
+        group=extensions.GROUP,
+        kind=type_.__name__,
+        plural=plural,
+        scope=Scope.CLUSTER,
+        short_names=short_names,
+        subresources=("status",),
+        versions=(Version(extensions.VERSION, type_, storage=True, columns=columns),),
+    )
+
+
+# Kinds that Kueue does not have.
+EXTENSIONS: Final = Kinds(
+    (
+        _extension(
+            quota_schedule.QuotaSchedule,
+            "quotaschedules",
+            "qs",
+            columns=(
+                _condition("Ready", "Ready", "Whether it is applied."),
+                PrinterColumn("Active", ".status.active", description="The windows in force."),
+                PrinterColumn("Next", ".status.next.window", description="The next window."),
+                PrinterColumn("At", ".status.next.at", "date", description="When the next window begins."),
+                _AGE,
+            ),
+        ),
+    )
+)
+
+# The kinds with a CRD of this program: those of Kueue, and ours.
+CUSTOM: Final = Kinds((*KUEUE, *EXTENSIONS))
+
+
 def _core(
     api_version: str,
     type_: type[msgspec.Struct],
@@ -192,4 +229,4 @@ AUTOSCALING: Final = Kinds(
 )
 
 # All kinds with a type.
-ALL: Final = Kinds((*KUEUE, *KUBERNETES, *AUTOSCALING))
+ALL: Final = Kinds((*CUSTOM, *KUBERNETES, *AUTOSCALING))

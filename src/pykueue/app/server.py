@@ -29,8 +29,8 @@ def bare_parts() -> Parts:
 
 @cache
 def kueue_parts() -> Parts:
-    """Return the same with the CRDs of Kueue's kinds."""
-    return replace(bare_parts(), crds=[schema.crd(row) for row in registry.KUEUE])
+    """Return the same with the CRDs of Kueue's kinds and of those of `pykueue.io`."""
+    return replace(bare_parts(), crds=[schema.crd(row) for row in registry.CUSTOM])
 
 
 def managed_parts(settings: Settings, machine: Machine | None = None, orphan_seconds: float = ORPHAN_SECONDS) -> Parts:

@@ -93,9 +93,9 @@ def reach(plan: InstallPlan) -> WebhookClientConfig:
 
 
 def crds(plan: InstallPlan) -> Iterator[Tree]:
-    """Yield the CRDs of Kueue's kinds, by name."""
+    """Yield the CRDs of Kueue's kinds and of ours, by name."""
     converter = reach(plan).client_config(CONVERT)
-    for row in sorted(registry.KUEUE, key=lambda row: row.name):
+    for row in sorted(registry.CUSTOM, key=lambda row: row.name):
         yield schema.crd(row, webhook=converter)
 
 

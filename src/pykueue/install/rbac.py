@@ -13,7 +13,7 @@ from kubemachinery.client import delegated_auth
 from kubemachinery.kinds import Kind
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import autoscaling, kube, kueue, labels, registry
+from pykueue.api import autoscaling, kube, kueue, labels, quota_schedule, registry
 from pykueue.controllers import aggregation
 from pykueue.history import documents as history_documents
 from pykueue.install.names import MANAGER, PREFIX, document
@@ -32,7 +32,7 @@ _READ: Final = ("get", "list", "watch")
 _STATUS: Final = ("get", "patch")
 _EDIT: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 
-# The verbs of the manager on Kueue's kinds, in addition to reading.
+# The verbs of the manager on Kueue's kinds and ours, in addition to reading.
 _OWN: Final[Mapping[type, tuple[str, ...]]] = {
     kueue.Workload: ("create", "delete", "patch"),
     kueue.LocalQueue: ("create",),  # default LocalQueues (KEP-7610)
@@ -93,7 +93,7 @@ def manager_rules(kinds: JobKinds) -> list[Tree]:
         resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
         wanted.setdefault((kind.group, resource), set()).update(verbs)
 
-    for row in registry.KUEUE:
+    for row in registry.CUSTOM:
         own = _OWN.get(row.type, ())
         may(row, (*_READ, *own))
         if "status" in row.subresources:
@@ -200,6 +200,8 @@ _USER_KINDS: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     kueue.Topology: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
     kueue.LocalQueue: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
     kueue.Workload: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
+    # A user may see when the quota of a queue changes.
+    quota_schedule.QuotaSchedule: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)),
 }
 # Lists of pending Workloads -> labels that aggregate the viewer role.
 _PENDING_LISTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -221,7 +223,7 @@ def user_roles(kinds: JobKinds) -> Iterator[Tree]:
         selected = {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}
         yield document(API, "ClusterRole", PREFIX + name, aggregationRule=selected)
     for type_, (editors, viewers) in _USER_KINDS.items():
-        yield from _kind_roles(registry.KUEUE.of(type_), editors, viewers)
+        yield from _kind_roles(registry.CUSTOM.of(type_), editors, viewers)
     for (word, plural), takers in _PENDING_LISTS.items():
         resources = [f"{plural}/pendingworkloads"]
         looking = {"apiGroups": [visibility.GROUP], "resources": resources, "verbs": list(_READ)}

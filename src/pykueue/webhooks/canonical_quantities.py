@@ -34,7 +34,7 @@ _Place: TypeAlias = _Here | _Within
 
 def canonical(tree: Tree) -> Tree:
     """`tree` with canonical quantities; the same object if they are canonical."""
-    found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
+    found = registry.CUSTOM.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
     place = _places(found[0]) if found is not None and found[1].storage else None
     rewritten = tree if place is None else _rewritten(tree, place)
     return rewritten if isinstance(rewritten, dict) else tree

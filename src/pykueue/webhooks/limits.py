@@ -75,7 +75,7 @@ def excess(tree: Tree) -> FieldError | None:
 
 
 def _excess(api_version: str, kind: str, count: Callable[[str, str], int]) -> FieldError | None:
-    row = registry.KUEUE.find(api_version, kind)
+    row = registry.CUSTOM.find(api_version, kind)
     for section, name, maximum in _bounded(row[0], row[1].name) if row is not None else ():
         found = count(section, name)
         if found > maximum * _TOLERANCE:

@@ -17,8 +17,8 @@ from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue import features
-from pykueue.api import defaults, effects, kueue, validation
+from pykueue import calendars, features
+from pykueue.api import defaults, effects, extensions, kueue, validation
 from pykueue.api.validation import ValidationGates
 from pykueue.jobs import admission
 from pykueue.jobs.admission import JobAdmissionFacts
@@ -28,6 +28,9 @@ from pykueue.webhooks import canonical_quantities, limits
 
 CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
+
+# The groups whose kinds are reviewed as our own; objects of all others are jobs.
+_OWN_GROUPS: Final = (f"{kueue.GROUP}/", f"{extensions.GROUP}/")
 
 
 class Phase(StrEnum):
@@ -133,7 +136,7 @@ def review(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOpt
     """The decision about one write in one phase."""
     if request.operation not in (CREATE, UPDATE):
         return ALLOWED
-    if unstructured.text(request.object.get("apiVersion")).startswith(f"{kueue.GROUP}/"):
+    if unstructured.text(request.object.get("apiVersion")).startswith(_OWN_GROUPS):
         if (excess := limits.excess(request.object)) is not None:
             return excessive(excess)
         decide: _Decide = _default if request.phase is Phase.MUTATE else _validate
@@ -160,7 +163,7 @@ def refused(errors: Sequence[FieldError], warnings: Sequence[str] = ()) -> Admis
     return AdmissionResponse(refusal=AdmissionRefusal(403, "Forbidden", message, found), warnings=tuple(warnings))
 
 
-# --- Kueue's kinds ----------------------------------------------------------------------------------------------------
+# --- Kueue's kinds and ours -------------------------------------------------------------------------------------------
 
 
 def _default(request: AdmissionRequest, facts: AdmissionFacts, choices: WebhookOptions) -> AdmissionResponse:
@@ -181,6 +184,7 @@ def _validate(request: AdmissionRequest, facts: AdmissionFacts, choices: Webhook
         errors = validation.validate_create(tree, gates)
     else:
         errors = validation.validate_update(tree, request.old, gates)
+    errors += calendars.problems(tree)
     if asks_for_local_queues(request, choices):
         errors += validation.default_local_queue_conflicts(
             tree, facts.cluster_queues, facts.namespaces, facts.local_queues

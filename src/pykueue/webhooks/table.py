@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubemachinery.kinds import Kind
-from pykueue.api import kueue, registry
+from pykueue.api import kueue, quota_schedule, registry
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.webhooks.review import CREATE, UPDATE, Phase, WebhookOptions
 
@@ -27,7 +27,7 @@ class WebhookEndpoint:
     kind: Kind
     operations: tuple[str, ...]
     subresources: tuple[str, ...] = ("",)
-    # The integration of a job; None for Kueue's kinds.
+    # The integration of a job; None for Kueue's kinds and ours.
     job: JobIntegration | None = None
     # Whether this webhook only warns: Kueue has none for the kind. It is registered with failurePolicy Ignore.
     only_warns: bool = False
@@ -48,7 +48,7 @@ class WebhookEndpoint:
 
 
 def _validated(type_: type, *subresources: str) -> WebhookEndpoint:
-    return WebhookEndpoint(Phase.VALIDATE, registry.KUEUE.of(type_), (CREATE, UPDATE), ("", *subresources))
+    return WebhookEndpoint(Phase.VALIDATE, registry.CUSTOM.of(type_), (CREATE, UPDATE), ("", *subresources))
 
 
 def _warned_about(type_: type) -> WebhookEndpoint:
@@ -67,6 +67,7 @@ OWN: Final = (
     _validated(kueue.Cohort),
     _validated(kueue.ResourceFlavor),
     _validated(kueue.Workload, "status"),
+    _validated(quota_schedule.QuotaSchedule),
     _warned_about(kueue.AdmissionCheck),
     _warned_about(kueue.MultiKueueCluster),
     _warned_about(kueue.MultiKueueConfig),

@@ -12,8 +12,8 @@ from kubemachinery import codec, meta, unstructured
 from kubemachinery.errors import UsageError
 from kubemachinery.field_errors import FieldError
 from kubemachinery.yaml_documents import Document
-from pykueue import settings
-from pykueue.api import config, defaults, kube, kueue, labels, own_schemas, registry, validation
+from pykueue import calendars, settings
+from pykueue.api import config, defaults, extensions, kube, kueue, labels, own_schemas, registry, validation
 from pykueue.api.validation.nearest import did_you_mean, field_meant
 from pykueue.core import requests
 from pykueue.core.policy import SchedulingPolicy
@@ -40,6 +40,8 @@ KINDS: Final[tuple[type[msgspec.Struct], ...]] = (
 _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 # The kinds that give jobs their priority.
 CLASSES: Final = (kueue.WorkloadPriorityClass, kube.PriorityClass)
+# The kinds of `pykueue.io`.
+_EXTENSIONS: Final = tuple(row.type for row in registry.EXTENSIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Case:
     unknown_fields: tuple[tuple[str, str], ...] = ()
     # Objects of Kueue's group that scheduling does not use, as given.
     others: tuple[Document, ...] = ()
+    # Objects of `pykueue.io`, typed.
+    extensions: tuple[msgspec.Struct, ...] = ()
     # Objects that jobs refer to, as given.
     related: tuple[Document, ...] = ()
     # Limits of the results for this case, a sentence each.
@@ -101,6 +105,7 @@ def read(documents: Iterable[Document]) -> Case:
         passed_over=tuple(found.passed_over),
         unknown_fields=tuple(found.unknown_fields),
         others=tuple(found.others),
+        extensions=tuple(found.extensions),
         related=tuple(found.related),
     ).with_objects(found.objects)
 
@@ -115,6 +120,7 @@ class _Found:
         self.passed_over: list[tuple[str, str]] = []
         self.unknown_fields: list[tuple[str, str]] = []
         self.others: list[Document] = []
+        self.extensions: list[msgspec.Struct] = []
         self.related: list[Document] = []
         self._sources: dict[str, str] = {}
 
@@ -138,6 +144,8 @@ class _Found:
         metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
         if isinstance(typed, CLASSES):
             self.classes.append(typed)
+        elif isinstance(typed, _EXTENSIONS):
+            self.extensions.append(typed)
         else:
             self.objects.append(typed)
         schema = own_schemas.find(tree)
@@ -234,14 +242,16 @@ def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
             raise UsageError(f"{source}: has no {name}")
     version, kind = tree["apiVersion"], tree["kind"]
     row = registry.ALL.find(version, kind)
-    if row is None and version.partition("/")[0] == labels.GROUP:
+    if row is None and version.partition("/")[0] in (labels.GROUP, extensions.GROUP):
         raise UsageError(f"{source}: {version} has no kind {kind}{_hint(kind)}")
-    if row is None or not (row[0].type in _ORDER or row[0].type in CLASSES):
+    if row is None or not (row[0].type in _ORDER or row[0].type in CLASSES or row[0].type in _EXTENSIONS):
         return None
     complete = defaults.for_plan(tree)
     if row[0].type is kube.Namespace:
         complete = unstructured.put(complete, ("metadata", "labels", labels.NAMESPACE_NAME), _name(tree))
     errors = validation.structural_errors(complete)
+    if row[0].type in _EXTENSIONS:
+        errors += [*validation.validate_create(complete), *calendars.problems(complete)] if not errors else []
     _refuse(source, kind, tree, [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
     try:
         return codec.from_tree(complete, row[0].type)
@@ -251,8 +261,10 @@ def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
 
 def _hint(kind: str) -> str:
     """A hint for an unknown kind of Kueue's group."""
-    versions = [f"{row.group}/{version.name}" for row in registry.KUEUE if row.kind == kind for version in row.versions]
-    return f"; {' and '.join(versions)} have" if versions else did_you_mean(kind, [row.kind for row in registry.KUEUE])
+    versions = [
+        f"{row.group}/{version.name}" for row in registry.CUSTOM if row.kind == kind for version in row.versions
+    ]
+    return f"; {' and '.join(versions)} have" if versions else did_you_mean(kind, [row.kind for row in registry.CUSTOM])
 
 
 def _refuse(source: str, kind: str, tree: dict[str, Any], errors: list[FieldError]) -> None:

@@ -20,7 +20,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def field_meant(tree: object, path: str) -> str:
     """The same for an unknown field of one of pykueue's kinds."""
-    found = registry.KUEUE.find(
+    found = registry.CUSTOM.find(
         unstructured.text(unstructured.get(tree, "apiVersion")), unstructured.text(unstructured.get(tree, "kind"))
     )
     *parents, name = re.findall(r"[^.\[\]]+", path)

@@ -27,7 +27,7 @@ _EMPTY: Final[Mapping[str, Any]] = {"object": {}, "string": "", "integer": 0}
 def unreadable(tree: Tree) -> str | None:
     """Why a new object in v1beta2 cannot be decoded, in a sentence; `None` when it can, or its kind is not decoded."""
     kind = unstructured.text(tree.get("kind"))
-    found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), kind)
+    found = registry.CUSTOM.find(unstructured.text(tree.get("apiVersion")), kind)
     if kind not in READ_ON_CREATE or found is None or found[1].type is None:
         return None
     try:
@@ -39,7 +39,7 @@ def unreadable(tree: Tree) -> str | None:
 
 def filled(tree: Tree) -> Tree:
     """A new object with every null in a list replaced by an empty text, a zero or an empty object."""
-    found = registry.KUEUE.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
+    found = registry.CUSTOM.find(unstructured.text(tree.get("apiVersion")), unstructured.text(tree.get("kind")))
     return tree if found is None else dict(_filled(tree, _schema(found[0])))
 
 

@@ -1,0 +1,98 @@
+"""Calendars: time zones and cron, and the windows of QuotaSchedules as instants. The one module that reads them.
+
+Pure packages get instants. A start by cron is a time of the local clock: in an hour that clocks skip it is moved to the
+end of that hour, and in an hour that clocks repeat it happens once; a schedule of every hour or every few minutes
+follows elapsed time instead, as in Debian's cron. The length of a window is elapsed time [QS5].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from kubemachinery import meta, unstructured
+from kubemachinery.field_errors import FieldError
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue.api.validation import field_error
+from pykueue.errors import PykueueError
+
+# A repeated window begins at most this often on a day, and lasts at most this long: so that a schedule of 64 windows is
+# expanded in a bounded time.
+STARTS_PER_DAY_MAX: Final = 96
+LONGEST_REPEATED: Final = 31 * 24 * meta.HOUR
+_FIELDS: Final = 5
+
+
+class CalendarError(PykueueError):
+    """A time zone or a cron expression that cannot be read."""
+
+
+@lru_cache(maxsize=64)
+def zone(name: str) -> ZoneInfo:
+    """The time zone of an IANA name."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise CalendarError(f"{name!r} is not a time zone of the IANA database, such as Europe/Berlin") from None
+
+
+def starts(cron: str, time_zone: str, begin: Nanoseconds) -> Iterator[Nanoseconds]:
+    """The instants after `begin` at which a cron expression is due, in their order; possibly none."""
+    local = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=begin // meta.SECOND)).astimezone(zone(time_zone))
+    return _instants(_cron(cron, local), begin)
+
+
+def _instants(found: CronSim, begin: Nanoseconds) -> Iterator[Nanoseconds]:
+    last = begin
+    for due in found:
+        instant = round(due.timestamp()) * meta.SECOND
+        # A start that was moved out of a skipped hour can meet the next one.
+        if instant > last:
+            last = instant
+            yield instant
+
+
+def _cron(cron: str, local: datetime) -> CronSim:
+    if len(cron.split()) != _FIELDS:
+        raise CalendarError(
+            f"{cron!r} does not have the five fields of cron: minute, hour, day, month, day of the week"
+        )
+    try:
+        found = CronSim(cron, local)
+    except CronSimError as error:
+        raise CalendarError(f"{cron!r} is not a cron expression: {error}") from None
+    per_day = len(found.minutes) * len(found.hours)
+    if per_day > STARTS_PER_DAY_MAX:
+        raise CalendarError(f"{cron!r} is due {per_day} times a day, at most {STARTS_PER_DAY_MAX} are supported")
+    return found
+
+
+def problems(tree: Tree) -> Iterator[FieldError]:
+    """What is wrong with the time zone and the cron expressions of a QuotaSchedule."""
+    if tree.get("kind") != "QuotaSchedule":
+        return
+    name = unstructured.text(unstructured.get(tree, "spec", "timeZone")) or "UTC"
+    try:
+        zone(name)
+    except CalendarError as error:
+        yield field_error.invalid("spec.timeZone", name, str(error))
+        name = "UTC"
+    for i, window in unstructured.entries(tree, "spec", "windows"):
+        cron = window.get("cron")
+        if isinstance(cron, str):
+            try:
+                starts(cron, name, 0)
+            except CalendarError as error:
+                yield field_error.invalid(f"spec.windows[{i}].cron", cron, str(error))
+        duration = unstructured.text(window.get("duration"))
+        try:
+            if duration and meta.parse_duration(duration) > LONGEST_REPEATED:
+                yield field_error.invalid(f"spec.windows[{i}].duration", duration, "must be at most 744h (31 days)")
+        except meta.TimeError:
+            continue  # refused by the rules of the kind
