@@ -5,14 +5,15 @@ The controller of the kind is the test: `add` creates a pod as that controller a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from jobs.job_harness import KINDS, OPTIONS, POD, JobHarness, flavor
-from kubemachinery import patches, unstructured
+from jobs.job_harness import KINDS, OPTIONS, POD, JobHarness
+from kubemachinery import meta, patches, unstructured
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import labels
+from pykueue.api import kueue, labels
 from pykueue.jobs import deployment, leader_worker_set, parent_reconcile, selection, stateful_set
 from pykueue.jobs.actions import (
     Action,
@@ -24,12 +25,11 @@ from pykueue.jobs.actions import (
     ReplaceObject,
     ResizeWorkload,
 )
-from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.jobs.pod_parent import ParentFacts
-from pykueue.jobs.reconcile import reconcile
+from pykueue.jobs.reconcile import orphaned, reconcile
 
 DEPLOYMENT, STATEFUL_SET, LWS = (
     row for row in KINDS if row.framework in (deployment.FRAMEWORK, stateful_set.FRAMEWORK, leader_worker_set.FRAMEWORK)
@@ -101,13 +101,15 @@ def _pod(name: str, template: object, metadata: Tree) -> Tree:
 class ParentHarness(JobHarness):
     """A parent, with all that the reconcilers of parents and of pods do about it."""
 
-    def __init__(self, tree: Tree, options: IntegrationOptions = OPTIONS, **facts: Any) -> None:
+    def __init__(self, tree: Tree, options: IntegrationOptions = OPTIONS, *, kill_after: int = 0, **facts: Any) -> None:
+        """With `kill_after`, the manager is killed after that many writes, once."""
         row = KINDS.of(ObjectView(tree))
         assert row is not None
         enabled = replace(options, frameworks=(*options.frameworks, row.framework))
-        super().__init__(row.parent(tree).defaulted(enabled), options=enabled, row=row)
+        super().__init__(row.parent(tree).defaulted(enabled), options=enabled, row=row, kill_after=kill_after)
         self.name = ObjectView(tree).name
         self.parent_facts = ParentFacts(**facts)
+        self._pods_made = 0
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -129,7 +131,7 @@ class ParentHarness(JobHarness):
         actions = tuple(action for branch in self._branches() for action in branch)
         if any(isinstance(action, WRITES) for action in actions):
             return actions
-        return (*actions, *self._groups())
+        return (*actions, *self._groups(), *self._single_pods(), *self._after_pods())
 
     def _branches(self) -> tuple[Actions, ...]:
         tree, parent_type = self.parent, self.row.parent_type
@@ -162,11 +164,65 @@ class ParentHarness(JobHarness):
         groups.pop("", None)
         actions: list[Action] = []
         for name, members in groups.items():
-            facts = JobFacts(flavors={"default": flavor()}, named=self.workloads.get(name))
+            facts = replace(self.facts, named=self.workloads.get(name))
             actions += reconcile(PodGroup(POD, members, self.options, self.now), facts, self.options, self.now)
         return tuple(actions)
 
+    def _single_pods(self) -> Actions:
+        """Each pod of a Deployment is a job by itself."""
+        actions: list[Action] = []
+        for tree in self.pods.values():
+            pod = PodView(tree)
+            if not pod.group_name(self.options) and labels.MANAGED in pod.labels:
+                facts = replace(self.facts, workloads=self._owned_by(pod.uid))
+                actions += reconcile(POD.job(tree), facts, self.options, self.now)
+        return tuple(actions)
+
+    def _after_pods(self) -> Actions:
+        """The Workloads of single pods that were deleted."""
+        living = {PodView(tree).uid for tree in self.pods.values()}
+        gone = [each for each in self.workloads.values() if _single_owner(each) not in ("", *living)]
+        return orphaned(tuple(gone), self.options, self.now)
+
+    def _owned_by(self, uid: str) -> tuple[kueue.Workload, ...]:
+        return tuple(each for each in self.workloads.values() if _single_owner(each) == uid)
+
     # --- The controllers of the cluster -------------------------------------------------------------------------------
+
+    def deployment_pod(self) -> ParentHarness:
+        """The controllers below a Deployment create a pod, each with a new name."""
+        assert self.parent is not None
+        self._pods_made += 1
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{self.name}-1", "uid": "uid-replica-set"}
+        metadata = {"ownerReferences": [{**owner, "controller": True}]}
+        self.add(_pod(f"{self.name}-{self._pods_made}", self.parent["spec"]["template"], metadata))
+        return self
+
+    def _delete(self, name: str) -> None:
+        """A pod on a node ends after a while: `end_deleted` is the kubelet."""
+        tree = self.objects[name]
+        if unstructured.get(tree, "status", "phase") != "Running":
+            super()._delete(name)
+            return
+        going = {"deletionTimestamp": meta.format_time(self.now), "deletionGracePeriodSeconds": 30}
+        self.edit({"metadata": going}, name)
+
+    def end_deleted(self) -> ParentHarness:
+        """The kubelet ends the pods that are being deleted."""
+        for name, tree in self.pods.items():
+            if unstructured.get(tree, "metadata", "deletionTimestamp"):
+                del self.objects[name]
+        self.settle()
+        return self
+
+    def collect_garbage(self) -> ParentHarness:
+        """The garbage collector deletes Workloads none of whose owners exists."""
+        living = {ObjectView(tree).uid for tree in self.objects.values()}
+        for name, each in list(self.workloads.items()):
+            if not living & {owner.uid for owner in each.metadata.owner_references}:
+                assert not each.metadata.finalizers, f"the Workload {name} cannot be deleted"
+                del self.workloads[name]
+        return self
 
     def set_pod(self, index: int, **fields: Any) -> ParentHarness:
         """The StatefulSet controller creates the pod with this index."""
@@ -210,8 +266,21 @@ class ParentHarness(JobHarness):
 
     def admit_named(self, name: str) -> ParentHarness:
         """The scheduler admits one of several Workloads."""
+        return self._on(name, self.admit)
+
+    def evict_named(self, name: str) -> ParentHarness:
+        """The scheduler evicts one of several Workloads."""
+        return self._on(name, self.evict)
+
+    def _on(self, name: str, act: Callable[[], object]) -> ParentHarness:
         others = {key: value for key, value in self.workloads.items() if key != name}
         self.workloads = {name: self.workloads[name]}
-        self.admit()
+        act()
         self.workloads |= others
         return self
+
+
+def _single_owner(workload: kueue.Workload) -> str:
+    """The UID of the pod that a Workload is made for; empty for the Workload of a group."""
+    owners = workload.metadata.owner_references
+    return owners[0].uid if len(owners) == 1 and owners[0].kind == "Pod" and owners[0].controller else ""

@@ -389,12 +389,8 @@ def test_gated_pods_follow_the_queue_and_running_ones_do_not() -> None:
 def test_eviction_of_one_group_leaves_the_others_running() -> None:
     """[PP7]"""
     harness = running(2)
-    first, second = harness.workloads[name_of(0)], harness.workloads[name_of(1)]
-    harness.workloads = {name_of(0): first}
-    harness.evict()
-    harness.workloads |= {name_of(1): second}
-    harness.settle()
-    assert list(harness.pods) == ["serve-1", "serve-1-1"]
+    harness.evict_named(name_of(0)).settle()
+    assert list(harness.end_deleted().pods) == ["serve-1", "serve-1-1"]
 
 
 def test_gated_pods_of_a_deleted_set_are_not_released() -> None:

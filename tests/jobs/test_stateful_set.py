@@ -319,7 +319,8 @@ def test_eviction_stops_pods_and_new_ones_wait_for_the_same_workload() -> None:
     """[PP7] E53"""
     harness = running()
     harness.evict().settle()
-    assert harness.pods == {}
+    assert harness.condition("QuotaReserved").startswith("True/")
+    assert harness.end_deleted().pods == {}
     assert harness.condition("QuotaReserved").startswith("False/")
     harness.set_pod(0).settle()
     assert harness.gated == ["web-0"]
