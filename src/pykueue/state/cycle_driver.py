@@ -46,7 +46,8 @@ class CycleDriver:
         """Run one cycle in every scope where something changed; see `World.decide`."""
         self._parts.settle(now)
         for workload in self._second_passes.due(now):
-            self._scopes.invalidate(workload.cluster_queue)
+            # That its backoff has ended changes no fact: heads that were tried are not tried with it again.
+            self._scopes.mark_ready(workload.cluster_queue)
         decisions: list[Decision] = []
         for scope in self._scopes.due(lambda: enough is None or len(decisions) < enough):
             heads = self._take_heads(scope, now)
@@ -68,8 +69,9 @@ class CycleDriver:
             self._scopes.invalidate(name)
 
     def _take_heads(self, scope: SchedulingScope, now: Nanoseconds) -> list[Head]:
-        """Take the second passes that are due, then one head of every queue that takes part, by name [QU7]. Return none
-        if the same heads were tried on the same facts before."""
+        """Take the second passes that are due, then one head of every queue that takes part, by name [QU7]. The heads
+        are left out if the same ones were tried on the same facts before: a second pass that fails again and again
+        would otherwise have the head of a StrictFIFO queue tried, and its status written, each time."""
         again = [head for head in self._second_passes.due(now) if head.cluster_queue in scope.queues]
         pending = self._pending.queues
         queues = [
@@ -86,9 +88,10 @@ class CycleDriver:
         if not again:
             while _head_set(firsts) in scope.tried and self._leave_scan_cycle(firsts, scope):
                 firsts = _heads(queues)
-            head_set = _head_set(firsts)
-            if not head_set or head_set in scope.tried:
-                return []
+        head_set = _head_set(firsts)
+        if head_set in scope.tried:
+            queues, firsts = [], []
+        elif head_set:
             scope.tried.add(head_set)
         for queue in queues:
             queue.pop()

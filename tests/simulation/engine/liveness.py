@@ -88,10 +88,12 @@ def _is_blocked(store: StoredState) -> bool:
 
 
 def comes_to_its_end(store: StoredState, name: str) -> Found:
-    if name == "ended":
-        for workload in store.workloads.values():
-            if workload.holds and not workload.has_condition("Evicted") and not store.waits_for_nodes(workload):
-                yield workload.name, "has quota and never came to its end"
+    """A placement that was delayed is found in a scheduling cycle; a queue that is closed takes part in none."""
+    for workload in store.workloads.values() if name == "ended" else ():
+        is_closed = not workload.has_condition("Admitted") and store.queue_of(workload) is None
+        is_over = not workload.holds or workload.has_condition("Evicted")
+        if not is_over and not is_closed and not store.waits_for_nodes(workload):
+            yield workload.name, "has quota and never came to its end"
 
 
 def checks_were_asked(store: StoredState, name: str) -> Found:
