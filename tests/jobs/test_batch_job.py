@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from jobs.job_harness import JOB, NOW, OPTIONS, JobHarness, batch_job
+from jobs.job_harness import JOB, NOW, OPTIONS, JobHarness, batch_job, flavor
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs.actions import ReplaceObject
 from pykueue.jobs.batch_job import BatchJob
 from pykueue.jobs.interface import Stop, StopReason
+from pykueue.lifecycle import states
 
 PARTIAL = {"annotations": {labels.JOB_MIN_PARALLELISM: "1"}}
 SYNCED = {"annotations": {labels.JOB_MIN_PARALLELISM: "1", labels.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}}
@@ -145,6 +146,32 @@ def test_a_job_that_is_being_stopped_does_not_count_as_suspended() -> None:
 
 def test_a_job_that_has_stopped_is_not_written_again() -> None:
     assert writes(job()) == []
+
+
+def test_template_is_restored_when_no_pod_is_active() -> None:
+    """The API server refuses another template before that, with "field is immutable" [BJ3]."""
+    harness = JobHarness(batch_job())
+    harness.facts = replace(harness.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
+    harness.settle().admit().settle()
+    harness.status(active=1, startTime="2026-11-15T12:00:00Z").evict().settle()
+    assert (harness.job["spec"]["suspend"], "blue" in str(harness.job["spec"])) == (True, True)
+    assert states.is_reserved(harness.workload)
+    assert "Stopped" not in harness.events
+    harness.status(active=0).settle()
+    assert "blue" not in str(harness.job["spec"])
+    assert not states.is_reserved(harness.workload)
+    assert harness.events.count("Stopped") == 1
+
+
+def test_deleted_workload_stays_until_the_template_of_its_job_is_restored() -> None:
+    """The Workload is what the template is restored from."""
+    harness = JobHarness(batch_job())
+    harness.facts = replace(harness.facts, flavors={"default": flavor(nodeLabels={"pool": "blue"})})
+    harness.settle().admit().settle().status(active=1).delete_workload().settle()
+    assert harness.workload.metadata.finalizers
+    harness.status(active=0)
+    harness.apply(harness.decide())
+    assert (harness.workloads, "blue" in str(harness.job["spec"])) == ({}, False)
 
 
 def test_labels_of_the_job_controller_stay_on_the_template_and_out_of_the_comparison() -> None:

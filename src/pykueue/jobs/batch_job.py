@@ -13,7 +13,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import field_error, topology_annotations
 from pykueue.jobs import podsets
-from pykueue.jobs.actions import Actions, ReplaceObject
+from pykueue.jobs.actions import Action, Actions, ReplaceObject, RetryWithBackoff
 from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, Stop
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
@@ -139,10 +139,11 @@ class BatchJob(GenericJob):
     def stop(self, order: Stop) -> Actions:
         """Suspend it, clear status.startTime, restore its pod template.
 
-        The API server refuses changes of the template before the first two are stored. The annotation records that
-        writes are left, in case the manager ends in between.
+        The API server refuses changes of the template before the first two are stored, and from Kubernetes 1.35 on
+        while pods are active: then the rest waits for the Job controller to count none. The annotation records that
+        writes are left, also in case the manager ends in between.
         """
-        actions: list[ReplaceObject] = []
+        actions: list[Action] = []
         tree = self.tree
         if not self.is_suspended():
             before, tree = tree, ObjectView(self.suspended()).with_annotations({labels.STOPPING: "true"})
@@ -154,6 +155,10 @@ class BatchJob(GenericJob):
         before = tree
         if order.restore is not None:
             tree = self.with_tree(tree).restored(order.restore)
+        if self.is_active() and podsets.at(tree, _TEMPLATE) != podsets.at(before, _TEMPLATE):
+            active = self._count("active")
+            why = f"The pod template of Job {self.name} is restored when its {active} active pods have ended"
+            return (*actions, RetryWithBackoff(why))
         tree = ObjectView(tree).without_annotation(labels.STOPPING)
         if tree != before:
             actions.append(ReplaceObject(self.row.kind, before, tree))
