@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kubemachinery.client.errors import KubeError
-from simulation.engine import setup
+from simulation.engine import job_kinds, setup
 from simulation.engine.owners import Part, Played, Stage, true_conditions
 from simulation.engine.revisions import Stored, Tree
 from simulation.engine.server import History
@@ -60,8 +60,8 @@ class Kubelet(Played):
             yield ("fail",)
         elif not true_conditions(tree).get("Ready"):
             yield ("ready",)
-        else:
-            yield ("run",)
+        elif not job_kinds.controller(tree):
+            yield ("run",)  # one of a controller runs until that deletes it
 
     async def wait(self, plan: Plan, part: Part) -> None:
         match part:
@@ -122,7 +122,9 @@ class Crews:
         if stored.resource != "pods":
             return
         tree = msgspec.json.decode(stored.body)
-        name = tree["metadata"]["labels"].get(setup.PLAN)
+        name = tree["metadata"].get("labels", {}).get(setup.PLAN)
+        if name is None:
+            return
         known = self._pods.setdefault(name, {})
         if stored.op == "ADDED":
             self._made[name] = self._made.get(name, 0) + 1

@@ -144,6 +144,59 @@ PYTORCH_JOB: Final = SimulatedKind(
     ),
     suspend_path=("spec", "runPolicy", "suspend"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedParent:
+    """One kind made of pods."""
+
+    kind: str
+    api_version: str
+    plural: str
+    framework: str
+    # How many Workloads it has, and how many pods are in each.
+    workloads: Callable[[Tree], int]
+    pods: Callable[[Tree], int]
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        """As a history names it."""
+        return f"{self.plural}.{self.group}"
+
+
+DEPLOYMENT: Final = SimulatedParent(
+    "Deployment",
+    "apps/v1",
+    "deployments",
+    "deployment",
+    workloads=lambda tree: int(tree["spec"]["replicas"]),
+    pods=lambda tree: 1,
+)
+STATEFUL_SET: Final = SimulatedParent(
+    "StatefulSet",
+    "apps/v1",
+    "statefulsets",
+    "statefulset",
+    workloads=lambda tree: int(tree["spec"]["replicas"] > 0),
+    pods=lambda tree: int(tree["spec"]["replicas"]),
+)
+LEADER_WORKER_SET: Final = SimulatedParent(
+    "LeaderWorkerSet",
+    "leaderworkerset.x-k8s.io/v1",
+    "leaderworkersets",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    workloads=lambda tree: int(tree["spec"]["replicas"]),
+    pods=lambda tree: int(tree["spec"]["leaderWorkerTemplate"]["size"]),
+)
+PARENTS: Final[Mapping[str, SimulatedParent]] = {
+    each.kind: each for each in (DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
+}
+PARENTS_BY_RESOURCE: Final[Mapping[str, SimulatedParent]] = {each.resource: each for each in PARENTS.values()}
+
 # The kinds whose CRDs a run installs.
 OF_OPERATORS: Final = (JOB_SET, RAY_CLUSTER, RAY_JOB, PYTORCH_JOB)
 CAN_BE_ELASTIC: Final = (RAY_CLUSTER, RAY_JOB)
@@ -151,10 +204,10 @@ KINDS: Final[Mapping[str, SimulatedKind]] = {each.kind: each for each in (JOB, *
 BY_RESOURCE: Final[Mapping[str, SimulatedKind]] = {each.resource: each for each in KINDS.values()}
 
 
-def definitions() -> Iterator[Tree]:
-    """The CRDs of the kinds: everything in an object is kept, and it has a status of its own."""
+def definitions(*kinds: SimulatedKind | SimulatedParent) -> Iterator[Tree]:
+    """The CRDs of kinds: everything in an object is kept, and it has a status of its own."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    for each in OF_OPERATORS:
+    for each in kinds:
         version = {
             "name": each.api_version.rpartition("/")[2],
             "served": True,

@@ -10,6 +10,7 @@
     L6     a new manager writes nothing
     nodes  no admitted Workload is placed on a lost node; no ProvisioningRequest is left that no Workload needs
     flavor running jobs have the node selectors of their flavors; stopped ones have their original ones
+    groups an object made of pods has a Workload for each group, of its size; running pods have the node labels of their flavors
     done   what pods had that are done and that no other will follow is given back
     kept   nothing is retained longer than configured
     slice  of the slices of an elastic job one has quota, and it is as large as the job
@@ -183,6 +184,42 @@ def jobs_run_admitted(store: StoredState, name: str) -> Found:
         runs = "nodeName" in pod["spec"] and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         if runs and pod["metadata"]["uid"] not in admitted:
             yield key, "runs though its Workload is not admitted"
+
+
+def parents_have_their_workloads(store: StoredState, name: str) -> Found:
+    """An object made of pods has as many Workloads as it has groups, each as large as a group unless it holds quota;
+    its pods know the flavors they run on."""
+    for key, row, tree in store.parents():
+        if "deletionTimestamp" in tree["metadata"]:
+            continue
+        pods = [pod for pod in store.objects["pods"].values() if job_kinds.controller(pod) == tree["metadata"]["uid"]]
+        uids = {tree["metadata"]["uid"], *(pod["metadata"]["uid"] for pod in pods if not _has_ended(pod))}
+        own = [each for each in store.workloads.values() if uids & set(each.owners) and not each.is_over]
+        wanted = [each for each in own if not each.is_on_hold]
+        if len(wanted) != row.workloads(tree):
+            yield key, f"has {len(wanted)} Workloads for {row.workloads(tree)} groups of pods"
+        sizes = {sum(each["count"] for each in workload.spec["podSets"]) for workload in wanted if workload.waits}
+        if sizes - {row.pods(tree)}:
+            yield key, f"has groups of {row.pods(tree)} pods, and Workloads of {sorted(sizes)}"
+        for pod in pods:
+            yield from _knows_its_flavors(store, pod, own)
+
+
+def _has_ended(pod: Tree) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _knows_its_flavors(store: StoredState, pod: Tree, workloads: list[StoredWorkload]) -> Found:
+    """A pod that runs is where its Workload has quota; one that waits asks for nothing of it."""
+    metadata, selector = pod["metadata"], pod["spec"].get("nodeSelector", {})
+    admitted = [each for each in workloads if metadata["uid"] in each.owners and each.has_condition("Admitted")]
+    if "nodeName" not in pod["spec"] or _has_ended(pod) or "deletionTimestamp" in metadata:
+        return
+    for workload in admitted:
+        for assignment in (workload.reservation or {}).get("podSetAssignments", ()):
+            for flavor in map(store.flavor, sorted(assignment.get("flavors", {}).values())):
+                if not flavor.get("nodeLabels", {}).items() <= selector.items():
+                    yield metadata["name"], f"runs with {selector}, not with {flavor['nodeLabels']}"
 
 
 def no_workload_is_on_lost_nodes(store: StoredState, name: str) -> Found:
@@ -384,6 +421,7 @@ AT_REST: Final[tuple[tuple[str, Law], ...]] = (
     ("nodes", no_workload_is_on_lost_nodes),
     ("nodes", requests_are_needed),
     ("flavor", jobs_know_their_flavors),
+    ("groups", parents_have_their_workloads),
     ("done", done_is_given_back),
     ("kept", nothing_is_kept_too_long),
     ("slice", slices_agree),

@@ -3,12 +3,12 @@
     S1     no write raises usage above what the tree of cohorts allows, nor above what a node has
     S2     a reservation names the queue that its LocalQueue leads to, flavors of it that suit, and its own pod sets
     S3     conditions change only as the lifecycle allows; Finished is final
-    S4     no reservation vanishes or changes without eviction, end, or deletion
+    S4     no reservation vanishes or changes without eviction, end, hold, or deletion
     S5     a Workload that is preempted held quota, and the policy of the preemptor's queue allows it as a target
     S6     a strict queue never admits a Workload before an older one, or one of a higher priority
     S7     a job or a pod starts only while its Workload is admitted, which asks for what it asks for
     S9     a job has one Workload, unless it is elastic and grows; a part of another job has none
-    pods   an evicted job keeps its quota while its operator reports pods
+    pods   an evicted job keeps its quota while its operator reports pods, or while pods of its group run
     L7     no Workload that fits is overtaken forever by later ones
     S11    revisions grow, and an object comes and goes in order
     nodes  no Workload is admitted before the nodes of its ProvisioningRequest are provided
@@ -54,6 +54,9 @@ class Move:
 
 Law = Callable[[Move], Iterator[str]]
 _NODES_CHECK: Final = "nodes"
+_GROUPED: Final = "kueue.x-k8s.io/is-group-workload"
+# By then a manager has seen that a pod runs, unless it stands still.
+SEEN_SECONDS: Final = 35.0
 
 
 # --- S1 ---------------------------------------------------------------------------------------------------------------
@@ -204,7 +207,8 @@ def reservation_stays(move: Move) -> Iterator[str]:
     before, after = move.before, move.after
     if before is None:
         return
-    if move.falls("QuotaReserved") and before.has_condition("Admitted") and not before.has_condition("Evicted"):
+    is_admitted = before.has_condition("Admitted") and not before.has_condition("Evicted")
+    if move.falls("QuotaReserved") and is_admitted and not after.is_on_hold:
         yield "its reservation was removed without an eviction"
     both = before.has_condition("QuotaReserved") and after.has_condition("QuotaReserved")
     if both and before.reservation != after.reservation and not _may_change(before, after):
@@ -371,10 +375,12 @@ def _may_be_passed(workload: StoredWorkload) -> bool:
 def one_workload_for_a_job(move: Move) -> Iterator[str]:
     workload = move.after
     if workload.owners and not (move.before is not None and move.before.owners):
+        # An object made of pods may have several; each of its pods has one.
+        parents = {tree["metadata"]["uid"] for _, _, tree in move.store.parents()}
         others = [
             other.name
             for other in move.store.workloads.values()
-            if set(other.owners) & set(workload.owners)
+            if set(other.owners) & set(workload.owners) - parents
             and other is not workload
             and workload.replaces != other.key
             and not other.has_condition("Finished")
@@ -401,6 +407,24 @@ def quota_is_kept_while_pods_run(move: Move) -> Iterator[str]:
                 yield f"releases its quota while {resource} {key} has pods"
 
 
+def quota_is_kept_while_grouped_pods_run(move: Move) -> Iterator[str]:
+    """The Workload of an object made of pods releases its quota when none of its pods runs any more: evicted, scaled
+    to none or deleted."""
+    if move.after.is_over or _GROUPED not in move.after.tree["metadata"].get("annotations", {}):
+        return
+    if not move.falls("QuotaReserved"):
+        return
+    for key, pod in move.store.objects["pods"].items():
+        if pod["metadata"]["uid"] in move.after.owners and _runs_long(move.store, pod):
+            yield f"releases its quota while pod {key} runs"
+
+
+def _runs_long(store: StoredState, pod: Tree) -> bool:
+    """Whether a pod was seen running by every manager; not on a node that may be lost."""
+    since = store.running.get(pod["metadata"]["uid"])
+    return since is not None and since < store.seconds - SEEN_SECONDS and "deletionTimestamp" not in pod["metadata"]
+
+
 ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
     ("S1", within_quota),
     ("S1", within_nodes),
@@ -420,6 +444,7 @@ ON_WORKLOADS: Final[tuple[tuple[str, Law], ...]] = (
     ("L7", no_workload_is_overtaken_forever),
     ("S9", one_workload_for_a_job),
     ("pods", quota_is_kept_while_pods_run),
+    ("pods", quota_is_kept_while_grouped_pods_run),
 )
 
 

@@ -43,6 +43,7 @@ _ADDED: Final = {
     "terminationMessagePolicy": "File",
 }
 PLAN: Final = "example.com/plan"  # the label with the plan of a pod
+APP: Final = "example.com/app"  # the same, of a pod that a controller creates
 ELASTIC_PODS: Final = 4  # the most that an elastic Job asks for
 NODES: Final = 4
 _STORES: Final = ("store-0", "store-1")  # flavors with memory quota only
@@ -64,7 +65,7 @@ class Plan:
     stop_seconds: float
     # Runs until the end of the run, so that Workloads are pending when liveness is checked.
     is_long: bool
-    kind: str = "Workload"  # or Pod, several of which are a group; or one of `job_kinds.KINDS`
+    kind: str = "Workload"  # or Pod, several of which are a group; or one of `job_kinds`
     # How long its pods take to come up; None: they never do.
     ready_seconds: float | None = 0.0
     limit_seconds: int | None = None
@@ -304,6 +305,33 @@ def _plans(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Pl
         yield _hopeless(rng, traits, queues)
     if "job kinds" in traits:
         yield from _of_operators(rng, traits, queues)
+    if "pods of controllers" in traits:
+        yield from _of_controllers(rng, traits, queues)
+
+
+def _of_controllers(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
+    """Objects of every kind made of pods, after their CRDs. Each is deleted some time after its first pod runs."""
+    # Pods that are deleted because they were given up would be created again, for ever.
+    drawn = ["Deployment"] if "retention" in traits else list(job_kinds.PARENTS)
+    for number in range(rng.randint(2, 4)):
+        kind = rng.choice(drawn)
+        never_gives_up = kind == "Deployment" or "pods ready" not in traits
+        yield Plan(
+            name=f"{kind.lower()}-{number}",
+            at=round(rng.uniform(DEFINED_SECONDS, CHAOS_SECONDS * 0.8), 3),
+            namespace=NAMESPACE,
+            queue=rng.choice(queues),
+            count=rng.choice((1, 2, 2, 3)),
+            cpu=1,
+            priority=rng.choice((0, 1, 2)),
+            seconds=round(rng.uniform(2.0, 15.0), 3),
+            stop_seconds=round(rng.choice((0.0, rng.uniform(0.0, 3.0))), 3),
+            is_long=rng.random() < 0.5,
+            kind=kind,
+            ready_seconds=0.0 if never_gives_up else _ready(rng),
+            topology=_topology(rng, traits),
+            **_particular(rng, traits),
+        )
 
 
 def _of_operators(rng: random.Random, traits: Traits, queues: list[str]) -> Iterator[Plan]:
@@ -537,7 +565,7 @@ def manifests(plan: Plan) -> list[Tree]:
     if plan.kind == "Pod":
         return [pod(plan, number) for number in range(plan.count)]
     if plan.kind in _SPECS:
-        row = job_kinds.KINDS[plan.kind]
+        row = job_kinds.KINDS.get(plan.kind) or job_kinds.PARENTS[plan.kind]
         return [_marked(plan, thing(plan.kind, plan.name, _SPECS[plan.kind](plan), plan.namespace, row.api_version))]
     return [_workload(plan)]
 
@@ -614,12 +642,39 @@ def _pytorch_job(plan: Plan) -> Tree:
     return {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": {"Master": replicas(1), **workers}}
 
 
+def _serving(plan: Plan) -> Tree:
+    """The template of pods that a controller keeps running."""
+    found = template(plan)
+    del found["spec"]["restartPolicy"]
+    found.setdefault("metadata", {})["labels"] = {APP: plan.name}
+    return found
+
+
+def _replicas(plan: Plan) -> Tree:
+    return {"replicas": plan.count, "selector": {"matchLabels": {APP: plan.name}}, "template": _serving(plan)}
+
+
+def _stateful_set(plan: Plan) -> Tree:
+    return {**_replicas(plan), "serviceName": plan.name}
+
+
+def _leader_worker_set(plan: Plan) -> Tree:
+    """Groups of a leader and a worker."""
+    return {
+        "replicas": plan.count,
+        "leaderWorkerTemplate": {"size": 2, "leaderTemplate": _serving(plan), "workerTemplate": _serving(plan)},
+    }
+
+
 _SPECS: Final[Mapping[str, Callable[[Plan], Tree]]] = {
     "Job": _job,
     "JobSet": _job_set,
     "RayCluster": _ray_cluster,
     "RayJob": _ray_job,
     "PyTorchJob": _pytorch_job,
+    "Deployment": _replicas,
+    "StatefulSet": _stateful_set,
+    "LeaderWorkerSet": _leader_worker_set,
 }
 
 

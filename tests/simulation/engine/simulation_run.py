@@ -41,6 +41,7 @@ from simulation.engine.faults import TROUBLES, Kill, Weather
 from simulation.engine.managers import Member
 from simulation.engine.operators import OPERATORS
 from simulation.engine.owners import CheckController, JobController, Owners, Stage
+from simulation.engine.replica_controllers import ReplicaControllers
 from simulation.engine.revisions import CHATTER, Mark, Stored, Violation
 from simulation.engine.server import Disk, Server, WebhookState
 from simulation.engine.stored_state import LEASE_SECONDS
@@ -178,6 +179,7 @@ class SimulationRun:
         played = [player(stage, self.server.history) for player in _PLAYERS]
         users = Users(self.world, self.actions, client, self._note)
         crews = Crews(stage, self.server.history, users.wants)
+        replicas = ReplicaControllers(stage, self.server.history)
         await self.server.start()
         await users.build()
         self.members = self._drawn_members(choices)
@@ -208,7 +210,7 @@ class SimulationRun:
         dying.cancel()
         for member in self.members:
             await self._crash(member)
-        for player in (*played, crews):
+        for player in (*played, crews, replicas):
             await player.close()
         await self.server.close()
 

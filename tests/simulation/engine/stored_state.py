@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from simulation.engine import job_kinds
-from simulation.engine.job_kinds import SimulatedKind
+from simulation.engine.job_kinds import SimulatedKind, SimulatedParent
 from simulation.engine.quota_tree import Cell, Place, QuotaTree, milli
 from simulation.engine.revisions import Stored, Tree
 
@@ -28,6 +28,7 @@ _KEPT: Final = (
     "nodes",
     "namespaces",
     *job_kinds.BY_RESOURCE,
+    *job_kinds.PARENTS_BY_RESOURCE,
     "pods",
     "provisioningrequests.autoscaling.x-k8s.io",
 )
@@ -79,7 +80,14 @@ class StoredWorkload:
 
     @property
     def waits(self) -> bool:
-        return not self.has_condition("QuotaReserved") and not self.has_condition("Finished") and self.is_active
+        if self.has_condition("QuotaReserved") or self.has_condition("Finished"):
+            return False
+        return self.is_active and not self.is_on_hold
+
+    @property
+    def is_on_hold(self) -> bool:
+        """Whether its owner needs no quota for now, such as a StatefulSet of no replicas."""
+        return not self.has_condition("QuotaReserved") and self.reason("QuotaReserved") == "OnHold"
 
     @property
     def is_over(self) -> bool:
@@ -216,6 +224,7 @@ class StoredState:
     revived: dict[str, float] = field(default_factory=dict)
     # When a Workload of this job, or of this pod, was last seen admitted.
     admitted: dict[str, float] = field(default_factory=dict)
+    running: dict[str, float] = field(default_factory=dict)  # since when a pod runs, by UID
 
     @property
     def gates(self) -> dict[str, bool]:
@@ -229,6 +238,12 @@ class StoredState:
                 if not job_kinds.controller(tree):
                     yield key, row, tree
 
+    def parents(self) -> Iterator[tuple[str, SimulatedParent, Tree]]:
+        """Every object made of pods, with its key and its kind."""
+        for resource, row in job_kinds.PARENTS_BY_RESOURCE.items():
+            for key, tree in self.objects[resource].items():
+                yield key, row, tree
+
     def read_structure(self, kind: str, stored: Stored) -> tuple[Tree | None, Tree | None]:
         """An object that is no Workload: before and after."""
         known, key = self.objects[kind], f"{stored.namespace}/{stored.name}"
@@ -238,6 +253,11 @@ class StoredState:
             known.pop(key, None)
         else:
             known[key] = after
+        if kind == "pods" and after is not None:
+            if after.get("status", {}).get("phase") == "Running":
+                self.running.setdefault(after["metadata"]["uid"], stored.seconds)
+            else:
+                self.running.pop(after["metadata"]["uid"], None)
         if kind == "nodes" and (after is None or not is_well(after)):
             self.lost_at[stored.name] = stored.seconds
         if kind == "resourceflavors" and before is not None:

@@ -52,6 +52,7 @@ LATER: Final[Mapping[str, int]] = {
     "alpha gates": 25,  # gates of the scheduler are on that are off by default
     "informer order": 20,  # informers that start together start in a drawn order, another one at every start
     "job kinds": 10,  # some work comes as JobSets, PyTorchJobs, RayClusters and RayJobs, with their operators
+    "pods of controllers": 8,  # some work comes as Deployments, StatefulSets and LeaderWorkerSets
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
@@ -107,6 +108,8 @@ def configuration(traits: Traits, rng: random.Random) -> Tree:
     frameworks = ["pod"] * ("pods" in traits)
     if "job kinds" in traits:
         frameworks += [each.framework for each in job_kinds.OF_OPERATORS]
+    if "pods of controllers" in traits:
+        frameworks += [each.framework for each in job_kinds.PARENTS.values()]
     if frameworks:
         found["integrations"] = {"frameworks": ["batch/job", *frameworks]}
     if "fair sharing" in traits:

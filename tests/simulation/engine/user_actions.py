@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from simulation.engine import job_kinds
+from simulation.engine.job_kinds import SimulatedKind, SimulatedParent
 from simulation.engine.revisions import Tree
 from simulation.engine.setup import (
     CHAOS_SECONDS,
@@ -92,8 +93,11 @@ def draw(rng: random.Random, traits: Traits, world: World) -> list[UserAction]:
         found += _failures(rng)
     found += _made(rng, world)
     if "job kinds" in traits:
-        found += _defining(rng)
+        found += _defining(rng, *job_kinds.OF_OPERATORS)
         found += _reshaping(rng, world)
+    if "pods of controllers" in traits:
+        found += _defining(rng, job_kinds.LEADER_WORKER_SET)
+        found += _rescaling(rng, world)
     if "poison" in traits:
         for tree in rng.sample(POISON, rng.randint(1, 3)):
             found.append(UserAction(round(rng.uniform(1.0, CHAOS_SECONDS), 3), "poison", name_of(tree), tree))
@@ -319,9 +323,9 @@ def _scaling(rng: random.Random, world: World) -> Iterator[UserAction]:
         yield UserAction(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
 
 
-def _defining(rng: random.Random) -> Iterator[UserAction]:
+def _defining(rng: random.Random, *kinds: SimulatedKind | SimulatedParent) -> Iterator[UserAction]:
     """The CRDs of operators are installed: before the manager looks for them, or after."""
-    for tree in job_kinds.definitions():
+    for tree in job_kinds.definitions(*kinds):
         yield UserAction(rng.choice((0.0, round(rng.uniform(0.0, DEFINED_SECONDS), 3))), "define", name_of(tree), tree)
 
 
@@ -338,6 +342,17 @@ def _reshaping(rng: random.Random, world: World) -> Iterator[UserAction]:
             # Its autoscaler; also when all else is quiet, so that nothing else reconciles the job.
             at = round(rng.uniform(plan.at + 3.0, CHAOS_SECONDS + 30.0), 3)
             yield UserAction(at, "scale", plan.name, rng.randint(1, ELASTIC_PODS))
+
+
+def _rescaling(rng: random.Random, world: World) -> Iterator[UserAction]:
+    """An object made of pods gets another number of them, some by way of none; also when all else is quiet."""
+    for plan in world.plans:
+        if plan.kind in job_kinds.PARENTS and rng.random() < 0.6:
+            at = round(rng.uniform(plan.at + 1.0, CHAOS_SECONDS + 20.0), 3)
+            if rng.random() < 0.6:
+                yield UserAction(at, "scale", plan.name, 0)
+                at = round(at + rng.uniform(4.0, 12.0), 3)
+            yield UserAction(at, "scale", plan.name, rng.randint(1, 3))
 
 
 def _made(rng: random.Random, world: World) -> Iterator[UserAction]:

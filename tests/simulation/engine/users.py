@@ -14,7 +14,7 @@ from kubemachinery.kinds import Kind, Scope, Version
 from pykueue.api import registry
 from simulation.engine import job_kinds, setup
 from simulation.engine.revisions import BY_HAND, Tree
-from simulation.engine.setup import NAMESPACE, Plan, World
+from simulation.engine.setup import NAMESPACE, Plan, World, name_of
 from simulation.engine.user_actions import UserAction
 
 _WAIT_TO_RETURN_SECONDS: Final = 1.0
@@ -23,7 +23,7 @@ _WAIT_TO_RETURN_SECONDS: Final = 1.0
 def kind_of(name: str) -> Kind:
     if name == _DEFINITION.kind:
         return _DEFINITION
-    simulated = job_kinds.KINDS.get(name)
+    simulated = job_kinds.KINDS.get(name) or job_kinds.PARENTS.get(name)
     row = registry.ALL.named(name)
     if row is None and simulated is not None:
         version = Version(simulated.api_version.rpartition("/")[2], storage=True)
@@ -97,7 +97,7 @@ class Users:
         return [
             each["metadata"]["name"]
             for each in await self._list("Pod")
-            if each["metadata"]["labels"].get(setup.PLAN) == plan.name
+            if each["metadata"].get("labels", {}).get(setup.PLAN) == plan.name
         ]
 
     async def _touch(self, action: UserAction) -> None:
@@ -121,6 +121,9 @@ class Users:
 
     async def _workloads_of(self, plan: Plan) -> list[str]:
         names = await self._names(plan)
+        if plan.kind in job_kinds.PARENTS:
+            pods = await self._list("Pod")
+            names += [name_of(each) for each in pods if each["metadata"].get("labels", {}).get(setup.APP) == plan.name]
         return [
             tree["metadata"]["name"]
             for tree in await self._list("Workload")
@@ -139,6 +142,9 @@ class Users:
         plan = self._plans[action.name]
         if plan.kind == "Job":
             await self._patch_work(action.name, {"spec": {"parallelism": action.argument}})
+            return
+        if plan.kind in job_kinds.PARENTS:
+            await self._patch_work(action.name, {"spec": {"replicas": action.argument}})
             return
         name = f"{plan.name}-cluster" if plan.kind == "RayJob" else plan.name
         found = await self._client.get(kind_of("RayCluster"), name, plan.namespace)
