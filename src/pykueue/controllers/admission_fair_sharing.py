@@ -14,7 +14,6 @@ from kubemachinery.quantity import Quantity, QuantityText
 from pykueue.api import kueue
 from pykueue.controllers.informers import Informers, queue_of
 from pykueue.lifecycle import states
-from pykueue.state import usage_history
 from pykueue.state.world import World
 
 _BILLIONTH: Final = -9
@@ -43,7 +42,7 @@ class UsageSampler:
             return None, None
         interval = int(history.sampling_interval_seconds * SECOND)
         if key not in self._sampled_at or now >= self._sampled_at[key] + interval:
-            self._world.sample_usage(key, self._in_use(key, local_queue.spec.cluster_queue or ""), now)
+            self._world.sample_usage(key, self._world.local_queue_usage(key, local_queue.spec.cluster_queue or ""), now)
             self._sampled_at[key] = now
         last = self._sampled_at[key]
         consumed: dict[str, QuantityText] = {
@@ -66,20 +65,11 @@ class UsageSampler:
         elif states.is_admitted(new) and (old is None or not states.is_admitted(old)) and states.is_active(new):
             cluster_queue = states.cluster_queue(new)
             if not change.initial and self._counts(cluster_queue):
-                self._world.settle_usage(queue, key, self._in_use(queue, cluster_queue), self._clock.now())
+                in_use = self._world.local_queue_usage(queue, cluster_queue)
+                self._world.settle_usage(queue, key, in_use, self._clock.now())
                 # Its next status shows the settled figures.
                 self._sampled_at.pop(queue, None)
 
     def _counts(self, cluster_queue: str) -> bool:
         spec = self._world.queue_spec(cluster_queue)
         return spec is not None and spec.is_usage_based
-
-    def _in_use(self, local_queue: str, cluster_queue: str) -> dict[str, usage_history.Billionths]:
-        """Return what the admitted Workloads of a LocalQueue use now, over all flavors."""
-        namespace, _, name = local_queue.partition("/")
-        total: dict[str, usage_history.Billionths] = {}
-        for held in self._world.reservations_in(cluster_queue):
-            if held.admitted and held.local_queue == name and held.key.startswith(f"{namespace}/"):
-                for pair, amount in held.usage:
-                    total[pair.resource] = total.get(pair.resource, 0) + usage_history.of_amount(pair.resource, amount)
-        return total

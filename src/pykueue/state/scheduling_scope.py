@@ -79,6 +79,10 @@ class SchedulingScopes:
             del self._ready[scope]
             yield scope
 
+    def queues_of(self, queue: str) -> tuple[str, ...]:
+        """Return the queues of the same scope, by name."""
+        return self._of(queue).queues
+
     def _of(self, queue: str) -> SchedulingScope:
         scope = self._scope_of.get(queue)
         if scope is None:

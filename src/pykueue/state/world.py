@@ -22,7 +22,7 @@ from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import PlacementOptions
 from pykueue.core.workload import Reservation, WorkloadInfo
-from pykueue.state import workload_info
+from pykueue.state import usage_history, workload_info
 from pykueue.state.assumed import WriteStage
 from pykueue.state.cycle_driver import CycleDriver
 from pykueue.state.intake import Intake, WatchedObject
@@ -285,6 +285,11 @@ class World:
         """Return the ClusterQueues of the same cohort tree, itself included; none in a cohort cycle."""
         return self._parts.structure.tree_queues(cluster_queue)
 
+    def scope_queues(self, cluster_queue: str) -> tuple[str, ...]:
+        """Return the ClusterQueues that are decided together with this one, itself included, as of the last
+        `settle`."""
+        return self._parts.scopes.queues_of(cluster_queue)
+
     def cohort_path(self, cluster_queue: str) -> str:
         """Return the ClusterQueue below its cohorts, from the root: `/root/team/queue`. Empty if it does not exist."""
         node = self.queue_node(cluster_queue)
@@ -311,6 +316,16 @@ class World:
     def consumed(self, local_queue: str) -> Mapping[str, Billionths]:
         """Return the decayed usage of a LocalQueue by resource; empty if no history is kept."""
         return self._parts.consumed.consumed(local_queue) if self._parts.consumed is not None else {}
+
+    def local_queue_usage(self, local_queue: str, cluster_queue: str) -> dict[str, Billionths]:
+        """Return what the admitted Workloads of a LocalQueue use now, over all flavors."""
+        namespace, _, name = local_queue.partition("/")
+        total: dict[str, Billionths] = {}
+        for held in self.reservations_in(cluster_queue):
+            if held.admitted and held.local_queue == name and held.namespace == namespace:
+                for pair, amount in held.usage:
+                    total[pair.resource] = total.get(pair.resource, 0) + usage_history.of_amount(pair.resource, amount)
+        return total
 
     def sample_usage(self, local_queue: str, in_use: Mapping[str, Billionths], now: Nanoseconds) -> None:
         """Add a sample of what the admitted Workloads of a LocalQueue use now [AF3]."""

@@ -17,6 +17,7 @@ import random
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, Unpack
@@ -27,6 +28,7 @@ from kubemachinery import kinds, yaml_documents
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
@@ -74,6 +76,10 @@ class Kueue:
     def advance(self, seconds: float = SETTLE_SECONDS) -> None:
         """Advance the clock, and run everything that is due."""
         self._run(asyncio.sleep(seconds))
+
+    def now(self) -> datetime:
+        """The time of the virtual clock."""
+        return datetime.fromtimestamp(VirtualClock(self._runner.get_loop()).now() / SECOND, UTC)
 
     # --- Objects ------------------------------------------------------------------------------------------------------
 

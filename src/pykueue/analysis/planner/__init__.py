@@ -9,7 +9,17 @@ No controller runs, and no server is read. Other packages import from this packa
 """
 
 from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, place_of, read
-from pykueue.analysis.planner.cycles import CYCLES_MAX, Progress, SchedulingPlan, advance, begin, plan, settle, world_of
+from pykueue.analysis.planner.cycles import (
+    CYCLES_MAX,
+    Progress,
+    SchedulingPlan,
+    advance,
+    begin,
+    plan,
+    scheduler_case,
+    settle,
+    world_of,
+)
 from pykueue.analysis.planner.job_submission import queued
 from pykueue.analysis.planner.report import as_tree, explanations, loop_tree
 
@@ -30,6 +40,7 @@ __all__ = [
     "plan",
     "queued",
     "read",
+    "scheduler_case",
     "settle",
     "world_of",
 ]

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
-from kubemachinery import codec, conditions, meta
+from kubemachinery import codec, conditions
 from kubemachinery.meta import Nanoseconds
-from pykueue.analysis.planner.case import DEFAULT, Case
-from pykueue.api import kube, kueue, labels
+from pykueue.analysis.planner.case import Case
+from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.core.decision import Admit, Decision, Evict, Preempt
 from pykueue.lifecycle import states
+from pykueue.projection import SchedulerCase
 from pykueue.state import admission, workload_info
 from pykueue.state.intake import is_watched
 from pykueue.state.preemption_loops import PreemptionLoop
@@ -54,14 +55,19 @@ class SchedulingPlan:
 
 def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World:
     """The scheduler's state after all objects were added."""
+    return scheduler_case(case, departures=departures).world(now)
+
+
+def scheduler_case(case: Case, *, departures: bool = False) -> SchedulerCase:
+    """The case without its jobs and notices, as the scheduler reads it."""
     configured = case.configured
-    policy = replace(configured.policy, departures=departures)
-    world = World(policy, accounting=configured.accounting, profile=configured.profile)
-    # Every server has this Namespace; one among the objects replaces it.
-    world.put(kube.Namespace(metadata=meta.ObjectMeta(name=DEFAULT, labels={labels.NAMESPACE_NAME: DEFAULT})), now)
-    for thing in filter(is_watched, case.objects):
-        world.put(thing, now)
-    return world
+    return SchedulerCase(
+        tuple(filter(is_watched, case.objects)),
+        policy=replace(configured.policy, departures=departures),
+        accounting=configured.accounting,
+        profile=configured.profile,
+        lifecycle=configured.jobs.lifecycle,
+    )
 
 
 # A bound, if cycles continue without a repeated preemption.

@@ -1,0 +1,55 @@
+"""Random numbers of a run: each is a function of the seed, the Workload's UID and the attempt [RA2].
+
+So a draw does not depend on the order of events, and two configurations that are compared get the same run times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
+
+from pykueue.api import kueue
+
+
+def uniform(seed: int, uid: str, attempt: int, purpose: str = "run") -> float:
+    """A number between 0 and 1, both excluded."""
+    digest = blake2b(f"{seed}/{uid}/{attempt}/{purpose}".encode(), digest_size=7).digest()
+    return (int.from_bytes(digest) + 0.5) / 2.0**56
+
+
+class Draws(Protocol):
+    """How long things take in one run. Attempt 0 of a Workload is the one that holds quota when the run begins, or the
+    first one after it."""
+
+    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+        """The whole length of an attempt, from its admission to its end, after it has run for some time already. A
+        limit of the run time is included. None: nothing is known, and the attempt does not end."""
+        ...
+
+    def check_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+        """How long the admission checks take."""
+        ...
+
+    def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+        """How long pods take to stop after an eviction."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConstantDraws:
+    """Run times that are known: a function of the Workload."""
+
+    run: Callable[[kueue.Workload], int | None]
+    checks: int = 0
+    stop: int = 0
+
+    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+        return self.run(workload)
+
+    def check_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+        return self.checks
+
+    def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+        return self.stop
