@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
+from tests.laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
 
 from pykueue import projection
 from pykueue.api import kueue

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.laws.random_clusters import NOW, ClusterCase, clusters
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue import projection
 from pykueue.api import kueue
 from pykueue.projection import ConstantDraws, Projection, SchedulerCase, uniform
-
-from .random_clusters import NOW, ClusterCase, clusters
 
 
 def seconds(workload: kueue.Workload) -> int:
@@ -88,10 +87,15 @@ def test_the_grid_is_monotone_and_at_most_a_hundredth_later(first: int, second: 
 
 
 def test_the_output_does_not_depend_on_the_hash_seed() -> None:  # [TL-L5]
-    program = Path(__file__).with_name("projection_program.py")
+    root = Path(__file__).parents[2]
     outputs = {
         subprocess.run(
-            [sys.executable, str(program)], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-m", "tests.laws.projection_program"],
+            cwd=root,
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("0", "1")
     }
