@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
-
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
 from pykueue import projection
 from pykueue.api import kueue
 from pykueue.projection import ConstantDraws, SchedulerCase, uniform

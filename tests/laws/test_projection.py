@@ -9,9 +9,9 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.laws.random_clusters import NOW, ClusterCase, clusters
 
 from kubemachinery.meta import SECOND, Nanoseconds
+from laws.random_clusters import NOW, ClusterCase, clusters
 from pykueue import projection
 from pykueue.api import kueue
 from pykueue.projection import ConstantDraws, Projection, SchedulerCase, uniform
@@ -87,11 +87,11 @@ def test_the_grid_is_monotone_and_at_most_a_hundredth_later(first: int, second: 
 
 
 def test_the_output_does_not_depend_on_the_hash_seed() -> None:  # [TL-L5]
-    root = Path(__file__).parents[2]
+    tests = Path(__file__).parents[1]
     outputs = {
         subprocess.run(
-            [sys.executable, "-m", "tests.laws.projection_program"],
-            cwd=root,
+            [sys.executable, "-m", "laws.projection_program"],
+            cwd=tests,
             env={"PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
