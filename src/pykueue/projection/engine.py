@@ -398,7 +398,7 @@ class _Run:
             self._push(self._now + self._check_time(attempt), _Kind.CHECKS, key, attempt)
 
     def _cause(self, attempt: ProjectedAttempt) -> Release | None:
-        """What let a Workload in [FC6]: the last attempt that released some of the same quota at this instant, or a
+        """What let a Workload in: the last attempt that released some of the same quota at this instant, or a
         change of objects."""
         wanted = {(flavor, resource) for flavor, resource, _ in attempt.usage}
         for ended in reversed(self._releases):
