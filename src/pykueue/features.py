@@ -80,6 +80,8 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("History", _ON, _B, "0.2", _HERE, "The records of Workloads are kept after the objects are deleted, if a file for them is named; `pykueue up` names one."),
     FeatureGate("WorkloadHints", _OFF, _A, "0.2", _HERE, "The webhook writes who submitted a job into `pykueue.io/submitted-by`, and its Workload gets the deadline of the job; on in `pykueue up` without a Configuration."),
     FeatureGate("QuotaCalendar", _OFF, _A, "0.3", _NOT_YET, "In the windows of QuotaSchedules of `pykueue.io`, ClusterQueues and Cohorts have the quotas that the schedules name; their specs are not changed."),
+    FeatureGate("LoopDetection", _ON, _B, "0.2", _HERE, "Workloads that preempt each other in turns, or are preempted again and again, are reported; it changes no decision."),
+    FeatureGate("LoopGuard", _OFF, _A, "0.2", _HERE, "A preemption that would begin the fourth round of a preemption loop is delayed, until something else changes or the delay is over.", needs=("LoopDetection",)),
     # ----- queues, quota and order
     FeatureGate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues with less recent usage of a ClusterQueue are admitted first, if the ClusterQueue enables it."),
     FeatureGate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),

@@ -404,12 +404,11 @@ def test_a_service_that_leads_nowhere_any_more_is_superseded() -> None:
         return [f"{one['kind']} {one['metadata']['name']}" for one in manifests.superseded(plan)]
 
     dashboard = ["Service kueue-dashboard", "NetworkPolicy kueue-dashboard"]
-    history = ["APIService v1alpha1.views.pykueue.io"]
     assert names(InstallPlan(dashboard=True, history_size="1Gi")) == []
-    assert names(InstallPlan(dashboard=True)) == history
-    assert names(InstallPlan()) == [*dashboard, *history]
+    assert names(InstallPlan(dashboard=True)) == []
+    assert names(InstallPlan()) == dashboard
     silent = {"apiVersion": config.V1BETA2, "kind": config.KIND, "metrics": {"bindAddress": "0"}}
-    assert names(InstallPlan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard, *history]
+    assert names(InstallPlan(silent)) == ["Service kueue-controller-manager-metrics-service", *dashboard]
 
 
 def test_the_history_is_on_a_volume_of_one_manager() -> None:
@@ -425,9 +424,11 @@ def test_the_history_is_on_a_volume_of_one_manager() -> None:
     assert claim["spec"] == {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
 
 
-def test_without_history_an_installation_has_no_volume_and_no_views() -> None:
+def test_without_history_an_installation_has_no_volume_and_still_has_the_views() -> None:
+    """Troubles are in `views.pykueue.io` too, and need no volume."""
     names = [f"{one['kind']} {one['metadata']['name']}" for one in manifests.all_manifests(InstallPlan())]
-    assert not [name for name in names if "PersistentVolumeClaim" in name or "views.pykueue.io" in name]
+    assert not [name for name in names if "PersistentVolumeClaim" in name]
+    assert "APIService v1alpha1.views.pykueue.io" in names
 
 
 def test_a_history_without_its_gate_is_refused() -> None:

@@ -92,6 +92,9 @@ SUBMITTED_BY: Final = "pykueue.io/submitted-by"
 EXPECTED_TIME: Final = "pykueue.io/expected-time"
 """On jobs, copied to their Workloads: the expected run time, as a duration such as `90m`."""
 ACTIVE_DEADLINE_SECONDS: Final = "pykueue.io/active-deadline-seconds"
+# On a ClusterQueue: starts of its pending Workloads are planned; on such a Workload: when it is planned to start.
+BACKFILL: Final = "pykueue.io/backfill"
+PLANNED_START: Final = "pykueue.io/planned-start"
 """On Workloads: the deadline that the controller of their job enforces, in seconds (gate WorkloadHints)."""
 
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"

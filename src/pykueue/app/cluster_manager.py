@@ -17,11 +17,12 @@ from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.leader_election import LeaderElector
 from kubemachinery.client.transport import Transport
 from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.meta import Nanoseconds
 from pykueue.api import config
 from pykueue.app import options, ports
 from pykueue.app.ports import Address
 from pykueue.controllers.aggregation import SERVICE_BESIDE
-from pykueue.controllers.assembly import Manager
+from pykueue.controllers.assembly import Manager, ManagerOptions
 from pykueue.controllers.history_recorder import HistoryOptions
 from pykueue.controllers.populator import Populator, PopulatorConfiguration
 from pykueue.dashboard.summaries import ExplainFunction
@@ -30,6 +31,7 @@ from pykueue.install.names import METRICS_SERVICE
 from pykueue.observe.metrics import ReplicaRole
 from pykueue.observe.visibility import SERVICE
 from pykueue.settings import Settings, notices_beside
+from pykueue.state.troubles import STARVING_AFTER
 from pykueue.version import __version__
 from pykueue.webhooks import webhook_server
 from pykueue.webhooks.facts import InformerSources
@@ -48,12 +50,13 @@ async def manage(
     explain: ExplainFunction | None = None,
     webhook_client_authority: Path | None = None,
     history: HistoryOptions | None = None,
+    starving_after: Nanoseconds = STARVING_AFTER,
 ) -> None:
     """Manage a cluster until cancelled, or until the lease is lost. `built` is called with the manager.
 
     `dashboard` is the address of the dashboard, if it is served, and `explain` computes its explanations.
     `webhook_client_authority` signs the client certificates that the webhooks require. `history` is where the history
-    of Workloads is kept, if it is.
+    of Workloads is kept, if it is; `starving_after` is how long a Workload waits before it may count as starving.
     """
     clock, rng = clock or SystemClock(), rng or random.Random()
     agent = f"pykueue-manager/{__version__}"
@@ -63,9 +66,8 @@ async def manage(
     def own_connection() -> ApiClient:
         return ApiClient(servers.connect(target, clock, user_agent=agent, connections=2), random.Random())
 
-    running = _ClusterManager(
-        transport, settings, clock, rng, in_pod=in_pod, own_connection=own_connection, history=history
-    )
+    chosen = options.manager_options(settings, history, starving_after)
+    running = _ClusterManager(transport, settings, clock, rng, chosen, in_pod=in_pod, own_connection=own_connection)
     built(running.manager)
     for notice in () if in_pod else notices_beside(settings):
         log.warning("configuration: %s", notice)
@@ -86,10 +88,10 @@ class _ClusterManager:
         settings: Settings,
         clock: Clock,
         rng: random.Random,
+        chosen: ManagerOptions,
         *,
         in_pod: bool,
         own_connection: Callable[[], ApiClient],
-        history: HistoryOptions | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -103,7 +105,6 @@ class _ClusterManager:
         self._candidate = None if self._leads_alone else self._election
         connection = settings.configuration.client_connection or config.ClientConnection()
         client = ApiClient(transport, rng, RateLimiter(connection.qps or 0.0, connection.burst or 0))
-        chosen = options.manager_options(settings, history)
         self.manager = Manager(client, chosen, clock, rng, instance=identity, election=self._candidate)
         self.manager.metrics.role = ReplicaRole.STANDALONE if self._leads_alone else ReplicaRole.FOLLOWER
         self._webhooks: webhook_server.WebhookServer | None = None

@@ -15,6 +15,7 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.meta import Nanoseconds
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
 from kubeserver.registry import extensions
@@ -36,6 +37,7 @@ from pykueue.runner.machine import Machine
 from pykueue.runner.process_executor import IN_MEMORY, Database, ProcessExecutor
 from pykueue.runner.simulated_executor import SimulatedExecutor
 from pykueue.settings import Settings
+from pykueue.state.troubles import STARVING_AFTER
 
 
 @asynccontextmanager
@@ -47,21 +49,23 @@ async def embedded_manager(
     *,
     explain: ExplainFunction | None = None,
     history: HistoryOptions | None = None,
+    starving_after: Nanoseconds = STARVING_AFTER,
 ) -> AsyncIterator[Manager]:
     """Run a manager in the process of the API server, without leader election.
 
-    `explain` computes the explanations of the dashboard; `history` is where the history is kept.
+    `explain` computes the explanations of the dashboard; `history` is where the history is kept; `starving_after` is
+    how long a Workload waits before it may count as starving.
     """
     is_real_time = clock is None
     clock = clock or SystemClock()
     client = _client(embedded, rng or random.Random())
-    manager = Manager(client, options.manager_options(settings, history), clock, rng or random.Random())
+    manager = Manager(client, options.manager_options(settings, history, starving_after), clock, rng or random.Random())
     configuration = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(configuration)}
     if ports.metrics_address(settings):
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
-    views = (*seen, *history_views.rows(manager.history, manager.informers, clock))
+    views = (*seen, *history_views.rows(manager.history, manager.informers, clock), *manager.troubles.rows())
     # If the manager ends, the server ends too: it would accept jobs that no manager admits.
     # On a virtual clock no timer is late.
     monitored = process.monitored_event_loop(manager.metrics.loop_delayed) if is_real_time else nullcontext()

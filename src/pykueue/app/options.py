@@ -9,6 +9,7 @@ from typing import Final
 
 from kubemachinery import meta
 from kubemachinery.client.leader_election import LeaderElectionConfig
+from kubemachinery.meta import Nanoseconds
 from pykueue.api import config
 from pykueue.controllers.assembly import ManagerOptions
 from pykueue.controllers.history_recorder import (
@@ -24,6 +25,7 @@ from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.observe.metrics import MetricsOptions
 from pykueue.settings import Settings
+from pykueue.state.troubles import STARVING_AFTER
 from pykueue.webhooks.review import WebhookOptions
 
 # The timeout that zero stands for, as in Kueue.
@@ -35,7 +37,9 @@ def webhook_options(settings: Settings) -> WebhookOptions:
     return WebhookOptions.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
 
 
-def manager_options(settings: Settings, history: HistoryOptions | None = None) -> ManagerOptions:
+def manager_options(
+    settings: Settings, history: HistoryOptions | None = None, starving_after: Nanoseconds = STARVING_AFTER
+) -> ManagerOptions:
     """Return the options of a manager, with the documented differences from Kueue enabled (`departures`)."""
     resources, on = settings.configuration.resources, settings.gates
     controller = settings.configuration.controller or config.ControllerConfigurationSpec()
@@ -61,6 +65,7 @@ def manager_options(settings: Settings, history: HistoryOptions | None = None) -
         concurrency=controller.group_kind_concurrency,
         sync_timeout_seconds=_seconds(controller.cache_sync_timeout) or _SYNC_TIMEOUT_SECONDS,
         history=history,
+        starving_after=starving_after,
     )
 
 

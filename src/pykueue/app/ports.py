@@ -93,13 +93,10 @@ async def visibility_api(
     in_pod: bool,
     clock: Clock,
 ) -> AsyncIterator[None]:
-    """Serve the visibility API and the history while inside; the API server forwards requests to them (aggregation)."""
+    """Serve the visibility API and `views.pykueue.io` while inside; the API server forwards requests to them."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
-    views = (*seen, *history_views.rows(manager.history, manager.informers, clock))
-    if not views:
-        yield
-        return
+    views = (*seen, *history_views.rows(manager.history, manager.informers, clock), *manager.troubles.rows())
     namespace = settings.configuration.namespace or config.DEFAULT_NAMESPACE
     tls = served.another_context()
     groups = tuple(dict.fromkeys((row.group, row.version) for row in views))
@@ -147,6 +144,7 @@ def dashboard_pages(
         flavors=informers.flavors,
         shaping=informers.shaping,
         explain=explain,
+        troubles=manager.troubles.found,
     )
     pages = DashboardEndpoints(DashboardSummaries(sources, clock), authorizer)
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kubemachinery import meta
 from kubemachinery.errors import UsageError
 from pykueue.errors import ConfigurationError
 
@@ -57,6 +58,29 @@ HISTORY_RETENTION = click.option(
     show_default=True,
     callback=_retention,
     help="How long records are kept after their Workload ended, in days, or forever. Usage by day is always kept.",
+)
+
+
+def _waiting(context: click.Context, option: click.Parameter, text: str) -> int:
+    """A positive duration in nanoseconds; days are allowed too."""
+    days = text.removesuffix("d")
+    if text.endswith("d") and days.isascii() and days.isdecimal() and 1 <= int(days) <= 10_000:
+        return int(days) * 86_400 * meta.SECOND
+    try:
+        found = meta.parse_duration(text)
+    except meta.TimeError:
+        found = 0
+    if found <= 0:
+        raise UsageError(f"{option.opts[0]} {text}: must be a positive duration, such as 24h or 3d")
+    return found
+
+
+STARVING_AFTER = click.option(
+    "--starving-after",
+    default="24h",
+    show_default=True,
+    callback=_waiting,
+    help="How long a Workload waits, while ten behind it start, before it is reported as starving.",
 )
 HISTORY_USER_LABEL = click.option(
     "--history-user-label",

@@ -64,6 +64,11 @@ def command(
         effort = SearchBudget() if thorough else None
         answer = explain(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
     estimate = None if files else connection.talk(lambda client, _: _run_time(client, key))
+    if not files:
+        from pykueue.client import job_troubles
+
+        observed = connection.talk(lambda client, _: job_troubles.of_workload(client, key))
+        answer = job_troubles.with_troubles(answer, observed)
     if output == "text":
         for line in [*lines(answer), *run_time_lines(estimate)]:
             click.echo(line)

@@ -14,6 +14,7 @@ from pykueue.cli.configuration_options import (
     FEATURE_GATES,
     HISTORY_RETENTION,
     HISTORY_USER_LABEL,
+    STARVING_AFTER,
     address,
     configured,
     log_notices,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 )
 @HISTORY_RETENTION
 @HISTORY_USER_LABEL
+@STARVING_AFTER
 @log_options
 def command(
     connection_flags: ConnectionFlags,
@@ -70,6 +72,7 @@ def command(
     history: Path | None,
     history_retention: int | None,
     history_user_label: str,
+    starving_after: int,
     logging_options: LoggingOptions,
 ) -> None:
     """Run the scheduler and the controllers against an API server.
@@ -92,7 +95,17 @@ def command(
         )
     with decision_trace.trace(record, settings.tree) if record is not None else nullcontext() as write:
         process.event_loop().run(
-            _manage(target, settings, config, logging_options, write, shown_at, webhook_client_ca_file, kept)
+            _manage(
+                target,
+                settings,
+                config,
+                logging_options,
+                write,
+                shown_at,
+                webhook_client_ca_file,
+                kept,
+                starving_after,
+            )
         )
 
 
@@ -105,6 +118,7 @@ async def _manage(
     dashboard: tuple[str, int] | None,
     webhook_client_ca: Path | None,
     history: HistoryOptions | None,
+    starving_after: int,
 ) -> None:
     from pykueue.analysis import explanation
     from pykueue.app.cluster_manager import manage
@@ -128,6 +142,7 @@ async def _manage(
         explain=explain,
         webhook_client_authority=webhook_client_ca,
         history=history,
+        starving_after=starving_after,
     )
     # A manager that stops by itself has lost its lease or failed: the exit code is not 0.
     await process.run_until(process.stop_event(), managing)

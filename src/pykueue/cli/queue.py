@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubemachinery.errors import UsageError
 from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import OutputFormat, TableColumn
@@ -13,6 +14,7 @@ from pykueue.cli.printing import OutputFormat, TableColumn
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
     from pykueue.client.job_service import QueueEntry
+    from pykueue.history.documents import WorkloadTrouble
 
 
 @click.command("queue", cls=flags.Command)
@@ -31,10 +33,22 @@ if TYPE_CHECKING:
     help="Also show finished jobs, and jobs of the last day that are deleted.",
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
+@click.option(
+    "--trouble",
+    is_flag=True,
+    help="Only jobs in trouble: preemption loops, jobs that are preempted again and again, and jobs that starve.",
+)
 @printing.prints("wide", "name", "json", "yaml")
 @connects
-def command(connection: Connection, queue: str, everything: bool, all_namespaces: bool, form: OutputFormat) -> None:
+def command(
+    connection: Connection, queue: str, everything: bool, all_namespaces: bool, trouble: bool, form: OutputFormat
+) -> None:
     """Show running jobs, then waiting jobs in the order of their queues."""
+    if trouble:
+        if everything:
+            raise UsageError("--trouble shows jobs that are not finished; it cannot be combined with --all")
+        _show_troubles(connection, queue, all_namespaces, form)
+        return
     from kubemachinery.clock import SystemClock
     from pykueue.client import job_service, listing
 
@@ -70,6 +84,38 @@ def command(connection: Connection, queue: str, everything: bool, all_namespaces
         name=lambda entry: entry.title,
         tree=lambda entry: entry.tree,
         nothing="no jobs" if everything else "no jobs are waiting or running; -a also shows finished jobs",
+    )
+
+
+def _show_troubles(connection: Connection, queue: str, all_namespaces: bool, form: OutputFormat) -> None:
+    """Show the jobs in trouble, with the reason."""
+    from kubemachinery import codec
+    from pykueue.client import job_troubles
+    from pykueue.history import documents
+    from pykueue.history.columns import local_time
+
+    async def work(client: ApiClient, namespace: str) -> list[WorkloadTrouble]:
+        found = await job_troubles.troubles(client, "" if all_namespaces else namespace)
+        return [each for each in found if queue in ("", each.queue)]
+
+    columns: list[TableColumn[WorkloadTrouble]] = [
+        *([TableColumn[WorkloadTrouble]("NAMESPACE", lambda each: each.metadata.namespace)] if all_namespaces else []),
+        TableColumn("NAME", lambda each: each.job),
+        TableColumn("QUEUE", lambda each: each.queue),
+        TableColumn("TROUBLE", lambda each: each.trouble),
+        TableColumn("SINCE", lambda each: local_time(each.since)),
+        TableColumn("CLUSTERQUEUE", lambda each: each.cluster_queue, wide=True),
+        TableColumn("WORKLOAD", lambda each: each.metadata.name, wide=True),
+        TableColumn("MESSAGE", lambda each: each.message),
+    ]
+    version = f"{documents.GROUP}/{documents.VERSION}"
+    printing.show(
+        connection.talk(work),
+        columns,
+        form,
+        name=lambda each: f"workload/{each.metadata.name}",
+        tree=lambda each: {"apiVersion": version, "kind": "WorkloadTrouble", **codec.to_tree(each)},
+        nothing="no jobs are in trouble",
     )
 
 

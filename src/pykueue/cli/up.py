@@ -13,6 +13,7 @@ import click
 
 from kubemachinery import process
 from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND
 from pykueue import paths
 from pykueue.cli.configuration_options import (
     CONFIG,
@@ -21,6 +22,7 @@ from pykueue.cli.configuration_options import (
     HISTORY_RETENTION,
     HISTORY_USER_LABEL,
     OFF,
+    STARVING_AFTER,
     address,
     configured,
     log_notices,
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
 @HISTORY
 @HISTORY_RETENTION
 @HISTORY_USER_LABEL
+@STARVING_AFTER
 @log_options
 def command(
     data_dir: Path | None,
@@ -98,6 +101,7 @@ def command(
     history: str,
     history_retention: int | None,
     history_user_label: str,
+    starving_after: int,
     logging_options: LoggingOptions,
 ) -> None:
     """Run a Kubernetes-compatible API server with the queueing system, in one process.
@@ -138,7 +142,14 @@ def command(
             user_label=history_user_label,
         )
     process.event_loop().run(
-        _serve(settings, chosen, chosen_runner, discards_unknown=discard_unknown_pods, history=kept)
+        _serve(
+            settings,
+            chosen,
+            chosen_runner,
+            discards_unknown=discard_unknown_pods,
+            history=kept,
+            starving_after=starving_after,
+        )
     )
 
 
@@ -156,6 +167,7 @@ async def _serve(
     *,
     discards_unknown: bool,
     history: HistoryOptions | None = None,
+    starving_after: int = 86_400 * SECOND,
 ) -> None:
     from kubeserver.serve import announce, api_server
     from kubeserver.storage.sqlite import Durability
@@ -189,18 +201,21 @@ async def _serve(
         if settings.kubeconfig is None:
             paths.remember(serving.kubeconfig)
         _greet(serving, settings, runner)
-        await process.run_until(stop, _manage(serving, configured, history))
+        await process.run_until(stop, _manage(serving, configured, history, starving_after))
         if processes is not None and processes.running and settings.durability is not Durability.MEMORY:
             click.echo(f"{processes.running} processes continue; the next `pykueue up` adopts them", err=True)
 
 
-async def _manage(serving: Serving, configured: Settings, history: HistoryOptions | None) -> None:
+async def _manage(serving: Serving, configured: Settings, history: HistoryOptions | None, starving_after: int) -> None:
     from pykueue.analysis import explanation
     from pykueue.app.embedded_manager import embedded_manager
     from pykueue.app.state_dump_signal import dump_on_signal
 
     explain = explanation.explainer(configured.tree)
-    async with embedded_manager(serving.embedded, configured, explain=explain, history=history) as manager:
+    managed = embedded_manager(
+        serving.embedded, configured, explain=explain, history=history, starving_after=starving_after
+    )
+    async with managed as manager:
         dump_on_signal(manager)
         process.tune_garbage_collector()
         # The link contains a token: it is printed to a terminal, and not to a log file.

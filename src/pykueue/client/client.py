@@ -34,7 +34,7 @@ from pykueue.analysis.explanation import Explanation
 from pykueue.analysis.planner import read
 from pykueue.analysis.whatif import WhatIfReport
 from pykueue.api import kueue
-from pykueue.client import job_history, job_request, job_service, moments, pod_logs
+from pykueue.client import job_history, job_request, job_service, job_troubles, moments, pod_logs
 from pykueue.client.job_service import JobService, QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.queued_job import WORKLOADS
@@ -188,7 +188,9 @@ class AsyncClient:
         """Why a job or a Workload waits, and which changes would admit it; see `pykueue.analysis`."""
         key = await self._workload_of(job)
         case = await live_case.case(self.api_client, nodes=True, unscheduled=self.namespace, report=lambda _: None)
-        return explanation.explain(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
+        found = explanation.explain(case, f"{self.namespace}/{key}", self._clock.now(), suggest=suggest)
+        observed = await job_troubles.of_workload(self.api_client, found.workload)
+        return job_troubles.with_troubles(found, observed)
 
     async def _workload_of(self, job: str) -> str:
         """The name of the Workload of a job. It is created shortly after the job."""

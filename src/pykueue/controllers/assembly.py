@@ -21,6 +21,7 @@ from kubemachinery.client.informer import Informer, run_informers
 from kubemachinery.client.leader_election import LeaderElector
 from kubemachinery.client.retry import retry_transient
 from kubemachinery.clock import Clock
+from kubemachinery.meta import Nanoseconds
 from pykueue.controllers import concurrency
 from pykueue.controllers.checks.multikueue import MultiKueueChecks
 from pykueue.controllers.checks.provisioning import ProvisioningController
@@ -37,6 +38,7 @@ from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.state_audit import StateAuditor
 from pykueue.controllers.topology import NodeController, NodeFailureOptions, UngatingController
+from pykueue.controllers.troubles import TroubleReporter
 from pykueue.controllers.variants import VariantsController
 from pykueue.controllers.workload import WorkloadController
 from pykueue.controllers.workload_writer import WorkloadWriter
@@ -49,6 +51,7 @@ from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.observe.events import Reporter
 from pykueue.observe.metrics import MetricsOptions
+from pykueue.state.troubles import STARVING_AFTER
 from pykueue.state.world import World
 
 
@@ -72,6 +75,8 @@ class ManagerOptions:
     sync_timeout_seconds: float | None = None
     # Where the history of Workloads is kept; None: no history.
     history: HistoryOptions | None = None
+    # After how long a Workload that others have passed counts as starving.
+    starving_after: Nanoseconds = STARVING_AFTER
 
     @property
     def lifecycle(self) -> LifecycleOptions:
@@ -146,6 +151,8 @@ class Manager:
         )
         concurrency.limit(self.loops, options.concurrency, options.kinds)
         self.history = self._history(options, clock)
+        self.troubles = TroubleReporter(self.world, self.informers, self.writer, clock, options.starving_after)
+        measures.starvation_rules = lambda: self.troubles.rules
         self._sync_timeout_seconds = options.sync_timeout_seconds
         self._clock_watch = ClockWatch(clock, self.loops, self.scheduler.wake)
 
@@ -207,6 +214,7 @@ class Manager:
             group.create_task(self._clock_watch.run(), name="clock")
             group.create_task(self.scheduler.run(), name="scheduler")
             group.create_task(self.auditor.run(), name="auditor")
+            group.create_task(self.troubles.run(), name="troubles")
             if self.history is not None:
                 group.create_task(self.history.run(), name="history")
 

@@ -24,6 +24,8 @@ from pykueue.lifecycle import finishing, states
 from pykueue.lifecycle.workload_changes import Admitted, Change, Finished, Released, Reserved
 from pykueue.observe.gauges import Gauges, GaugeSources, Requests
 from pykueue.observe.metrics import Metrics, MetricsOptions
+from pykueue.state import troubles
+from pykueue.state.troubles import StarvationRules
 from pykueue.state.world import World
 
 
@@ -38,6 +40,8 @@ class ManagerMetrics:
         self._clock = clock
         # How many kinds of each enabled framework are not served.
         self.waiting_frameworks: Callable[[], Mapping[str, int]] = dict
+        # When a Workload counts as starving.
+        self.starvation_rules: Callable[[], StarvationRules] = StarvationRules
         self.metrics = Metrics(
             options, has_series=self._has_series, ancestors=self._ancestors, metadata_of=self._metadata_of
         )
@@ -49,6 +53,8 @@ class ManagerMetrics:
             requests=requests,
             waiting_frameworks=lambda: self.waiting_frameworks(),
             workload=self._workload,
+            starving=lambda: troubles.starving_counts(world, clock.now(), self.starvation_rules()),
+            oldest_pending_seconds=lambda: troubles.oldest_pending_seconds(world, clock.now()),
         )
         self._gauges = Gauges(self.metrics, sources, self._has_series)
         informers.workloads.add_handler(self._workload_seen)

@@ -173,11 +173,14 @@ class Scheduler:
     def _report_loop(self, loop: PreemptionLoop) -> None:
         """Log and count a preemption loop, and emit an Event on its members. Detection changes no decision."""
         log.warning(
-            "preemption loop in ClusterQueue %s, repeated %d times without another change: %s",
+            "%s in ClusterQueue %s, repeated %d times without another change: %s",
+            loop.title(),
             loop.cluster_queue,
             loop.rounds,
             loop.sentence(),
         )
+        for number, step in enumerate(loop.preemptions, start=1):
+            log.info("preemption loop, decision %d of the last round: %s preempts %s", number, *step)
         for observer in self.on_loop:
             observer(loop.cluster_queue)
         for member in loop.members[:_LOOP_EVENTS_MAX]:
@@ -235,7 +238,7 @@ class Scheduler:
 def loop_event(loop: PreemptionLoop) -> EmitEvent:
     """Return the Event on every member of a preemption loop: which Workload preempts which."""
     note = (
-        f"Preemption loop: {loop.sentence()}; repeated {loop.rounds} times without any other change. "
+        f"{loop.title().capitalize()}: {loop.sentence()}; repeated {loop.rounds} times without any other change. "
         "A change of priorities, quota or preemption policy ends it"
     )
     return EmitEvent(EventType.WARNING, "EvictionLoop", note, important=True)

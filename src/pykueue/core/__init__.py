@@ -13,5 +13,6 @@ Read it in this order:
     nomination, ordering, cycle         one head alone, the order of the entries, and the scheduling cycle
     decision, messages                  the results as data, and as messages
     reservation_check, deferred_preemption, variants    the extensions of proposals (KEP-993, ConcurrentAdmission)
+    name_shape                          what the names of repeated jobs have in common
     invariants                          what must always hold
 """

@@ -68,6 +68,8 @@ class SchedulingPolicy:
     queue_exclusions: bool = False
     refuse_claims: bool = True  # of pods on devices (DRA): their usage is not counted
     planned_backfill: bool = False
+    loop_detection: bool = True  # changes no decision
+    loop_guard: bool = False  # delays preemptions that would begin another round of a loop [LG6]
 
     @property
     def is_fair(self) -> bool:
@@ -120,4 +122,6 @@ GATES: Final[Mapping[str, str]] = {
     "keep_pod_owned_placements": "SkipReassignmentForPodOwnedWorkloads",
     "queue_exclusions": "ClusterQueueExcludeResourcePrefixes",
     "refuse_claims": "KueueDRARejectWorkloadsWhenDRADisabled",
+    "loop_detection": "LoopDetection",
+    "loop_guard": "LoopGuard",
 }

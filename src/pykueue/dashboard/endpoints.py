@@ -32,6 +32,7 @@ from pykueue.dashboard import assets, workload_history
 from pykueue.dashboard.overview import QUEUE_SORTS
 from pykueue.dashboard.summaries import FRESH_SECONDS, DashboardSummaries
 from pykueue.dashboard.workload_table import SORTS, DisplayState, WorkloadQuery
+from pykueue.state import troubles
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -212,6 +213,9 @@ class DashboardEndpoints:
         if found is None:
             raise _gone("Workload", f"{namespace}/{name}")
         workload, tree = found
+        if not await self._may(request, "list", kueue.Workload):
+            shown = tree["troubles"]
+            tree["troubles"] = [{**each, "message": troubles.within(each["message"], namespace)} for each in shown]
         events: list[kube.Event] = []
         note = ""
         if not await self._may(request, "list", kube.Event, namespace):

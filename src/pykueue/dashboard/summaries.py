@@ -19,12 +19,13 @@ import msgspec
 
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
-from kubemachinery.meta import Nanoseconds
+from kubemachinery.meta import Nanoseconds, format_time
 from pykueue.api import kueue
 from pykueue.dashboard import workload_history, workload_table
 from pykueue.dashboard.overview import Overview
 from pykueue.dashboard.workload_table import WorkloadQuery, WorkloadTable
 from pykueue.lifecycle import states
+from pykueue.state.troubles import Trouble
 from pykueue.state.world import World
 
 Tree: TypeAlias = dict[str, Any]
@@ -50,6 +51,7 @@ class DashboardSources:
     flavors: Informer[kueue.ResourceFlavor]
     shaping: tuple[Informer[Any], ...]  # everything else that decisions depend on
     explain: ExplainFunction | None = None
+    troubles: Callable[[], Iterable[Trouble]] = tuple
 
 
 class DashboardSummaries:
@@ -66,6 +68,8 @@ class DashboardSummaries:
         self._refreshed = float("-inf")
         self._refreshing = asyncio.Lock()
         self._explaining = asyncio.Lock()
+        self._troubles: dict[str, list[Tree]] = {}
+        self._troubles_read = float("-inf")
         self._explanations: dict[tuple[str, bool], tuple[int, Tree]] = {}
         sources.workloads.add_handler(self._workload_changed)
         sources.local_queues.add_handler(self._local_queue_changed)
@@ -138,7 +142,8 @@ class DashboardSummaries:
             workload = self._sources.workloads.get(row.name, row.namespace)
             if workload is None:
                 continue  # deleted since the rows were read
-            line = workload_history.line(workload, row)
+            troubles = [each["type"] for each in self._troubles_of(row.namespace, row.name)]
+            line = {**workload_history.line(workload, row), "troubles": troubles}
             if query.state in ("", line["state"]):  # else its state has changed since the row was read
                 lines.append(line)
         return {"items": lines, "total": len(found), "offset": offset}
@@ -148,7 +153,18 @@ class DashboardSummaries:
         workload = self._sources.workloads.get(name, namespace)
         if workload is None:
             return None
-        return workload, workload_history.detail(workload, workload_table.row(workload, self._cluster_queue(workload)))
+        found = workload_history.detail(workload, workload_table.row(workload, self._cluster_queue(workload)))
+        return workload, {**found, "troubles": self._troubles_of(namespace, name)}
+
+    def _troubles_of(self, namespace: str, name: str) -> list[Tree]:
+        """Return the troubles of a Workload. They are read at most once per second, for all Workloads."""
+        if self._clock.monotonic() - self._troubles_read >= FRESH_SECONDS:
+            self._troubles_read = self._clock.monotonic()
+            self._troubles = {}
+            for each in self._sources.troubles():
+                shown = {"type": str(each.type), "since": format_time(each.since), "message": each.message}
+                self._troubles.setdefault(each.workload, []).append(shown)
+        return self._troubles.get(f"{namespace}/{name}", [])
 
     def cluster_queue(self, name: str) -> Tree | None:
         found, queue = self.overview.queue(name), self._sources.cluster_queues.get(name)

@@ -23,6 +23,7 @@ RECORDS: Final = "workloadrecords"
 USAGE: Final = "usage"
 WAITING: Final = "waiting"
 RUN_TIME: Final = "runtime"
+TROUBLES: Final = "troubles"
 
 
 class RecordIdentity(ApiStruct, frozen=True):
@@ -98,6 +99,24 @@ class RunTimeEstimate(ApiStruct, frozen=True):
     p90_seconds: Annotated[Int64 | None, Field("Nine of ten such runs are not longer.")] = None
     limit_seconds: Annotated[Int64 | None, Field("The enforced limit.")] = None
     elapsed_seconds: Annotated[Int64, Field("How long it has run.")] = 0
+
+
+class WorkloadTrouble(ApiStruct, frozen=True):
+    """What is wrong with one Workload."""
+
+    metadata: Annotated[RecordIdentity, Field("The Workload.")]
+    job: Annotated[str, Field("The name of the job, or of the Workload without one.")]
+    queue: Annotated[str, Field("The LocalQueue.")] = ""
+    cluster_queue: Annotated[str, Field("The ClusterQueue.")] = ""
+    trouble: Annotated[str, Field("EvictionLoop, Thrashing or Starving.")] = ""
+    since: Annotated[Time | None, Field("Since when.")] = None
+    message: Annotated[str, Field("What happens, with numbers.")] = ""
+
+
+class WorkloadTroubleList(ApiStruct, frozen=True):
+    """The troubles of Workloads, by type."""
+
+    items: Annotated[tuple[WorkloadTrouble, ...], Field("The troubles.")] = ()
 
 
 class UsageItem(ApiStruct, frozen=True):

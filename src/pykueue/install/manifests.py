@@ -104,14 +104,13 @@ def webhooks(plan: InstallPlan) -> Iterator[Tree]:
 
 
 def visibility_api_services(plan: InstallPlan) -> Iterator[Tree]:
-    """Yield the APIServices of the visibility API and of the history. The manager adds its CA; without own certificates
-    the API server does not verify it."""
+    """Yield the APIServices of the visibility API and of `views.pykueue.io`. The manager adds its CA; without own
+    certificates the API server does not verify it."""
     found = plan.settings
     own = found.configuration.internal_cert_management or config.InternalCertManagement()
     groups = visibility.GROUP_VERSIONS if found.gates["VisibilityOnDemand"] else ()
-    if plan.history_size and found.gates["History"]:
-        groups = (*groups, rbac.HISTORY)
-    yield from map(_labelled, visibility.api_services(groups, plan.namespace, blindly=not own.enable))
+    services = visibility.api_services((*groups, rbac.HISTORY), plan.namespace, blindly=not own.enable)
+    yield from map(_labelled, services)
 
 
 def _labelled(made: Tree) -> Tree:

@@ -210,7 +210,12 @@ _PENDING_LISTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 # The history, in the namespaces where a role is bound.
 _RUN_TIMES: Final = f"workloads/{history_documents.RUN_TIME}"
-_HISTORY_LISTS: Final = (history_documents.RECORDS, history_documents.USAGE, history_documents.WAITING)
+_HISTORY_LISTS: Final = (
+    history_documents.RECORDS,
+    history_documents.USAGE,
+    history_documents.WAITING,
+    history_documents.TROUBLES,
+)
 _HISTORY_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
 _JOB_EDITORS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)
 _JOB_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)

@@ -52,6 +52,9 @@ class GaugeSources:
     # How many kinds of each enabled framework are not served.
     waiting_frameworks: Callable[[], Mapping[str, int]] = dict
     workload: Callable[[str], kueue.Workload | None] = lambda key: None
+    # By ClusterQueue.
+    starving: Callable[[], Mapping[str, int]] = dict
+    oldest_pending_seconds: Callable[[], Mapping[str, float]] = dict
 
 
 class Gauges(Collector):
@@ -189,9 +192,21 @@ class Gauges(Collector):
     def _own_readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
         return {
             "pykueue_framework_waiting": self._waiting_frameworks,
+            "pykueue_starving_workloads": self._starving,
+            "pykueue_oldest_pending_seconds": self._oldest_pending,
             "pykueue_api_requests_total": self._requests,
             "pykueue_api_requests_per_admission": self._requests_per_admission,
         }
+
+    # --- Starvation ---------------------------------------------------------------------------------------------------
+
+    def _starving(self) -> Iterator[Sample]:
+        counts = self._sources.starving()
+        yield from (((name,), counts.get(name, 0)) for name in self._names())
+
+    def _oldest_pending(self) -> Iterator[Sample]:
+        waits = self._sources.oldest_pending_seconds()
+        yield from (((name,), waits.get(name, 0.0)) for name in self._names())
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 

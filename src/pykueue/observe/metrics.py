@@ -390,6 +390,18 @@ METRICS: Final[tuple[Metric, ...]] = (
         (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
     ),
     Metric(
+        f"{OWN}starving_workloads",
+        MetricType.GAUGE,
+        (*_CLUSTER_QUEUE, ROLE),
+        "Pending Workloads that wait for longer than --starving-after, and that ten later ones have passed.",
+    ),
+    Metric(
+        f"{OWN}oldest_pending_seconds",
+        MetricType.GAUGE,
+        (*_CLUSTER_QUEUE, ROLE),
+        "How long the oldest pending Workload waits; 0 without one.",
+    ),
+    Metric(
         f"{OWN}history_gaps_total",
         MetricType.COUNTER,
         (ROLE,),

@@ -20,6 +20,10 @@ scheduling_scope     which queues are decided together, and when
 assumed              reservations whose write is not confirmed
 usage_history        decayed usage of LocalQueues
 preemption_loops     Workloads that preempt each other in turns
+replaced_pods        pods that a controller creates in place of evicted ones
+thrashing            Workloads that are preempted again and again
+starts               how many Workloads started behind a pending one
+troubles             loops, thrashing and starving as one list
 preemption_order     which Workload preempted which, so that preemptions under fair sharing end
 audit                comparison with a state that is rebuilt from the objects
 admission            a decision as `status.admission`

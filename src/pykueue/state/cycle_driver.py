@@ -7,17 +7,19 @@ Heads that were not admitted return to their queues; reservations are assumed. T
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
-from kubemachinery.meta import Nanoseconds
+from kubemachinery.meta import Nanoseconds, format_time
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import QueueingStrategy
 from pykueue.core import cycle
 from pykueue.core.cycle import Head
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
-from pykueue.core.workload import WorkloadInfo
+from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.state.parts import WorldParts
 from pykueue.state.pending_queue import PendingQueue
+from pykueue.state.replaced_pods import PodLikeness
 from pykueue.state.scheduling_scope import HeadSet, SchedulingScope
 
 Firsts: TypeAlias = list[tuple[PendingQueue, WorkloadInfo]]
@@ -48,13 +50,16 @@ class CycleDriver:
         for workload in self._second_passes.due(now):
             # That its backoff has ended changes no fact: heads that were tried are not tried with it again.
             self._scopes.mark_ready(workload.cluster_queue)
+        for cluster_queue in self._loops.take_due(now):
+            self._scopes.invalidate(cluster_queue)
         decisions: list[Decision] = []
         for scope in self._scopes.due(lambda: enough is None or len(decisions) < enough):
             heads = self._take_heads(scope, now)
             if heads:
                 self._scopes.mark_ready(scope.queues[0])  # until every head has been tried
                 restricted = {head.workload.key for head in heads if head.spared}
-                for decision in cycle.run(self._snapshot, heads, self._policy, now):
+                for decided in cycle.run(self._snapshot, heads, self._policy, now):
+                    decision = self._guarded(decided, scope.queues, now) if self._policy.loop_guard else decided
                     self._compare_preemption(decision, scope.queues, now)
                     self._apply(decision, now, is_restricted=decision.workload in restricted)
                     decisions.append(decision)
@@ -150,9 +155,43 @@ class CycleDriver:
         if isinstance(decision, Preempt | SecondPassFailed):
             targets = tuple(sorted(victim.key for victim in decision.targets if not victim.already_evicted))
             if targets:
-                self._loops.preempted(queues, decision.cluster_queue, decision.workload, targets, now)
+                held = [self._reservations.held[key] for key in targets]
+                pods = [(each.key, each.cluster_queue, _likeness(each)) for each in held if _is_pod(each)]
+                self._loops.preempted(queues, decision.cluster_queue, decision.workload, targets, now, pods)
+                if self._parts.thrashing is not None:
+                    for reservation in held:
+                        self._parts.thrashing.preempted(reservation, now)
                 if self._preemption_order is not None:
                     self._preemption_order.preempted(queues, decision.workload, targets)
+
+    def _guarded(self, decision: Decision, queues: tuple[str, ...], now: Nanoseconds) -> Decision:
+        """The decision, without preemptions that would begin another round of a loop [LG6]. The Workload waits in its
+        place, as one that waits for its targets to stop does."""
+        if not isinstance(decision, Preempt | SecondPassFailed):
+            return decision
+        if isinstance(decision, Preempt) and decision.migrates:
+            return decision  # to a better flavor; a migration ends by itself
+        targets = tuple(sorted(victim.key for victim in decision.targets if not victim.already_evicted))
+        until = self._loops.delayed_until(queues, decision.workload, targets, now) if targets else None
+        if until is None:
+            return decision
+        if isinstance(decision, SecondPassFailed):
+            return replace(decision, targets=tuple(victim for victim in decision.targets if victim.already_evicted))
+        loop = self._loops.loop_of(decision.workload)
+        return Wait(
+            workload=decision.workload,
+            cluster_queue=decision.cluster_queue,
+            explanation=decision.explanation,
+            scan_position=decision.scan_position,
+            rank=decision.rank,
+            reason=decision.reason,
+            requeue=Requeue.PENDING_PREEMPTION,
+            message=(
+                f"Preemption of {', '.join(targets)} is delayed until {format_time(until)}"
+                f" by a {loop.title() if loop is not None else 'preemption loop'}"
+                + (f": {loop.sentence()}" if loop is not None else "")
+            ),
+        )
 
     def _mark_victims(self, targets: Iterable[TargetWorkload]) -> None:
         for victim in targets:
@@ -174,6 +213,7 @@ class CycleDriver:
             if (preemptor := queue.preemptor_record(decision.workload)) is not None:
                 self._parts.assumed_preemptors[decision.workload] = preemptor
             self._charge(workload, decision, now)
+            self._parts.starts.started(workload, now)
             self._pending.forget(decision.workload)
         self._reservations.assume(workload, decision, now)
         self._parts.assumed.assume(workload.key, self._parts.revisions.get(workload.key, ""))
@@ -223,6 +263,15 @@ class CycleDriver:
             requeue=Requeue.SET_ASIDE,
             message=f"{why}; it is left out until it changes",
         )
+
+
+def _likeness(reservation: Reservation) -> PodLikeness:
+    return PodLikeness.of(reservation.key, reservation.local_queue, reservation.shape)
+
+
+def _is_pod(reservation: Reservation) -> bool:
+    """Whether a reservation may be that of a single pod: it has one pod. Its replacement is checked when it arrives."""
+    return len(reservation.pod_sets) == 1 and reservation.pod_sets[0].count == 1
 
 
 def _heads(queues: Iterable[PendingQueue]) -> Firsts:

@@ -19,6 +19,7 @@ from pykueue.state.assumed import ReadOutcome
 from pykueue.state.non_tas_usage import UsageDelta
 from pykueue.state.parts import WorldParts
 from pykueue.state.pending_index import QueueTarget
+from pykueue.state.replaced_pods import PodLikeness
 
 WatchedObject: TypeAlias = (
     kueue.Workload
@@ -83,6 +84,7 @@ class Intake:
     def _drop_cluster_queue(self, cluster_queue: kueue.ClusterQueue) -> None:
         name = cluster_queue.metadata.name
         self._loops.cluster_queue_deleted(name)
+        self._parts.starts.forget(name)
         self._scopes.release(self._structure.tree_queues(name))
         self._structure.drop_cluster_queue(name)
         self._pending.close(name)
@@ -219,7 +221,7 @@ class Intake:
         if assumed.is_older(revision, revisions.get(key, "")):
             return  # a watch event older than a direct read must not undo what that read showed
         self._parts.outdated.discard(key)
-        if key not in revisions:
+        if key not in revisions and not self._replaces_pod(workload, now):
             self._mark_changed(self._parts.target_of(workload))
         is_new_revision = revisions.get(key) != revision
         revisions[key] = revision
@@ -237,7 +239,7 @@ class Intake:
             return
         held = self._reservations.held.get(key)
         if held is not None:
-            if not workload_info.was_preempted(workload, held):
+            if not workload_info.was_preempted(workload, held) and not self._is_evicted_pod(workload):
                 self._mark_changed(held.cluster_queue)
             self._parts.end_reservation(key)
         if workload_info.may_queue(workload, self._policy):
@@ -246,13 +248,33 @@ class Intake:
             if was_pending and is_new_revision:
                 self._pending.count(key)
         elif self._pending.pending(key) is not None:
-            self._mark_changed(self._parts.target_of(workload))
+            self._mark_ended(workload)
             self._pending.forget(key)
+
+    def _replaces_pod(self, workload: kueue.Workload, now: Nanoseconds) -> bool:
+        """Whether a Workload that arrives is a pod that a controller created in place of a preempted one [LG3]."""
+        if not self._loops.awaits_pods or not states.is_owned_by_single_pod(workload):
+            return False
+        key, queue = states.key(workload), workload.spec.queue_name or ""
+        shape = self._shapes.shape(workload, self._parts.excluded_by(self._parts.target_of(workload)))
+        return self._loops.replaces_pod(key, PodLikeness.of(key, queue, shape), now)
+
+    def _mark_ended(self, workload: kueue.Workload) -> None:
+        """Report the end of a Workload as an outside change, unless it is a consequence of its preemption."""
+        key = states.key(workload)
+        if self._parts.thrashing is not None:
+            self._parts.thrashing.forget(key)
+        if not self._is_evicted_pod(workload):
+            self._mark_changed(self._parts.target_of(workload))
+
+    def _is_evicted_pod(self, workload: kueue.Workload) -> bool:
+        """Whether a Workload that ends is a pod that was preempted: another one may take its place [LG3]."""
+        return states.is_owned_by_single_pod(workload) and self._loops.is_evicted_pod(states.key(workload))
 
     def _drop_workload(self, workload: kueue.Workload) -> None:
         key = states.key(workload)
         self._assumed.end(key)
-        self._mark_changed(self._parts.target_of(workload))
+        self._mark_ended(workload)
         self._parts.revisions.pop(key, None)
         self._parts.assumed_preemptors.pop(key, None)
         pending = self._pending.pending(key)
@@ -261,6 +283,7 @@ class Intake:
         elif pending is not None:
             self._scopes.release((self._pending.target(f"{pending.namespace}/{pending.local_queue}"),))
         self._pending.forget(key)
+        self._loops.forget(key)
 
     def _put_pending(self, workload: kueue.Workload, now: Nanoseconds) -> None:
         cluster_queue = self._parts.target_of(workload)

@@ -24,7 +24,9 @@ from pykueue.state.preemption_order import PreemptionOrder
 from pykueue.state.reservations import Reservations
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.second_pass import SecondPasses
+from pykueue.state.starts import StartCounts
 from pykueue.state.structure import Structure
+from pykueue.state.thrashing import ThrashingDetector
 from pykueue.state.usage_history import ConsumedResources
 
 
@@ -46,7 +48,9 @@ class WorldParts:
         self.consumed = ConsumedResources(policy.usage_history) if policy.usage_history is not None else None
         self.assumed = AssumedReservations()
         self.shapes = WorkloadShapes(policy, accounting)
-        self.loops = LoopDetector()
+        self.loops = LoopDetector(enabled=policy.loop_detection)
+        self.thrashing = ThrashingDetector() if policy.loop_detection else None
+        self.starts = StartCounts()
         self.preemption_order = PreemptionOrder(self.loops) if policy.ensures_progress else None
         self.reservations = Reservations(self.structure, scopes, self.loops)
         self.second_passes = SecondPasses()

@@ -30,6 +30,7 @@ from pykueue.state.parts import WorldParts
 from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.scheduling_scope import SchedulingScopes
+from pykueue.state.thrashing import Thrashing
 from pykueue.state.usage_history import Billionths
 
 
@@ -98,10 +99,11 @@ class World:
         return self._driver.cycles
 
     def next_wake(self) -> Nanoseconds | None:
-        """Return when something is due without an event: the earliest end of a backoff."""
+        """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption."""
         times = [queue.next_wake for queue in self._parts.pending.queues.values()]
         pauses = self._parts.second_passes.backoff_ends()
-        return min((time for time in (*times, *pauses) if time is not None), default=None)
+        delayed = self._parts.loops.next_due
+        return min((time for time in (*times, *pauses, delayed) if time is not None), default=None)
 
     def take_new_loops(self) -> list[PreemptionLoop]:
         """Return and clear the preemption loops that were found since the last call."""
@@ -110,6 +112,18 @@ class World:
     def loop_of(self, key: str) -> PreemptionLoop | None:
         """Return the preemption loop that a Workload is in, if it is in one."""
         return self._parts.loops.loop_of(key)
+
+    def loops(self) -> list[PreemptionLoop]:
+        """Return the preemption loops that go on, each once."""
+        return self._parts.loops.loops()
+
+    def thrashing(self, now: Nanoseconds) -> list[Thrashing]:
+        """Return the Workloads that are preempted again and again and hardly run [LG4]."""
+        return self._parts.thrashing.found(now) if self._parts.thrashing is not None else []
+
+    def passed_by(self, workload: WorkloadInfo) -> int:
+        """Return how many Workloads behind a pending one in its ClusterQueue have started since it was queued [LG8]."""
+        return self._parts.starts.passed(workload)
 
     # Assumed reservations: those whose write is not confirmed by a read.
 

@@ -43,7 +43,7 @@ class SchedulingPlan:
     @property
     def unstable_because(self) -> str:
         """Why there is no final state; empty if there is one."""
-        if self.loop is not None:
+        if self.loop is not None and not self.is_stable:
             seen = f"repeated {self.loop.rounds} times in {len(self.cycles)} cycles"
             return f"preemption loop: {self.loop.sentence()}; {seen}"
         return "" if self.is_stable else f"decisions still change after {len(self.cycles)} cycles"
@@ -63,7 +63,8 @@ def scheduler_case(case: Case, *, departures: bool = False) -> SchedulerCase:
     configured = case.configured
     return SchedulerCase(
         tuple(filter(is_watched, case.objects)),
-        policy=replace(configured.policy, departures=departures),
+        # A plan always detects loops: it would not end otherwise.
+        policy=replace(configured.policy, departures=departures, loop_detection=True),
         accounting=configured.accounting,
         profile=configured.profile,
         lifecycle=configured.jobs.lifecycle,
@@ -141,7 +142,8 @@ def advance(made: SchedulingPlan, now: Nanoseconds) -> Progress:
     found = made.world.take_new_loops()
     if found:
         made.loop = made.loop or found[0]
-        return Progress.REPEATS
+        if not made.world.policy.loop_guard:  # it delays the next round
+            return Progress.REPEATS
     if any(isinstance(decision, (Admit, Preempt, Evict)) for decision in decisions):
         return Progress.MOVED
     # A cycle without admission or eviction requeues no Workload: an equal count means the same Workloads.

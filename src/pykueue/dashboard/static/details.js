@@ -2,7 +2,7 @@
 
 import {Refused, get} from "./api.js";
 import {ago, count, el, to} from "./dom.js";
-import {bars, legend, pendingLink, stateMark} from "./figures.js";
+import {bars, legend, pendingLink, stateMark, troubleMarks} from "./figures.js";
 
 const facts = (pairs) => el("dl", {class: "facts"}, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
   .map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -22,7 +22,9 @@ export const workload = (namespace, name) => {
     render: (data) => [
       el("p", {class: "path"}, el("a", {href: to(["workloads"])}, "Workloads"), " › ",
         el("a", {href: to(["workloads"], {namespace})}, namespace)),
-      el("h1", {class: "named"}, name, " ", stateMark(data.state)),
+      el("h1", {class: "named"}, name, " ", stateMark(data.state), troubleMarks(data.troubles.map((each) => each.type))),
+      ...data.troubles.slice(0, 1).map(() => el("ul", {class: "warnings", "aria-label": "Troubles"}, data.troubles.map((each) =>
+        el("li", {}, `${each.type}, since `, ago(each.since), ` ago: ${each.message}`)))),
       facts([
         ["Job", data.job],
         ["Queue", data.queue],

@@ -10,6 +10,9 @@ export function stateMark(state) {
   return el("span", {class: `state ${state.toLowerCase()}`}, el("span", {"aria-hidden": "true"}, MARKS[state] ?? "?"), ` ${state}`);
 }
 
+/** A badge for each trouble of a Workload: EvictionLoop, Thrashing, Starving. */
+export const troubleMarks = (types) => types.map((type) => el("span", {class: "trouble"}, type));
+
 /** The bars of a queue or cohort, highest usage first. */
 export function bars(figures, shown = SHOWN) {
   const sorted = [...figures].sort((a, b) => share(b) - share(a));

@@ -2,7 +2,7 @@
 
 import {NO_COHORT, confinedTo, get} from "./api.js";
 import {ago, count, el, to} from "./dom.js";
-import {STATES, bars, legend, pendingLink, stateMark} from "./figures.js";
+import {STATES, bars, legend, pendingLink, stateMark, troubleMarks} from "./figures.js";
 
 const PAGE = 50;
 
@@ -99,7 +99,7 @@ const WORKLOADS = [
     el("a", {href: to(["workload", workload.namespace, workload.name]), class: "strong",
       "data-key": `workload ${workload.namespace}/${workload.name}`},
     el("span", {class: "dim"}, `${workload.namespace}/`), workload.name),
-    el("span", {class: "message"}, workload.message)]},
+    troubleMarks(workload.troubles), el("span", {class: "message"}, workload.message)]},
   {name: "Queue", sort: "queue", cell: (workload) => workload.queue},
   {name: "Priority", sort: "priority", largestFirst: true, class: "number", cell: (workload) => String(workload.priority)},
   {name: "Age", sort: "created", largestFirst: true, class: "number", cell: (workload) => ago(workload.created)},

@@ -1,0 +1,53 @@
+"""How many Workloads started that are behind a pending one in the order of its ClusterQueue [LG8].
+
+A Workload passes a pending one if its priority is lower and it starts after the other was queued, or if its priority is
+the same and it was queued later. So two sorted lists per ClusterQueue and priority are enough, of the times of starts
+and of their times in the queue: no pairs are kept, and a pending Workload is only read when it is asked about.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from typing import Final
+
+from kubemachinery.meta import Nanoseconds
+from pykueue.core.workload import WorkloadInfo
+
+# The starts that are kept per ClusterQueue and priority; of more, the older half is dropped, and a count is a bound.
+_KEPT_MAX: Final = 8192
+
+
+@dataclass(slots=True)
+class _Starts:
+    started: list[Nanoseconds] = field(default_factory=list)
+    queued: list[Nanoseconds] = field(default_factory=list)
+
+
+class StartCounts:
+    """The starts of every ClusterQueue."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[int, _Starts]] = {}  # by ClusterQueue and priority
+
+    def started(self, workload: WorkloadInfo, now: Nanoseconds) -> None:
+        """Record that quota was reserved for a pending Workload."""
+        starts = self._queues.setdefault(workload.cluster_queue, {}).setdefault(workload.priority, _Starts())
+        insort(starts.started, now)  # at the end, unless the clock was set back
+        insort(starts.queued, workload.queue_time)
+        if len(starts.started) > _KEPT_MAX:
+            del starts.started[: _KEPT_MAX // 2]
+            del starts.queued[: _KEPT_MAX // 2]
+
+    def passed(self, workload: WorkloadInfo) -> int:
+        """Return how many Workloads have passed a pending one."""
+        found, since = 0, workload.queue_time
+        for priority, starts in self._queues.get(workload.cluster_queue, {}).items():
+            if priority <= workload.priority:
+                times = starts.queued if priority == workload.priority else starts.started
+                found += len(times) - bisect_right(times, since)
+        return found
+
+    def forget(self, cluster_queue: str) -> None:
+        """Drop the starts of a deleted ClusterQueue."""
+        self._queues.pop(cluster_queue, None)

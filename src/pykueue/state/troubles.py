@@ -1,0 +1,180 @@
+"""The troubles of Workloads as one list: preemption loops, thrashing, starvation.
+
+EvictionLoop   Workloads preempt each other in turns, and nothing else changes [LG2], [LG3]
+Thrashing      a Workload is preempted again and again and hardly runs [LG4]
+Starving       a Workload waits for long, and others behind it start [LG7]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue.api import labels
+from pykueue.core.workload import WorkloadInfo
+from pykueue.state.pending_queue import PendingQueue
+from pykueue.state.preemption_loops import PreemptionLoop
+from pykueue.state.thrashing import Thrashing
+from pykueue.state.world import World
+
+STARVING_AFTER: Final = 24 * 3600 * SECOND
+# How many later Workloads have to start before a Workload that waits counts as starving.
+PASSED_MIN: Final = 10
+# The Workloads without a time limit that a message names.
+_NAMED_MAX: Final = 3
+
+
+class TroubleType(StrEnum):
+    EVICTION_LOOP = "EvictionLoop"
+    THRASHING = "Thrashing"
+    STARVING = "Starving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What is wrong with one Workload, since when, and a sentence about it."""
+
+    type: TroubleType
+    workload: str
+    cluster_queue: str
+    since: Nanoseconds
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StarvationRules:
+    """When a Workload starves, and what is known about other Workloads."""
+
+    after: Nanoseconds = STARVING_AFTER
+    has_limit: Callable[[str], bool] = lambda key: False  # whether a time limit of a Workload is enforced
+    has_planned_start: Callable[[str], bool] = lambda key: False
+
+
+def find(world: World, now: Nanoseconds, rules: StarvationRules) -> list[Trouble]:
+    """Return all troubles, by type and Workload."""
+    found = [*in_loops(world), *thrashing(world, now), *starving(world, now, rules)]
+    return sorted(found, key=lambda each: (list(TroubleType).index(each.type), each.workload))
+
+
+def in_loops(world: World) -> Iterator[Trouble]:
+    """Yield a trouble for each Workload in a preemption loop that goes on."""
+    for loop in world.loops():
+        for member in loop.members:
+            held, pending = world.reservations.get(member), world.pending_workload(member)
+            if held is None and pending is None:
+                continue  # a pod that another one has replaced
+            queue = held.cluster_queue if held is not None else pending.cluster_queue if pending is not None else ""
+            yield Trouble(
+                type=TroubleType.EVICTION_LOOP,
+                workload=member,
+                cluster_queue=queue,
+                since=loop.since,
+                message=loop_message(loop),
+            )
+
+
+def loop_message(loop: PreemptionLoop) -> str:
+    return f"{loop.title()}: {loop.sentence()}; {loop.rounds} rounds without any other change"
+
+
+def thrashing(world: World, now: Nanoseconds) -> Iterator[Trouble]:
+    """Yield a trouble for each Workload that is preempted again and again, unless a loop explains it."""
+    for each in world.thrashing(now):
+        if world.loop_of(each.workload) is not None:
+            continue
+        yield Trouble(
+            type=TroubleType.THRASHING,
+            workload=each.workload,
+            cluster_queue=each.cluster_queue,
+            since=each.since,
+            message=thrashing_message(each),
+        )
+
+
+def thrashing_message(found: Thrashing) -> str:
+    seconds, ran = (found.until - found.since) // SECOND, found.ran // SECOND
+    return f"preempted {found.preemptions} times in {seconds} seconds, of which it ran for {ran}"
+
+
+def within(message: str, namespace: str) -> str:
+    """Return a message with the Workloads of other namespaces as `another Workload`."""
+    words = (
+        "another Workload" + word[len(word.rstrip(";,:")) :]
+        if "/" in word and not word.startswith((f"{namespace}/", "pykueue.io/"))
+        else word
+        for word in message.split(" ")
+    )
+    return " ".join(words)
+
+
+# --- Starvation [LG7] -------------------------------------------------------------------------------------------------
+
+
+def starving(world: World, now: Nanoseconds, rules: StarvationRules) -> Iterator[Trouble]:
+    """Yield a trouble for each Workload that waits for longer than `rules.after` and was passed by others."""
+    for name, queue in world.queues.items():
+        for workload in _pending(queue):
+            if not _starves(world, workload, now, rules):
+                continue
+            hours = (now - workload.queue_time) // (3600 * SECOND)
+            passed = world.passed_by(workload)
+            yield Trouble(
+                type=TroubleType.STARVING,
+                workload=workload.key,
+                cluster_queue=name,
+                since=workload.queue_time,
+                message=(
+                    f"waits for {hours} hours; {passed:,} Workloads behind it in ClusterQueue {name} have started; "
+                    f"{_what_would_help(world, name, rules)}"
+                ),
+            )
+
+
+def starving_counts(world: World, now: Nanoseconds, rules: StarvationRules) -> Mapping[str, int]:
+    """Return how many Workloads starve, by ClusterQueue."""
+    return Counter(
+        name
+        for name, queue in world.queues.items()
+        for workload in _pending(queue)
+        if _starves(world, workload, now, rules)
+    )
+
+
+def oldest_pending_seconds(world: World, now: Nanoseconds) -> Mapping[str, float]:
+    """Return how long the oldest pending Workload of each ClusterQueue waits; 0 without one."""
+    return {
+        name: max((max(0, now - workload.queue_time) / SECOND for workload in _pending(queue)), default=0.0)
+        for name, queue in world.queues.items()
+    }
+
+
+def _pending(queue: PendingQueue) -> Iterator[WorkloadInfo]:
+    yield from queue.active()
+    yield from queue.in_flight.values()
+    yield from queue.parked()
+
+
+def _starves(world: World, workload: WorkloadInfo, now: Nanoseconds, rules: StarvationRules) -> bool:
+    return (
+        now - workload.queue_time > rules.after
+        and world.passed_by(workload) >= PASSED_MIN
+        and not rules.has_planned_start(workload.key)
+    )
+
+
+def _what_would_help(world: World, cluster_queue: str, rules: StarvationRules) -> str:
+    tree = sorted({cluster_queue, *world.tree_queues(cluster_queue)})
+    unlimited = sorted(
+        held.key for name in tree for held in world.reservations_in(name) if not rules.has_limit(held.key)
+    )
+    if unlimited:
+        more = f" and {len(unlimited) - _NAMED_MAX:,} more" if len(unlimited) > _NAMED_MAX else ""
+        return f"no time limit is known for {', '.join(unlimited[:_NAMED_MAX])}{more}"
+    queue = world.cluster_queues.get(cluster_queue)
+    if queue is not None and labels.BACKFILL not in queue.metadata.annotations:
+        return f"annotation {labels.BACKFILL} on ClusterQueue {cluster_queue} would plan its start"
+    return f"more quota in ClusterQueue {cluster_queue} would admit it"

@@ -1,0 +1,201 @@
+"""Loops, thrashing and starvation in a manager: Events, metrics, the list `troubles`, and explanations."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubemachinery import yaml_documents
+from kubemachinery.client.transport import ApiRequest
+from kubemachinery.meta import SECOND
+from pykueue.testing import Kueue, system
+from pykueue.testing.virtual_loop import Stuck
+
+LIVELOCK = Path(__file__).parents[1] / "state" / "loops" / "livelock-33.yaml"
+PLANNED = {"pykueue.io/planned-start": "2030-01-01T00:00:00Z"}
+
+
+def job(
+    name: str, queue: str, cpu: int, seconds: int = 36_000, *, deadline: int = 0, priority: str = ""
+) -> dict[str, Any]:
+    container = {
+        "name": "c",
+        "image": "x",
+        "command": ["sleep", str(seconds)],
+        "resources": {"requests": {"cpu": str(cpu)}},
+    }
+    spec: dict[str, Any] = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+    if deadline:
+        spec["activeDeadlineSeconds"] = deadline
+    labels = {"kueue.x-k8s.io/queue-name": queue}
+    if priority:
+        labels["kueue.x-k8s.io/priority-class"] = priority
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def queue(name: str, cpu: int, **spec: Any) -> list[dict[str, Any]]:
+    """A ClusterQueue, its flavor and a LocalQueue of the same name."""
+    version = "kueue.x-k8s.io/v1beta2"
+    flavors = [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    return [
+        {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": "default"}},
+        {
+            "apiVersion": version,
+            "kind": "ClusterQueue",
+            "metadata": {"name": name},
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups, **spec},
+        },
+        {"apiVersion": version, "kind": "LocalQueue", "metadata": {"name": name}, "spec": {"clusterQueue": name}},
+    ]
+
+
+def priority_class(name: str, value: int) -> dict[str, Any]:
+    kind = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
+    return {**kind, "metadata": {"name": name}, "value": value}
+
+
+def events(kueue: Kueue, reason: str) -> list[dict[str, Any]]:
+    return [event for event in kueue.all("event") if event["reason"] == reason]
+
+
+def troubles(kueue: Kueue, namespace: str = "default") -> list[dict[str, Any]]:
+    place = f"namespaces/{namespace}/" if namespace else ""
+    request = ApiRequest("GET", f"/apis/views.pykueue.io/v1alpha1/{place}troubles")
+    answer = kueue._run(kueue._client.api_client.request(request))
+    found: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"]
+    return found
+
+
+def gauge(kueue: Kueue, name: str, cluster_queue: str) -> float:
+    found = re.search(rf'^{name}{{cluster_queue="{cluster_queue}",.*}} (.*)$', kueue.metrics(), re.MULTILINE)
+    assert found is not None, name
+    return float(found[1])
+
+
+# --- Loops ------------------------------------------------------------------------------------------------------------
+
+
+def livelock(gates: dict[str, bool]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The configuration and the queues of a livelock, and Jobs in place of its Workloads."""
+    trees = [document.tree for document in yaml_documents.read(LIVELOCK)]
+    fair = next(tree for tree in trees if tree["kind"] == "Configuration")["fairSharing"]
+    found = [tree for tree in trees if tree["kind"] not in ("Configuration", "Workload", "Namespace")]
+    found += [priority_class("p0", 0), priority_class("p10", 10)]
+    found += [job("w1", "q0", 6, priority="p10"), job("w2", "q1", 6, priority="p10"), job("w3", "q1", 3, priority="p0")]
+    return {"fairSharing": fair, "featureGates": {"FairSharingPreemptionProgress": False, **gates}}, found
+
+
+def test_loop_is_in_the_list_of_troubles_and_in_the_explanation() -> None:
+    configuration, objects = livelock({})
+    with system(configuration, runner="none") as kueue:
+        with pytest.raises(Stuck):
+            kueue.apply(*objects)
+        found = {item["job"]: item for item in troubles(kueue)}
+        assert set(found) == {"w1", "w2", "w3"}
+        assert {item["trouble"] for item in found.values()} == {"EvictionLoop"}
+        assert " preempts " in found["w1"]["message"]
+        assert kueue.explain("w1").warnings[0].startswith("EvictionLoop since ")
+        kueue.delete("job", "w3")
+        kueue.advance(60)
+        # The loop is over; that w1 was preempted so often stays true for an hour.
+        assert [(item["job"], item["trouble"]) for item in troubles(kueue)] == [("w1", "Thrashing")]
+
+
+def test_loop_comes_to_rest_with_the_guard() -> None:
+    configuration, objects = livelock({"LoopGuard": True})
+    with system(configuration, runner="none") as kueue:
+        kueue.apply(*objects)
+        delayed = [
+            condition["message"]
+            for workload in kueue.all("workload")
+            for condition in workload["status"]["conditions"]
+            if condition["reason"] == "WaitingForPreemptedWorkloads"
+        ]
+        assert any("is delayed until" in message and "preemption loop" in message for message in delayed)
+        assert {event["reason"] for event in events(kueue, "EvictionLoop")} == {"EvictionLoop"}
+        before = len(events(kueue, "EvictionLoop"))
+        kueue.advance(1200)
+        # Rounds go on, with 30, 60, 120, 240, 480 seconds between them.
+        evictions = sum(
+            entry["count"]
+            for workload in kueue.all("workload")
+            for entry in workload["status"].get("schedulingStats", {}).get("evictions", ())
+        )
+        assert evictions < 40
+        assert len(events(kueue, "EvictionLoop")) == before
+
+
+def test_busy_queue_has_no_loop_and_one_thrashing_job() -> None:
+    """Scenario 5: a low-priority job is preempted by one urgent job after another. Each arrival is an outside change."""
+    policy = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    with system() as kueue:
+        kueue.apply(*queue("busy", 4, **policy), priority_class("low", -10), priority_class("high", 10))
+        kueue.apply(job("victim", "busy", 4, priority="low"))
+        kueue.apply(*queue("calm", 4), job("other", "calm", 4))
+        for number in range(5):
+            kueue.apply(job(f"urgent-{number}", "busy", 4, seconds=300, priority="high"))
+            kueue.advance(310)
+        assert "pykueue_eviction_loops_total{" not in kueue.metrics()
+        (found,) = troubles(kueue)
+        assert (found["job"], found["trouble"]) == ("victim", "Thrashing")
+        assert re.match(r"preempted 5 times in \d+ seconds, of which it ran for \d+$", found["message"])
+        kueue.advance(120)
+        assert [event["type"] for event in events(kueue, "Thrashing")] == ["Warning"]
+        assert kueue.explain("victim").warnings[0].startswith("Thrashing since ")
+
+
+# --- Starvation -------------------------------------------------------------------------------------------------------
+
+
+def starving(kueue: Kueue, *, small: int = 12) -> None:
+    """A job that needs the whole queue, and small ones that pass it, two at a time; ten minutes of waiting are enough
+    here instead of a day."""
+    reporter = kueue._manager.troubles
+    reporter.rules = replace(reporter.rules, after=600 * SECOND)
+    kueue.apply(*queue("physics", 4), job("small-0", "physics", 2, seconds=100))
+    kueue.apply(job("big", "physics", 4))
+    for number in range(1, small + 1):
+        kueue.apply(job(f"small-{number}", "physics", 2, seconds=100))
+        kueue.advance(59)
+
+
+def test_passed_job_starves_and_is_reported_once() -> None:
+    with system() as kueue:
+        starving(kueue, small=9)
+        assert troubles(kueue) == []
+        kueue.apply(job("last", "physics", 2, seconds=100))
+        kueue.advance(50)
+        assert troubles(kueue) == []  # ten have passed it, but it has not waited for ten minutes
+        kueue.apply(job("more", "physics", 2, seconds=1000))
+        kueue.advance(120)
+        (found,) = troubles(kueue)
+        assert (found["job"], found["trouble"], found["queue"]) == ("big", "Starving", "physics")
+        assert re.match(
+            r"waits for 0 hours; 11 Workloads behind it in ClusterQueue physics have started; "
+            r"no time limit is known for default/job-more-\w+$",
+            found["message"],
+        )
+        assert gauge(kueue, "pykueue_starving_workloads", "physics") == 1
+        assert 600 < gauge(kueue, "pykueue_oldest_pending_seconds", "physics") < 1000
+        kueue.advance(300)
+        (event,) = events(kueue, "Starving")
+        assert (event["type"], event["regarding"]["name"].split("-")[1]) == ("Warning", "big")
+        assert "series" not in event
+        assert kueue.explain("big").warnings[0].startswith("Starving since ")
+
+
+@pytest.mark.parametrize("change", [{"spec": {"active": False}}, {"metadata": {"annotations": PLANNED}}])
+def test_deactivated_job_and_job_with_a_planned_start_do_not_starve(change: dict[str, Any]) -> None:
+    with system() as kueue:
+        starving(kueue)
+        assert gauge(kueue, "pykueue_starving_workloads", "physics") == 1
+        (big,) = (each for each in kueue.all("workload") if each["metadata"]["name"].startswith("job-big"))
+        kueue.patch("workload", big["metadata"]["name"], change)
+        assert troubles(kueue) == []
+        assert gauge(kueue, "pykueue_starving_workloads", "physics") == 0
