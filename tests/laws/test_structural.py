@@ -243,8 +243,8 @@ def test_the_compiled_program_and_the_interpreter_agree(expression: str, tree: J
     program = cel.compile(expression, VARIABLES)
     if isinstance(program, cel.Program):
         bindings = {"self": tree, "d": anything}
-        fast = program.evaluate(bindings, cel.Budget(50_000))
-        slow = program.interpret(bindings, cel.Budget(50_000))
+        fast = program.evaluate(bindings, cel.StepBudget(50_000))
+        slow = program.interpret(bindings, cel.StepBudget(50_000))
         assert _agree(fast, slow), (fast, slow)
 
 
@@ -253,7 +253,7 @@ def test_the_compiled_program_and_the_interpreter_agree(expression: str, tree: J
 def test_no_evaluation_raises_even_on_data_that_denies_its_types(expression: str, tree: Json, other: Json) -> None:
     program = cel.compile(expression, VARIABLES)
     if isinstance(program, cel.Program):
-        program.evaluate({"self": tree, "d": other}, cel.Budget(50_000))
+        program.evaluate({"self": tree, "d": other}, cel.StepBudget(50_000))
 
 
 @LAW

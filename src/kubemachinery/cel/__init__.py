@@ -2,7 +2,7 @@
 
     program = cel.compile("self.minCount <= self.count", {"self": some_object_type}, result=types.BOOL)
     if isinstance(program, cel.CompileError): ...         # has the message and the position
-    answer = program.evaluate({"self": tree}, cel.Budget(1_000_000))
+    answer = program.evaluate({"self": tree}, cel.StepBudget(1_000_000))
     if isinstance(answer, cel.CelError): ...              # no value; has the reason
 
 The stages: `lexer`, `parser` (to the nodes of `ast`), `checker` (types from `types`, functions from `library`), then
@@ -17,9 +17,9 @@ from kubemachinery.cel import ast, checker, interpreter, parser, types
 from kubemachinery.cel.compiler import compile_python
 from kubemachinery.cel.errors import CelError, CompileError, CostExceeded, ExpressionError
 from kubemachinery.cel.types import CelType
-from kubemachinery.cel.values import Budget, Value, lifter
+from kubemachinery.cel.values import StepBudget, Value, lifter
 
-__all__ = ["Budget", "CelError", "CompileError", "CostExceeded", "Program", "compile", "types"]
+__all__ = ["CelError", "CompileError", "CostExceeded", "Program", "StepBudget", "compile", "types"]
 
 
 class Program:
@@ -38,7 +38,7 @@ class Program:
         """Whether the expression mentions a variable."""
         return variable in self._uses
 
-    def evaluate(self, bindings: Mapping[str, Value], budget: Budget) -> Value | CelError:
+    def evaluate(self, bindings: Mapping[str, Value], budget: StepBudget) -> Value | CelError:
         """The value, or a `CelError`. A variable without a binding is an error, too."""
         start = budget.left
         try:
@@ -50,7 +50,7 @@ class Program:
             budget.left = start
         return self.interpret(bindings, budget)
 
-    def interpret(self, bindings: Mapping[str, Value], budget: Budget) -> Value | CelError:
+    def interpret(self, bindings: Mapping[str, Value], budget: StepBudget) -> Value | CelError:
         """The value by the slow and exact way."""
         try:
             scope = {

@@ -29,8 +29,8 @@ from kubemachinery.cel.library.lists import sort
 from kubemachinery.cel.types import TYPE_NAMES
 from kubemachinery.cel.values import (
     NONE,
-    Budget,
     Optional,
+    StepBudget,
     Value,
     compare,
     conforms,
@@ -111,7 +111,7 @@ def _position(key: Value) -> int:
     return int(key)
 
 
-def dispatch(budget: Budget, name: str, overloads: Iterable[library.Overload], args: tuple[Value, ...]) -> Value:
+def dispatch(budget: StepBudget, name: str, overloads: Iterable[library.Overload], args: tuple[Value, ...]) -> Value:
     """Call the first overload that accepts these values; with known types there is only one."""
     for overload in overloads:
         if all(map(conforms, args, overload.params)):
@@ -220,13 +220,13 @@ class _Sortable:
 # --- The interpreter ----------------------------------------------------------------------------------------------
 
 
-def evaluate(expr: Expr, scope: Scope, budget: Budget) -> Value:
+def evaluate(expr: Expr, scope: Scope, budget: StepBudget) -> Value:
     """The value of the expression; raises `CelError`."""
     return _Interpreter(budget).value(expr, scope)
 
 
 class _Interpreter:
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: StepBudget) -> None:
         self.budget = budget
 
     def value(self, expr: Expr, scope: Scope) -> Value:

@@ -71,7 +71,7 @@ class UnorderedList(list[Value]):
 # --- Steps --------------------------------------------------------------------------------------------------------
 
 
-class Budget:
+class StepBudget:
     """The remaining cost budget, shared by several evaluations."""
 
     __slots__ = ("left",)
@@ -85,7 +85,7 @@ class Budget:
             raise CostExceeded("the expression takes too many steps")
 
 
-def loop(budget: Budget, items: Iterable[Value], cost: int) -> Iterator[Value]:
+def loop(budget: StepBudget, items: Iterable[Value], cost: int) -> Iterator[Value]:
     """The items, each paid for before it is looked at."""
     for item in items:
         budget.left -= cost
@@ -94,7 +94,7 @@ def loop(budget: Budget, items: Iterable[Value], cost: int) -> Iterator[Value]:
         yield item
 
 
-def paid(budget: Budget, function: Callable[..., Value], *args: Value) -> Value:
+def paid(budget: StepBudget, function: Callable[..., Value], *args: Value) -> Value:
     """Call a function with a cost that grows with its arguments: ten characters or one item are a step."""
     steps = 1
     for arg in args:
@@ -149,7 +149,7 @@ def conforms(value: Value, expected: CelType) -> bool:
 _PLAIN: Final = frozenset({str, bytes, type(None), bool})
 
 
-def equal(budget: Budget, left: Value, right: Value) -> bool:
+def equal(budget: StepBudget, left: Value, right: Value) -> bool:
     """CEL's equality: numbers by value across types, true is not 1, lists and maps by their elements."""
     left_type, right_type = type(left), type(right)
     if left_type in _PLAIN or right_type in _PLAIN:
@@ -163,7 +163,7 @@ def equal(budget: Budget, left: Value, right: Value) -> bool:
     return bool(left == right)
 
 
-def _lists_equal(budget: Budget, left: list[Value], right: list[Value]) -> bool:
+def _lists_equal(budget: StepBudget, left: list[Value], right: list[Value]) -> bool:
     if len(left) != len(right):
         return False
     budget.spend(len(left))
@@ -172,7 +172,7 @@ def _lists_equal(budget: Budget, left: list[Value], right: list[Value]) -> bool:
     return all(equal(budget, one, other) for one, other in zip(left, right, strict=True))
 
 
-def _unordered_equal(budget: Budget, left: UnorderedList, right: list[Value]) -> bool:
+def _unordered_equal(budget: StepBudget, left: UnorderedList, right: list[Value]) -> bool:
     others = {identity(left.key(item)): item for item in right}
     missing = object()
     return all(
@@ -181,7 +181,7 @@ def _unordered_equal(budget: Budget, left: UnorderedList, right: list[Value]) ->
     )
 
 
-def _maps_equal(budget: Budget, left: dict[Value, Value], right: dict[Value, Value]) -> bool:
+def _maps_equal(budget: StepBudget, left: dict[Value, Value], right: dict[Value, Value]) -> bool:
     if len(left) != len(right):
         return False
     budget.spend(len(left))
@@ -197,7 +197,7 @@ def identity(value: Value) -> object:
     return (type(value) is bool, value)
 
 
-def member(budget: Budget, item: Value, items: Value) -> bool:
+def member(budget: StepBudget, item: Value, items: Value) -> bool:
     """`item in items`."""
     if isinstance(items, list):
         budget.spend(len(items))

@@ -79,7 +79,7 @@ class _Run:
         self.errors.append(FieldError(path.removeprefix("."), error_type, message, value))
 
     def evaluate(self, program: cel.Program, bindings: dict[str, Json]) -> Json:
-        budget = cel.Budget(min(EXPRESSION_STEPS_MAX, self.steps))
+        budget = cel.StepBudget(min(EXPRESSION_STEPS_MAX, self.steps))
         given = budget.left
         answer = program.evaluate(bindings, budget)
         self.steps -= given - budget.left + 1

@@ -177,7 +177,7 @@ def labels(tree: Tree | None) -> dict[str, str]:
 
 def _evaluated(expression: str, variables: Tree) -> Any:
     program = _compiled(expression)
-    return program if isinstance(program, cel.CompileError) else program.evaluate(variables, cel.Budget(_BUDGET))
+    return program if isinstance(program, cel.CompileError) else program.evaluate(variables, cel.StepBudget(_BUDGET))
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ _VARIABLES = {"numbers": _NUMBERS, "text": types.STRING}
 def evaluate(expression: str, numbers: int = 10_000, text: int = 100_000, steps: int = 1_000_000) -> Value:
     program = cel.compile(expression, _VARIABLES)
     assert isinstance(program, cel.Program), str(program)
-    return program.evaluate({"numbers": list(range(numbers)), "text": "a" * text}, cel.Budget(steps))
+    return program.evaluate({"numbers": list(range(numbers)), "text": "a" * text}, cel.StepBudget(steps))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_loop_that_stops_early_pays_only_for_what_it_saw() -> None:
 def test_a_budget_is_shared_by_evaluations() -> None:
     program = cel.compile("numbers.all(x, x >= 0)", _VARIABLES)
     assert isinstance(program, cel.Program)
-    budget = cel.Budget(10_000)
+    budget = cel.StepBudget(10_000)
     bindings = {"numbers": list(range(1_000)), "text": ""}
     answers = [program.evaluate(bindings, budget) for _ in range(5)]
     assert answers[0] is True

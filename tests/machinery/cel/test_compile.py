@@ -103,7 +103,7 @@ def test_an_absurd_expression_is_refused_and_not_recursed_into(expression: str) 
 def test_a_long_chain_of_conditions_is_not_deep() -> None:
     program = cel.compile(" || ".join(f"self.count == {n}" for n in range(2_000)), {"self": _SELF})
     assert isinstance(program, cel.Program)
-    assert program.evaluate({"self": {"count": 1999}}, cel.Budget(10_000)) is True
+    assert program.evaluate({"self": {"count": 1999}}, cel.StepBudget(10_000)) is True
 
 
 def test_nesting_within_reason_compiles() -> None:
@@ -112,4 +112,4 @@ def test_nesting_within_reason_compiles() -> None:
         text = f"{{'a': {text}}}"
     program = cel.compile(f"size({text}) == 1", {})
     assert isinstance(program, cel.Program)
-    assert program.evaluate({}, cel.Budget(10_000)) is True
+    assert program.evaluate({}, cel.StepBudget(10_000)) is True

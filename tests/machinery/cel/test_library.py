@@ -10,7 +10,7 @@ from kubemachinery import cel
 def evaluate(expression: str) -> object:
     program = cel.compile(expression, {})
     assert isinstance(program, cel.Program), str(program)
-    return program.evaluate({}, cel.Budget(100_000))
+    return program.evaluate({}, cel.StepBudget(100_000))
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def evaluate(expression: str) -> Any:
     """The value, found both ways; the two must agree, in type too."""
     program = cel.compile(expression, VARIABLES)
     assert isinstance(program, cel.Program), str(program)
-    fast = program.evaluate(BINDINGS, cel.Budget(100_000))
-    slow = program.interpret(BINDINGS, cel.Budget(100_000))
+    fast = program.evaluate(BINDINGS, cel.StepBudget(100_000))
+    slow = program.interpret(BINDINGS, cel.StepBudget(100_000))
     assert type(fast) is type(slow)
     if isinstance(fast, cel.CelError):
         assert str(fast) == str(slow)

@@ -13,9 +13,9 @@ from kubemachinery.cel.library.standard import checked_int, checked_uint
 from kubemachinery.cel.library.times import checked_duration
 from kubemachinery.cel.values import (
     NONE,
-    Budget,
     Duration,
     Optional,
+    StepBudget,
     UInt,
     UnorderedList,
     Value,
@@ -32,7 +32,7 @@ _SUMMABLE: Final = ("int", "uint", "double", "duration")
 
 def _same(left: Value, right: Value) -> bool:
     # The arguments are paid for by the call; comparing two items of one list costs what those items hold.
-    return equal(Budget(1_000_000), left, right)
+    return equal(StepBudget(1_000_000), left, right)
 
 
 def _concatenate(left: list[Value], right: list[Value]) -> list[Value]:
