@@ -212,7 +212,7 @@ def observe(
         queue=workload.spec.queue_name or "",
         priority=workload.spec.priority or 0,
         priority_class=_priority_class(workload),
-        user=_user(workload, user_label) or record.user,
+        user=user(workload, user_label) or record.user,
         pods=sum(pod_set.count for pod_set in workload.spec.pod_sets),
         evictions=max(record.evictions, _evictions(workload)),
         limit_seconds=limit_seconds(workload),
@@ -419,7 +419,8 @@ def expected_seconds(workload: kueue.Workload) -> int | None:
     return found if found > 0 else None
 
 
-def _user(workload: kueue.Workload, label: str) -> str:
+def user(workload: kueue.Workload, label: str) -> str:
+    """The user of a Workload: the annotation, else the label of that name, else empty [HI9]."""
     metadata = workload.metadata
     return metadata.annotations.get(labels.SUBMITTED_BY, "") or (metadata.labels.get(label, "") if label else "")
 

@@ -24,6 +24,8 @@ import msgspec
 from kubemachinery.filesystems import network_filesystem
 from pykueue.errors import PykueueError
 from pykueue.history import rollups
+from pykueue.history.budget_accounts import Charge, ChargeCounter, ChargingRules
+from pykueue.history.budget_periods import BudgetCalendar
 from pykueue.history.queries import NO_END, RecordFilter, WaitingRow, waiting_row
 from pykueue.history.records import Attempt, Outcome, Seconds, WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS, RollupKey
@@ -359,6 +361,29 @@ class HistoryStore:
             (NO_END, limit),
         ).fetchall()
         return [self._record(row) for row in reversed(rows)]
+
+    def last_row(self) -> int:
+        """The number of the record that was first stored last; 0 without records."""
+        return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM record").fetchone()[0])
+
+    def charges(
+        self, rules: ChargingRules, calendar: BudgetCalendar, first: Seconds, last_row: int, excluded: frozenset[str]
+    ) -> dict[tuple[str, str, Seconds], Charge]:
+        """The charges of ended records since a time, by group, resource and start of the period [BU8].
+
+        Counted are the records up to a row, without some UIDs: those that may still change are counted by the caller.
+        """
+        rows = self._connection.execute(
+            "SELECT uid, namespace, queue, user, attempts FROM record WHERE ended > ? AND ended < ? AND id <= ?",
+            (first, NO_END, last_row),
+        )
+        left_out = {_packed(uid) for uid in excluded}
+        counter = ChargeCounter(rules, calendar, first)
+        decode, text = _DECODER.decode, self._text
+        for uid, namespace, queue, user, attempts in rows:
+            if uid not in left_out:
+                counter.count(decode(attempts), text(namespace), text(queue), text(user))
+        return counter.sums
 
     def count(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM record").fetchone()[0])
