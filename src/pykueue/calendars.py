@@ -27,6 +27,8 @@ from pykueue.errors import PykueueError
 STARTS_PER_DAY_MAX: Final = 96
 LONGEST_REPEATED: Final = 31 * 24 * meta.HOUR
 _FIELDS: Final = 5
+# The kinds with a time zone.
+_KINDS: Final = ("Budget", "QuotaSchedule")
 
 
 class CalendarError(PykueueError):
@@ -74,8 +76,8 @@ def _cron(cron: str, local: datetime) -> CronSim:
 
 
 def problems(tree: Tree) -> Iterator[FieldError]:
-    """What is wrong with the time zone and the cron expressions of a QuotaSchedule."""
-    if tree.get("kind") != "QuotaSchedule":
+    """What is wrong with the time zone of a Budget, and the time zone and the cron expressions of a QuotaSchedule."""
+    if tree.get("kind") not in _KINDS:
         return
     name = unstructured.text(unstructured.get(tree, "spec", "timeZone")) or "UTC"
     try:

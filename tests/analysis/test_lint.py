@@ -205,12 +205,26 @@ SPOILT: dict[str, tuple[str, str, str]] = {
         "  namespaceSelector: {}\n  excludeResourcePrefixes: [mem]",
         f"ClusterQueue research: spec.excludeResourcePrefixes has no effect while the gate {EXCLUDING} is off",
     ),
+    "missing-budget": (
+        "  namespaceSelector: {}",
+        "  namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: hours}]}",
+        "AdmissionCheck hours: Budget weekly does not exist: the check is inactive",
+    ),
     "no-controller": (
         "  namespaceSelector: {}",
         "  namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: mk}]}",
         f"ClusterQueue research: AdmissionCheck mk never becomes active ({NO_MULTIKUEUE}): the queue is inactive",
     ),
 }
+
+BUDGET_CHECK = """
+---
+kind: AdmissionCheck
+metadata: {name: hours}
+spec:
+  controllerName: pykueue.io/budget
+  parameters: {apiGroup: pykueue.io, kind: Budget, name: weekly}
+"""
 
 SECOND_QUEUE = """
 ---
@@ -325,6 +339,8 @@ def test_a_rule_finds_what_it_is_for(rule: str) -> None:
         spoilt = spoilt.replace("  namespaceSelector: {}", EXCLUDES, 1)
     if rule == "no-controller":
         spoilt += MULTIKUEUE
+    if rule == "missing-budget":
+        spoilt += BUDGET_CHECK
     assert finding in found(spoilt)[rule]
 
 
@@ -346,6 +362,18 @@ def test_a_policy_of_concurrent_admission_is_named_while_its_gate_is_off() -> No
     assert findings == {
         "ClusterQueue research: spec.concurrentAdmissionPolicy has no effect while the gate ConcurrentAdmission is off"
     }
+
+
+def test_a_check_of_a_budget_is_named_while_its_gate_is_off() -> None:
+    """Its queue is inactive, as with any check without a controller."""
+    uses = "  namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: hours}]}"
+    text = SOUND.replace("  namespaceSelector: {}", uses, 1) + BUDGET_CHECK
+    sentence = (
+        "ClusterQueue research: AdmissionCheck hours never becomes active (the gate Budgets is off): the queue is"
+    )
+    assert found(text)["no-controller"] == {f"{sentence} inactive"}
+    gates = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nfeatureGates: {Budgets: true}\n"
+    assert "no-controller" not in found(f"{gates}---{text}")
 
 
 def test_objects_of_multikueue_are_named() -> None:

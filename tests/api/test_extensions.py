@@ -39,8 +39,24 @@ SCHEDULE: Tree = {
         "notice": "10m",
     },
 }
+BUDGET: Tree = {
+    "apiVersion": extensions.API_VERSION,
+    "kind": "Budget",
+    "metadata": {"name": "gpu-weekly"},
+    "spec": {
+        "every": "Week",
+        "timeZone": "Europe/Berlin",
+        "per": "LocalQueue",
+        "amounts": [{"resource": "nvidia.com/gpu", "hours": 500, "weights": {"h100": "2.5"}}],
+        "overrides": [{"group": "physics/main", "amounts": [{"resource": "nvidia.com/gpu", "hours": 2000}]}],
+        "rollover": {"unspentUpTo": "25%", "overdraft": "Carry"},
+        "warnAt": [80, 95],
+        "admit": "WhileLeft",
+        "whenSpent": "LetRun",
+    },
+}
 # A complete, valid object of each kind of the group. A new kind has its entry here.
-EXAMPLES = {"QuotaSchedule": SCHEDULE}
+EXAMPLES = {"Budget": BUDGET, "QuotaSchedule": SCHEDULE}
 
 
 def changed(path: str, value: Any) -> Tree:

@@ -17,7 +17,7 @@ import msgspec
 from kubemachinery import codec, meta, quantity, selectors
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case
-from pykueue.api import conversion, effects, kube, kueue, labels, nodes, registry, validation
+from pykueue.api import budget, conversion, effects, extensions, kube, kueue, labels, nodes, registry, validation
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
@@ -507,18 +507,35 @@ def _unread_configuration(given: LintInput) -> RuleFindings:
 
 
 def _no_controller(given: LintInput) -> RuleFindings:
-    """AdmissionChecks of MultiKueue never become active: their queues admit nothing."""
-    remote = {
-        name for name, check in given.checks.items() if check.spec.controller_name == labels.MULTIKUEUE_CONTROLLER
-    }
+    """AdmissionChecks of MultiKueue, and of Budgets while the gate is off, never become active: their queues admit
+    nothing."""
+    absent = {labels.MULTIKUEUE_CONTROLLER: effects.NO_MULTIKUEUE}
+    if "Budgets" not in given.case.configured.on:
+        absent[budget.CONTROLLER] = "the gate Budgets is off"
     for name, queue in given.queues.items():
         strategy = queue.spec.admission_checks_strategy
-        used = [
-            rule.name for rule in (strategy.admission_checks if strategy is not None else ()) if rule.name in remote
-        ]
-        if used:
-            why = f"never becomes active ({effects.NO_MULTIKUEUE}): the queue is inactive"
-            yield f"ClusterQueue {name}", f"AdmissionCheck {', '.join(used)} {why}"
+        for controller, why in absent.items():
+            used = [
+                rule.name
+                for rule in (strategy.admission_checks if strategy is not None else ())
+                if rule.name in given.checks and given.checks[rule.name].spec.controller_name == controller
+            ]
+            if used:
+                sentence = f"never becomes active ({why}): the queue is inactive"
+                yield f"ClusterQueue {name}", f"AdmissionCheck {', '.join(used)} {sentence}"
+
+
+def _missing_budget(given: LintInput) -> RuleFindings:
+    """AdmissionChecks of Budgets that name no Budget are inactive."""
+    known = {each.metadata.name for each in given.case.extensions if isinstance(each, budget.Budget)}
+    for name, check in given.checks.items():
+        if check.spec.controller_name != budget.CONTROLLER:
+            continue
+        reference = check.spec.parameters
+        if reference is None or (reference.api_group, reference.kind) != (extensions.GROUP, "Budget"):
+            yield f"AdmissionCheck {name}", "names no Budget in spec.parameters: the check is inactive"
+        elif reference.name not in known:
+            yield f"AdmissionCheck {name}", f"Budget {reference.name} does not exist: the check is inactive"
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -564,6 +581,7 @@ class LintRule:
 RULES: Final[Mapping[str, LintRule]] = {
     "missing-flavor": LintRule(_missing_flavor, Severity.NEVER),
     "missing-check": LintRule(_missing_check, Severity.NEVER),
+    "missing-budget": LintRule(_missing_budget, Severity.NEVER),
     "missing-topology": LintRule(_missing_topology, Severity.NEVER),
     "missing-cluster-queue": LintRule(_missing_cluster_queue, Severity.NEVER),
     "unselected-namespace": LintRule(_unselected, Severity.NEVER),

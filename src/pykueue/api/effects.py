@@ -81,6 +81,7 @@ _AFS: Final = ("AdmissionFairSharing",)
 _FUNGIBILITY: Final = ("FlavorFungibility",)
 _TAS: Final = ("TopologyAwareScheduling",)
 _VARIANTS: Final = ("ConcurrentAdmission",)
+_BUDGETS: Final = ("Budgets",)
 _CALENDAR: Final = ("QuotaCalendar",)
 _PREEMPTION_GATES: Final = ("ConcurrentAdmission", "MultiKueueOrchestratedPreemption")
 
@@ -199,6 +200,18 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
     "MultiKueueCluster": (
         _warned("spec.clusterSource", NO_MULTIKUEUE),
         _written("status", note=f"never: {NO_MULTIKUEUE}"),
+    ),
+    "Budget": (
+        _applies("spec.every", "history/budget_periods.py", gates=_BUDGETS),
+        _applies("spec.timeZone", "calendars.py", gates=_BUDGETS, default="UTC"),
+        _applies("spec.per", "history/budget_accounts.py", gates=_BUDGETS, default="Total"),
+        _applies("spec.amounts", "history/budget_rules.py", gates=_BUDGETS),
+        _applies("spec.overrides", "history/budget_rules.py", gates=_BUDGETS),
+        _applies("spec.rollover", "history/budget_rules.py", gates=_BUDGETS),
+        _applies("spec.warnAt", "history/budget_rules.py", gates=_BUDGETS),
+        _applies("spec.admit", "history/budget_answers.py", gates=_BUDGETS, default="WhileLeft"),
+        _applies("spec.whenSpent", "controllers/checks/budget.py", gates=_BUDGETS, default="LetRun"),
+        _written("status", "controllers/checks/budget_status.py"),
     ),
     "QuotaSchedule": (
         _applies("spec.timeZone", "calendars.py", gates=_CALENDAR, default="UTC"),

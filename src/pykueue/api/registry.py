@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from kubemachinery.kinds import Kind, Kinds, PrinterColumn, Scope, Version
-from pykueue.api import autoscaling, extensions, kube, kueue, kueue_v1beta1, quota_schedule
+from pykueue.api import autoscaling, budget, extensions, kube, kueue, kueue_v1beta1, quota_schedule
 
 _DEPRECATED: Final = f"{kueue_v1beta1.API_VERSION} is deprecated; write {kueue.API_VERSION} instead"
 
@@ -155,6 +155,17 @@ def _extension(
 # Kinds that Kueue does not have.
 EXTENSIONS: Final = Kinds(
     (
+        _extension(
+            budget.Budget,
+            "budgets",
+            columns=(
+                PrinterColumn("Every", ".spec.every", description="The length of a period."),
+                PrinterColumn("Per", ".spec.per", description="What the hours are counted for."),
+                _condition("Ready", "Ready", "Whether its accounts are known."),
+                PrinterColumn("Until", ".status.periodEnd", "date", description="When the present period ends."),
+                _AGE,
+            ),
+        ),
         _extension(
             quota_schedule.QuotaSchedule,
             "quotaschedules",

@@ -11,6 +11,7 @@ from kubemachinery import meta
 from kubemachinery.client.leader_election import LeaderElectionConfig
 from kubemachinery.meta import Nanoseconds
 from pykueue.api import config
+from pykueue.api.budget import BudgetEvery
 from pykueue.controllers.assembly import ManagerOptions
 from pykueue.controllers.history_recorder import (
     DEFAULT_RETENTION_SECONDS,
@@ -21,6 +22,9 @@ from pykueue.controllers.history_recorder import (
 from pykueue.controllers.topology import NodeFailureOptions
 from pykueue.core import requests
 from pykueue.core.topology import PlacementOptions
+from pykueue.errors import ConfigurationError
+from pykueue.history import budget_rules
+from pykueue.history.budget_periods import LONGEST_SECONDS
 from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.observe.metrics import MetricsOptions
@@ -66,7 +70,21 @@ def manager_options(
         sync_timeout_seconds=_seconds(controller.cache_sync_timeout) or _SYNC_TIMEOUT_SECONDS,
         history=history,
         starving_after=starving_after,
+        budgets=on["Budgets"],
     )
+
+
+def require_history(settings: Settings, history: HistoryOptions | None) -> None:
+    """Refuse a start whose gates need a history that is not kept, or not kept for long enough [BU8]."""
+    if not settings.gates["Budgets"]:
+        return
+    if history is None:
+        raise ConfigurationError("featureGates", ["Budgets: needs a history: name a file with --history"])
+    kept, needed = history.retention_seconds, budget_rules.PERIODS_KEPT * LONGEST_SECONDS[BudgetEvery.DAY]
+    if kept is not None and kept < needed:
+        raise ConfigurationError(
+            "featureGates", ["Budgets: needs two periods of history: set --history-retention to at least 2d"]
+        )
 
 
 def history_options(

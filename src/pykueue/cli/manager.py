@@ -93,6 +93,7 @@ def command(
         kept = options.history_options(
             settings, history, retention_seconds=history_retention, user_label=history_user_label
         )
+    options.require_history(settings, kept)
     with decision_trace.trace(record, settings.tree) if record is not None else nullcontext() as write:
         process.event_loop().run(
             _manage(

@@ -141,6 +141,7 @@ def command(
             retention_seconds=history_retention,
             user_label=history_user_label,
         )
+    options.require_history(chosen, kept)
     process.event_loop().run(
         _serve(
             settings,

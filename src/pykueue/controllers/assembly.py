@@ -23,6 +23,7 @@ from kubemachinery.client.retry import retry_transient
 from kubemachinery.clock import Clock
 from kubemachinery.meta import Nanoseconds
 from pykueue.controllers import concurrency
+from pykueue.controllers.checks.budget import BudgetController
 from pykueue.controllers.checks.multikueue import MultiKueueChecks
 from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.clock_watch import ClockWatch
@@ -77,6 +78,8 @@ class ManagerOptions:
     history: HistoryOptions | None = None
     # After how long a Workload that others have passed counts as starving.
     starving_after: Nanoseconds = STARVING_AFTER
+    # Whether the checks of Budgets are answered; it needs a history.
+    budgets: bool = False
 
     @property
     def lifecycle(self) -> LifecycleOptions:
@@ -136,9 +139,12 @@ class Manager:
             excluded=self.world.excluded_from_checks,
         )
         remote = MultiKueueChecks(client, self.informers, self.writer, clock, rng)
+        self.history = self._history(options, clock)
+        self.budgets = self._budgets(options, tools)
         chosen = tuple(_as_chosen(options, tools, jobs.executor))
         own = (informer for part in chosen for informer in part.informers)
-        self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs, *own)
+        budgets = (self.budgets.budgets,) if self.budgets is not None else ()
+        self._jobs: tuple[Informer[Any], ...] = (*jobs.informers, self._provisioning.configs, *own, *budgets)
         self.loops: tuple[Controller[Any], ...] = (
             workload.loop,
             *always,
@@ -148,9 +154,9 @@ class Manager:
             remote.loop,
             remote.checks_loop,
             *(part.loop for part in chosen),
+            *(self.budgets.loops if self.budgets is not None else ()),
         )
         concurrency.limit(self.loops, options.concurrency, options.kinds)
-        self.history = self._history(options, clock)
         self.troubles = TroubleReporter(self.world, self.informers, self.writer, clock, options.starving_after)
         measures.starvation_rules = lambda: self.troubles.rules
         self._sync_timeout_seconds = options.sync_timeout_seconds
@@ -181,6 +187,15 @@ class Manager:
         pods = self.informers.pods if options.policy.topology else None
         made = HistoryRecorder(options.history, self.informers.workloads, pods, clock, self.metrics.history_gaps)
         self.writer.history = made
+        return made
+
+    def _budgets(self, options: ManagerOptions, tools: _Tools) -> BudgetController | None:
+        if not options.budgets or self.history is None:
+            return None
+        made = BudgetController(
+            tools.client, self.informers, self.writer, self.history, tools.reporter, tools.clock, tools.rng
+        )
+        tools.measures.budget_ratios = made.ratios
         return made
 
     @asynccontextmanager

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_NOT_OPEN_YET: Final = "the history is not open yet"
 # How long the removal of a finalizer waits for the record of the Workload [HI6].
 COMMIT_SECONDS: Final = 5.0
 _BATCH_SECONDS: Final = 1.0
@@ -83,6 +84,19 @@ class HistoryUnavailable(HistoryStoreError):
     """The history cannot be read now; the message has the reason."""
 
 
+class RecordListener(Protocol):
+    """Follows the records: the accounts of Budgets."""
+
+    def availability_changed(self) -> None:
+        """The stored records can be read, or cannot for a new reason."""
+
+    def recorded(self, record: WorkloadRecord) -> None:
+        """A record is new or has changed."""
+
+    def dropped(self, uid: str) -> None:
+        """The Workload is deleted: its record does not change any more."""
+
+
 class HistoryRecorder:
     """Records the Workloads of an informer while it runs."""
 
@@ -101,7 +115,7 @@ class HistoryRecorder:
         self._count_gaps = count_gaps
         self._work = options.worker()
         self._store: HistoryStore | None = None
-        self._problem = "the history is not open yet"
+        self._problem = _NOT_OPEN_YET
         self._records: dict[str, WorkloadRecord] = {}
         self._unsaved: dict[str, WorkloadRecord] = {}
         # The last states of Workloads that were deleted before the store could be read.
@@ -112,6 +126,7 @@ class HistoryRecorder:
         self._has_work = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._saved: asyncio.Future[None] | None = None
+        self.listeners: list[RecordListener] = []
         workloads.add_handler(self._seen)
         if pods is not None:
             pods.add_index("owner", _owners)
@@ -149,9 +164,13 @@ class HistoryRecorder:
         record = self._records.pop(uid, None)
         if record is not None and record.is_open:
             self._save_soon(records.gone(record, last, now), is_new_end=True)
+        for listener in self.listeners:
+            listener.dropped(uid)
 
     def _save_soon(self, record: WorkloadRecord, *, is_new_end: bool = False) -> None:
         self._unsaved[record.uid] = record
+        for listener in self.listeners:
+            listener.recorded(record)
         if is_new_end:
             self._run_times.learn(record)
         self._has_work.set()
@@ -209,6 +228,29 @@ class HistoryRecorder:
         if store is None:
             raise HistoryUnavailable(self._problem)
         return await self._work(lambda: store.ask(question))
+
+    @property
+    def options(self) -> HistoryOptions:
+        return self._options
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stored records can be read."""
+        return self._store is not None
+
+    @property
+    def problem(self) -> str:
+        """Why the stored records cannot be read; empty if they can, or while they are being opened."""
+        return "" if self._problem == _NOT_OPEN_YET else self._problem
+
+    def record_of(self, uid: str) -> WorkloadRecord | None:
+        """The record of a present Workload."""
+        return self._records.get(uid)
+
+    def present(self) -> dict[str, WorkloadRecord]:
+        """The records that may differ from what is stored, or may still change: those of all present Workloads, and
+        those that are not saved yet."""
+        return {**self._records, **self._unsaved}
 
     def estimate(self, workload: kueue.Workload) -> tuple[RunEstimate | None, int]:
         """The estimate of the run time of a Workload, None if nothing is known; and the seconds that it has run."""
@@ -300,6 +342,7 @@ class HistoryRecorder:
             self._unsaved = {**self._records, **self._unsaved}
             self._has_work.set()
         self._store, self._problem = store, ""
+        self._notify_availability()
         return True
 
     def _begin(self, known: dict[str, WorkloadRecord]) -> None:
@@ -327,6 +370,11 @@ class HistoryRecorder:
         if str(error) != self._problem:
             log.error("the history cannot be used: %s", error)
             self._problem = str(error)
+            self._notify_availability()
+
+    def _notify_availability(self) -> None:
+        for listener in self.listeners:
+            listener.availability_changed()
 
     async def _set_aside(self) -> None:
         """Move a damaged file away; the next attempt to open begins a new one."""

@@ -42,6 +42,8 @@ class ManagerMetrics:
         self.waiting_frameworks: Callable[[], Mapping[str, int]] = dict
         # When a Workload counts as starving.
         self.starvation_rules: Callable[[], StarvationRules] = StarvationRules
+        # The share of its Budget that a group has spent, of the fullest groups.
+        self.budget_ratios: Callable[[], Iterable[tuple[str, str, float]]] = tuple
         self.metrics = Metrics(
             options, has_series=self._has_series, ancestors=self._ancestors, metadata_of=self._metadata_of
         )
@@ -52,6 +54,7 @@ class ManagerMetrics:
             informers.cohorts.values,
             requests=requests,
             waiting_frameworks=lambda: self.waiting_frameworks(),
+            budget_ratios=lambda: self.budget_ratios(),
             workload=self._workload,
             starving=lambda: troubles.starving_counts(world, clock.now(), self.starvation_rules()),
             oldest_pending_seconds=lambda: troubles.oldest_pending_seconds(world, clock.now()),

@@ -13,7 +13,7 @@ from kubemachinery.client import delegated_auth
 from kubemachinery.kinds import Kind
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import autoscaling, kube, kueue, labels, quota_schedule, registry
+from pykueue.api import autoscaling, budget, kube, kueue, labels, quota_schedule, registry
 from pykueue.controllers import aggregation
 from pykueue.history import documents as history_documents
 from pykueue.install.names import MANAGER, PREFIX, document
@@ -200,6 +200,8 @@ _USER_KINDS: Final[Mapping[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     kueue.Topology: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, _TO_ADMIN)),
     kueue.LocalQueue: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
     kueue.Workload: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)),
+    # A user may see what is left of a Budget.
+    budget.Budget: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)),
     # A user may see when the quota of a queue changes.
     quota_schedule.QuotaSchedule: ((labels.RBAC_BATCH_ADMIN,), (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)),
 }

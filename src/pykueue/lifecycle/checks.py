@@ -8,6 +8,7 @@ every answer is newer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -68,6 +69,14 @@ def stated(checks: Iterable[AdmissionCheckState], state: CheckState) -> str:
     found = sorted(checks, key=lambda check: check.name)
     listed = "; ".join(f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"' for check in found)
     return f"{'AdmissionChecks' if len(found) > 1 else 'AdmissionCheck'} in {state.value} state: {listed}"
+
+
+_NAMED: Final = re.compile(r'(?:state: |; )"([^"]+)"')
+
+
+def named(message: str) -> tuple[str, ...]:
+    """The checks that a message of `stated` names. A message of a check may look like further names."""
+    return tuple(_NAMED.findall(message))
 
 
 def retry_ends(check: AdmissionCheckState, cluster_queue: ClusterQueueFacts | None) -> Nanoseconds:

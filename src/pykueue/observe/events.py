@@ -18,6 +18,8 @@ POD_TERMINATION: Final = "kueue-pod-termination-controller"
 CONCURRENT_ADMISSION: Final = "concurrent-admission-controller"
 PROVISIONING: Final = "kueue-provisioning-request-controller"
 MULTIKUEUE: Final = "kueue-multikueue-controller"
+# That of this project.
+BUDGET: Final = "pykueue-budget-controller"
 
 
 # Called with a Workload after changes were written, and with the changes.
@@ -71,11 +73,13 @@ class Reporter:
         note: str,
         controller: str,
         related: _Object | None = None,
+        *,
+        important: bool = False,
     ) -> None:
         """Emit an Event on any object. Events with different `related` objects are never merged into one series, so
-        an Event whose note matters for each of them names it."""
+        an Event whose note matters for each of them names it; important Events with different notes are not either."""
         second = reference(related) if related is not None else None
-        self._emit(reference(thing), EmitEvent(type_, reason, note), controller, related=second)
+        self._emit(reference(thing), EmitEvent(type_, reason, note, important), controller, related=second)
 
     def _emit(
         self,

@@ -51,6 +51,8 @@ class GaugeSources:
     requests: Requests = dict
     # How many kinds of each enabled framework are not served.
     waiting_frameworks: Callable[[], Mapping[str, int]] = dict
+    # Budget, group, share of the limit.
+    budget_ratios: Callable[[], Iterable[tuple[str, str, float]]] = tuple
     workload: Callable[[str], kueue.Workload | None] = lambda key: None
     # By ClusterQueue.
     starving: Callable[[], Mapping[str, int]] = dict
@@ -194,6 +196,7 @@ class Gauges(Collector):
             "pykueue_framework_waiting": self._waiting_frameworks,
             "pykueue_starving_workloads": self._starving,
             "pykueue_oldest_pending_seconds": self._oldest_pending,
+            "pykueue_budget_spent_ratio": self._budget_ratios,
             "pykueue_api_requests_total": self._requests,
             "pykueue_api_requests_per_admission": self._requests_per_admission,
         }
@@ -212,6 +215,9 @@ class Gauges(Collector):
 
     def _waiting_frameworks(self) -> Iterator[Sample]:
         yield from (((framework,), absent) for framework, absent in sorted(self._sources.waiting_frameworks().items()))
+
+    def _budget_ratios(self) -> Iterator[Sample]:
+        yield from (((budget, group), ratio) for budget, group, ratio in self._sources.budget_ratios())
 
     def _requests(self) -> Iterator[Sample]:
         yield from sorted(self._sources.requests().items())

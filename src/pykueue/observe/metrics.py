@@ -345,6 +345,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("framework", ROLE),
         "Kinds that an enabled job framework needs and the API server does not serve; 0 while it is reconciled.",
     ),
+    Metric(
+        f"{OWN}budget_spent_ratio",
+        MetricType.GAUGE,
+        ("budget", "group", ROLE),
+        "The share of its Budget that a group has spent in this period; of the 100 fullest groups of each Budget.",
+    ),
     Metric(f"{OWN}api_requests_total", MetricType.COUNTER, ("verb", "resource", ROLE), "Requests to the API server."),
     Metric(
         f"{OWN}api_requests_per_admission",

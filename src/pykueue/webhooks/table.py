@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubemachinery.kinds import Kind
-from pykueue.api import kueue, quota_schedule, registry
+from pykueue.api import budget, kueue, quota_schedule, registry
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.webhooks.review import CREATE, UPDATE, Phase, WebhookOptions
 
@@ -67,6 +67,7 @@ OWN: Final = (
     _validated(kueue.Cohort),
     _validated(kueue.ResourceFlavor),
     _validated(kueue.Workload, "status"),
+    _validated(budget.Budget),
     _validated(quota_schedule.QuotaSchedule),
     _warned_about(kueue.AdmissionCheck),
     _warned_about(kueue.MultiKueueCluster),

@@ -19,7 +19,7 @@ from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
 from pykueue.api import conversion, own_schemas
-from pykueue.api.validation import cluster_queue, cohort, metadata, quota_schedule, resource_flavor, workload
+from pykueue.api.validation import budget, cluster_queue, cohort, metadata, quota_schedule, resource_flavor, workload
 from pykueue.api.validation.default_local_queue import asks_for_local_queues, default_local_queue_conflicts
 from pykueue.api.validation.gates import ValidationGates
 from pykueue.api.validation.reading import filled, unreadable
@@ -49,6 +49,7 @@ class _Rules(Protocol):
 
 
 _BY_KIND: Final[dict[str, _Rules]] = {
+    "Budget": budget,
     "ClusterQueue": cluster_queue,
     "Cohort": cohort,
     "QuotaSchedule": quota_schedule,
