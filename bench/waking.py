@@ -1,20 +1,25 @@
 """The cost of the scheduler in a drain with slow writes and jobs: evaluations per admission.
 
-    python -m bench waking [--json=FILE] [--share=S] [--latency=MS]
+    python -m bench waking [--json=FILE] [--share=S] [--latency=MS] [--detection=PAIRS]
 
 The baseline load of this field (5 cohorts x 6 queues x 500 Workloads, or a share of it) on a virtual clock: a decision
 is written after a while, a victim stops after another, and the watch brings all of it back; after every event the
 world is asked to decide, as a manager asks it. Most events change nothing for most who wait, so most of them should not
 be judged again. Times are processor time of `decide`.
+
+With `--detection` the first drain runs in so many pairs, with loop detection on and off in turns, and only the ratio of
+the times is printed: its median, and the smallest and the largest.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import heapq
 import itertools
 import json
 import random
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -145,6 +150,21 @@ class Drain:
             self._at(self.now + 2 * self.latency, lambda: self._set_status(key, None, "Requeued"))
 
 
+def compare_detection(pairs: int, share: float, latency: int) -> int:
+    """Print what loop detection costs: the time of `decide` with it, over the time without it."""
+    ratios = []
+    for pair in range(pairs):
+        took = {}
+        for on in (True, False) if pair % 2 else (False, True):
+            gc.collect()
+            figures = Drain("by priority", SchedulingPolicy(loop_detection=on), share, latency).run()
+            took[on] = figures.deciding_seconds
+        ratios.append(took[True] / took[False])
+    spread = f"{min(ratios):.3f} to {max(ratios):.3f}, {pairs} pairs"
+    print(f"loop detection: {statistics.median(ratios):.3f} times the time without it ({spread})")
+    return 0
+
+
 SMALLEST = ("--share=0.01",)
 
 
@@ -153,7 +173,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     parser.add_argument("--share", type=float, default=0.04, help="how much of the load")
     parser.add_argument("--latency", type=int, default=20, help="milliseconds from a decision to its write")
+    parser.add_argument("--detection", type=int, default=0, help="compare with loop detection off, in so many pairs")
     given = parser.parse_args(arguments)
+    if given.detection:
+        return compare_detection(given.detection, given.share, given.latency)
     policies = {
         "by priority": SchedulingPolicy(),
         "fair, as Kueue": SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy), preemption_progress=False),
