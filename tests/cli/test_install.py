@@ -431,6 +431,23 @@ def test_without_history_an_installation_has_no_volume_and_still_has_the_views()
     assert "APIService v1alpha1.views.pykueue.io" in names
 
 
+def test_the_chart_has_the_same_history_by_the_size_of_its_volume() -> None:
+    wanted = {
+        (one["kind"], one["metadata"]["name"]): one for one in manifests.all_manifests(InstallPlan(history_size="2Gi"))
+    }
+    made = helm({**chart.values(InstallPlan()), "history": {"size": "2Gi"}}, "kueue-system")
+    claim = made["PersistentVolumeClaim", "pykueue-history"]
+    assert claim["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert claim == wanted["PersistentVolumeClaim", "pykueue-history"]
+    by_chart, by_command = (each["Deployment", "kueue-controller-manager"]["spec"] for each in (made, wanted))
+    assert by_chart["strategy"] == by_command["strategy"]
+    pods = [each["template"]["spec"] for each in (by_chart, by_command)]
+    for field in ("volumes", "securityContext"):
+        assert pods[0][field] == pods[1][field]
+    for field in ("args", "volumeMounts"):
+        assert pods[0]["containers"][0][field] == pods[1]["containers"][0][field]
+
+
 def test_a_history_without_its_gate_is_refused() -> None:
     result = CliRunner().invoke(install.command, ["--dry-run", "--history", "--feature-gates", "History=false"])
     assert "--history needs the gate History" in str(result.exception)

@@ -63,6 +63,8 @@ async def _print_kept(client: ApiClient, namespace: str, name: str, tail: int | 
     except (UsageError, errors.ApiError):
         return False
     for record in sorted(found, key=lambda one: one.submitted or "", reverse=True):
+        if await _print_ending(client, namespace, record.job_uid, record.job, tail):
+            return True
         logs = await job_history.kept_log(client, namespace, record.job_uid, tail)
         if logs:
             aside(f"job {record.job} is deleted; this is its last log")
@@ -72,6 +74,25 @@ async def _print_kept(client: ApiClient, namespace: str, name: str, tail: int | 
                     write(pod_logs.LogLine(each["pod"], line.encode()))
             return True
     return False
+
+
+async def _print_ending(client: ApiClient, namespace: str, job_uid: str, job: str, tail: int | None) -> bool:
+    """Print the log of a deleted job whose processes have not ended yet. Returns whether it has such pods."""
+    from kubemachinery import codec
+    from pykueue.api import kube
+    from pykueue.client import pod_logs
+
+    listing = await client.list(pod_logs.PODS, namespace)
+    found = (codec.decode(bytes(item), kube.Pod) for item in listing.items)
+    pods = [pod for pod in found if any(owner.uid == job_uid for owner in pod.metadata.owner_references)]
+    begun = [pod for pod in pods if pod_logs.has_begun(pod, "")]
+    if not begun:
+        return False
+    aside(f"job {job} is deleted and its pods are ending; this is its log so far")
+    write = printed(len(begun) > 1)
+    for pod in sorted(begun, key=lambda each: each.metadata.name):
+        await pod_logs.PodLogReader(client, pod, pod_logs.PodLogOptions(tail=tail), write).read()
+    return True
 
 
 def printed(several: bool) -> Callable[[LogLine], None]:

@@ -2,12 +2,12 @@
 
 A template uses three forms only, so that it is readable and can be tested without Helm: `{{ .Path }}` inside a string,
 `{{ toJson .Path }}` for a whole value (JSON is YAML), and `{{- if .Path }}` to `{{- end }}` around whole lines. The
-CRDs
-are part of the chart, and are kept when it is uninstalled.
+CRDs are part of the chart, and are kept when it is uninstalled, and so is the volume of the history.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +27,9 @@ _CONFIGURATION: Final = "managerConfig.controllerManagerConfigYaml"
 # Permissions to read owners of external frameworks: a chart cannot derive them from the Configuration in its values.
 _EXTERNAL: Final = "managerConfig.externalFrameworksRules"
 _DASHBOARD: Final = "enableDashboard"
+# The size of the volume for the history; empty: no history.
+_HISTORY: Final = "history.size"
+_HISTORY_SIZE: Final = "1Gi"  # replaced by the value
 _API_SERVER: Final = "networkPolicy.apiServer"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
 
@@ -65,20 +68,38 @@ def files(plan: InstallPlan) -> Iterator[tuple[str, str]]:
     """Yield path and content of every file of the chart."""
     yield "Chart.yaml", kustomize.render([_about()])
     yield "values.yaml", kustomize.render([values(plan)])
-    by_file: dict[str, list[Tree]] = {}
-    for one in all_manifests(replace(plan, namespace=_NAMESPACE, image=_image(), dashboard=True)):
-        if one["kind"] != "Namespace":  # Helm creates it with --create-namespace
-            by_file.setdefault(kustomize.file_of(one), []).append(_opened(one))
-    for path, objects in by_file.items():
-        text = _WHOLE.sub(r"\1", kustomize.render(objects))
-        text = _DASHBOARD_LINE.sub(lambda line: _if_dashboard(line[0]), text)
-        if objects[0]["metadata"]["name"] == DASHBOARD_SERVICE:
-            text = _if_dashboard(text)
+    opened = replace(plan, namespace=_NAMESPACE, image=_image(), dashboard=True)
+    without, fullest = _texts(opened), _texts(replace(opened, history_size=_HISTORY_SIZE))
+    for path, text in fullest.items():
+        text = _with_condition(_HISTORY, without.get(path, ""), text)
+        text = _DASHBOARD_LINE.sub(lambda line: _if(_DASHBOARD, line[0]), text)
+        if path == kustomize.file_of({"kind": "Service", "metadata": {"name": DASHBOARD_SERVICE}}):
+            text = _if(_DASHBOARD, text)
         yield f"templates/{path}", text.replace(_NAMESPACE, "'{{ .Release.Namespace }}'")
 
 
-def _if_dashboard(lines: str) -> str:
-    return f"{{{{- if .Values.{_DASHBOARD} }}}}\n{lines}{{{{- end }}}}\n"
+def _texts(plan: InstallPlan) -> dict[str, str]:
+    """Return the content of every template by path."""
+    by_file: dict[str, list[Tree]] = {}
+    for one in all_manifests(plan):
+        if one["kind"] != "Namespace":  # Helm creates it with --create-namespace
+            by_file.setdefault(kustomize.file_of(one), []).append(_opened(one))
+    return {path: _WHOLE.sub(r"\1", kustomize.render(objects)) for path, objects in by_file.items()}
+
+
+def _if(name: str, lines: str) -> str:
+    return f"{{{{- if .Values.{name} }}}}\n{lines}{{{{- end }}}}\n"
+
+
+def _with_condition(name: str, without: str, text: str) -> str:
+    """Return the longer text with a condition around every line that the shorter one has not."""
+    before, after = without.splitlines(keepends=True), text.splitlines(keepends=True)
+    found = []
+    for what, begin, end, first, last in difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes():
+        lines = "".join(after[first:last])
+        assert what in ("equal", "insert"), f"{before[begin:end]} cannot become {lines} by a condition"
+        found.append(lines if what == "equal" else _if(name, lines))
+    return "".join(found)
 
 
 def values(plan: InstallPlan) -> Tree:
@@ -94,6 +115,7 @@ def values(plan: InstallPlan) -> Tree:
     found[_EXTERNAL] = next(one for one in all_manifests(plan) if _is_external_role(one))["rules"]
     found[_API_SERVER] = [{"ipBlock": {"cidr": cidr}} for cidr in plan.api_server]
     found[_DASHBOARD] = plan.dashboard
+    found[_HISTORY] = plan.history_size
     tree: Tree = {}
     for name, value in found.items():
         tree = unstructured.put(tree, tuple(name.split(".")), value)
@@ -132,6 +154,9 @@ def _opened(document: Tree) -> Tree:
             return unstructured.put(document, ("metadata", "annotations"), {**notes, **_KEEP})
         case "ClusterRole" if _is_external_role(document):
             return unstructured.put(document, ("rules",), _value(_EXTERNAL))
+        case "PersistentVolumeClaim":
+            document = unstructured.put(document, ("metadata", "annotations"), dict(_KEEP))
+            return unstructured.put(document, ("spec", "resources", "requests", "storage"), _value(_HISTORY))
         case "ConfigMap":
             return unstructured.put(document, ("data", CONFIG_FILE), _value(_CONFIGURATION))
         case "NetworkPolicy" if document["metadata"]["name"] == MANAGER:

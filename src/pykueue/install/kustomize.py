@@ -27,6 +27,7 @@ _FILES: Final = {
     "Secret": "webhooks/secret.yaml",
     "Service": "manager/services.yaml",
     "NetworkPolicy": "manager/network.yaml",
+    "PersistentVolumeClaim": "manager/history.yaml",
     "PodDisruptionBudget": "manager/deployment.yaml",
     "Deployment": "manager/deployment.yaml",
     "APIService": "visibility/apiservices.yaml",

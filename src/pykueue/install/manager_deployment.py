@@ -51,7 +51,7 @@ def documents(
     yield document("v1", "ConfigMap", CONFIG_MAP, namespace, data={CONFIG_FILE: configuration_text(written)})
     if own.enable:
         yield document("v1", "Secret", own.webhook_secret_name, namespace, type="Opaque")
-    ports = _ports(settings, with_history=bool(history_size))
+    ports = _ports(settings)
     yield _service(own.webhook_service_name, namespace, "https-webhook", SERVICE_PORT, "webhook-server")
     if "metrics" in ports:
         yield _service(METRICS_SERVICE, namespace, "metrics", ports["metrics"], "metrics")
@@ -126,7 +126,7 @@ def configuration_text(written: Tree) -> str:
     return yaml.dump(written, sort_keys=False, width=120, allow_unicode=True)
 
 
-def _ports(settings: Settings, *, with_history: bool = False) -> dict[str, int]:
+def _ports(settings: Settings) -> dict[str, int]:
     """Return the ports of the pod by name; a disabled server has none."""
     effective = settings.configuration
     served = effective.webhook or config.ControllerWebhook()
@@ -136,9 +136,9 @@ def _ports(settings: Settings, *, with_history: bool = False) -> dict[str, int]:
         port = address.rpartition(":")[2]
         if port.isdecimal() and int(port):
             ports[name] = int(port)
-    if settings.gates["VisibilityOnDemand"] or with_history:
-        visibility_server = effective.visibility_server or config.VisibilityServerConfiguration()
-        ports["visibility"] = visibility_server.bind_port or visibility.BIND_PORT
+    # Troubles of Workloads are in `views.pykueue.io`, whether or not the visibility API is on.
+    visibility_server = effective.visibility_server or config.VisibilityServerConfiguration()
+    ports["visibility"] = visibility_server.bind_port or visibility.BIND_PORT
     return ports
 
 
