@@ -251,6 +251,23 @@ class TestQueue:
 
 
 class TestLater:
+    def test_cancelled_job_whose_process_has_not_ended_has_its_log_so_far(self, shell: HomeShell) -> None:
+        script = "trap 'until test -f go; do sleep 0.1; done; exit' TERM; echo started; while :; do sleep 0.1; done"
+        shell("submit", "--name", "ending", "--", "sh", "-c", script)
+        until(lambda: shell("logs", "ending").out == "started\n")
+        assert shell("cancel", "ending").code == 0
+        ending = shell("logs", "ending")
+        assert (ending.code, ending.out) == (0, "started\n")
+        assert ending.err == "job ending is deleted and its pods are ending; this is its log so far\n"
+        (shell.home / "go").touch()
+        until(lambda: shell("logs", "ending").err == "job ending is deleted; this is its last log\n")
+
+    def test_no_job_is_in_trouble(self, shell: HomeShell) -> None:
+        assert shell("queue", "--trouble") == (0, "", "no jobs are in trouble\n")
+        refused = shell("queue", "--trouble", "--all")
+        assert (refused.code, refused.out) == (2, "")
+        assert "--trouble shows jobs that are not finished" in refused.err
+
     @pytest.mark.parametrize("verb", ["logs", "wait", "cancel"])
     def test_a_job_that_is_not_there_is_one_sentence(self, shell: Shell, verb: str) -> None:
         assert shell(verb, "nobody") == (2, "", "pykueue: job nobody not found in namespace default\n")
