@@ -15,12 +15,21 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from kubemachinery import meta, unstructured
+from kubemachinery import meta, quantity, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
+from pykueue.api.quota_schedule import (
+    QuotaSchedule,
+    QuotaScheduleSpec,
+    QuotaWindow,
+    ScheduleApproach,
+    ScheduleOnStart,
+)
 from pykueue.api.validation import field_error
+from pykueue.core import amounts
 from pykueue.errors import PykueueError
+from pykueue.state.quota_windows import ScheduledWindows, WindowQuota, WindowSpan
 
 # A repeated window begins at most this often on a day, and lasts at most this long: so that a schedule of 64 windows is
 # expanded in a bounded time.
@@ -98,3 +107,84 @@ def problems(tree: Tree) -> Iterator[FieldError]:
                 yield field_error.invalid(f"spec.windows[{i}].duration", duration, "must be at most 744h (31 days)")
         except meta.TimeError:
             continue  # refused by the rules of the kind
+
+
+# --- QuotaSchedules ---------------------------------------------------------------------------------------------------
+
+HORIZON: Final[Nanoseconds] = 14 * 24 * meta.HOUR
+"""How far ahead windows are expanded [QS9]."""
+PAST: Final[Nanoseconds] = 24 * meta.HOUR
+"""How long windows that have ended are kept: a clock may be set back."""
+
+
+def scheduled_windows(schedule: QuotaSchedule, now: Nanoseconds, horizon: Nanoseconds = HORIZON) -> ScheduledWindows:
+    """A QuotaSchedule as instants: every window that ends after yesterday and begins within the horizon. Raises
+    `CalendarError` for a schedule that cannot be applied."""
+    spec = schedule.spec
+    return ScheduledWindows(
+        schedule=schedule.metadata.name,
+        quotas=tuple(_window_quotas(spec)),
+        spans=tuple(
+            sorted(
+                (span for window in spec.windows for span in spans(window, spec.time_zone, now - PAST, now + horizon)),
+                key=lambda span: (span.start, span.window),
+            )
+        ),
+        end_before=spec.approach == ScheduleApproach.END_BEFORE,
+        evicts=spec.on_start == ScheduleOnStart.EVICT,
+        notice=_duration(spec.notice) if spec.notice else 0,
+    )
+
+
+def spans(window: QuotaWindow, time_zone: str, begin: Nanoseconds, end: Nanoseconds) -> Iterator[WindowSpan]:
+    """The occurrences of a window that end after `begin` and begin before `end`. The length is elapsed time."""
+    if window.cron is None:
+        start, until = _time(window.start), _time(window.end)
+        if until > begin and start < end:
+            yield WindowSpan(window.name, start, until)
+        return
+    length = _duration(window.duration)
+    for start in starts(window.cron, time_zone, begin - length):
+        if start >= end:
+            return
+        yield WindowSpan(window.name, start, start + length)
+
+
+def _duration(text: str | None) -> Nanoseconds:
+    try:
+        length = meta.parse_duration(text or "")
+    except meta.TimeError as error:
+        raise CalendarError(str(error)) from None
+    if not 0 < length <= LONGEST_REPEATED:
+        raise CalendarError(f"{text} is not between 0s and 744h (31 days)")
+    return length
+
+
+def _time(text: str | None) -> Nanoseconds:
+    try:
+        return meta.parse_time(text or "")
+    except meta.TimeError as error:
+        raise CalendarError(str(error)) from None
+
+
+def _window_quotas(spec: QuotaScheduleSpec) -> Iterator[WindowQuota]:
+    for target in spec.targets:
+        for flavor in target.flavors:
+            for resource in flavor.resources:
+                yield WindowQuota(
+                    name=target.cohort or target.cluster_queue or "",
+                    is_cohort=target.cohort is not None,
+                    flavor=flavor.name,
+                    resource=resource.name,
+                    nominal=_amount(resource.name, resource.nominal_quota),
+                    change=_amount(resource.name, resource.change) or 0,
+                    borrowing_limit=_amount(resource.name, resource.borrowing_limit),
+                    lending_limit=_amount(resource.name, resource.lending_limit),
+                )
+
+
+def _amount(resource: str, text: quantity.QuantityText | None) -> int | None:
+    try:
+        return None if text is None else amounts.of_quota(resource, quantity.parse(text))
+    except quantity.QuantityError as error:
+        raise CalendarError(str(error)) from None

@@ -149,7 +149,7 @@ def test_preemption_target_has_the_reason_and_is_evicted_once() -> None:
 @pytest.mark.parametrize("reason", list(EvictedReason))
 def test_only_preemption_and_node_failures_requeue_at_once(reason: EvictedReason) -> None:
     harness = evicted(WorkloadHarness().reserved(), reason).released()
-    at_once = reason in (EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES)
+    at_once = reason in (EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES, EvictedReason.QUOTA_WITHDRAWN)
     assert harness.conditions["Requeued"] == f"{at_once}/{reason}"
 
 

@@ -35,6 +35,12 @@ class ActiveCondition(StrEnum):
     ACTIVE = "Active"
 
 
+class QuotaScheduleCondition(StrEnum):
+    """The condition type of a QuotaSchedule, of `pykueue.io`."""
+
+    READY = "Ready"
+
+
 class PodConditionType(StrEnum):
     """Condition types that the manager sets on pods."""
 
@@ -100,6 +106,7 @@ class EvictedReason(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     NODE_FAILURES = "NodeFailures"
     FLAVOR_MIGRATION = "FlavorMigration"
+    QUOTA_WITHDRAWN = "QuotaWithdrawn"  # not in Kueue: a QuotaSchedule
     DEACTIVATED = "Deactivated"
     DEACTIVATED_DUE_TO_ADMISSION_CHECK = "DeactivatedDueToAdmissionCheck"
     DEACTIVATED_DUE_TO_MAXIMUM_EXECUTION_TIME_EXCEEDED = "DeactivatedDueToMaximumExecutionTimeExceeded"
@@ -233,3 +240,13 @@ class PodConditionReason(StrEnum):
 
     UNSCHEDULABLE_ON_ASSIGNED_NODE = "UnschedulableOnAssignedNode"
     KUEUE_FORCEFULLY_DELETED = "KueueForcefullyDeleted"
+
+
+class QuotaScheduleReadyReason(StrEnum):
+    """Whether a QuotaSchedule is applied. Of several reasons, the first in this order is set."""
+
+    INVALID = "Invalid"
+    UNKNOWN_TARGET = "UnknownTarget"
+    UNKNOWN_FLAVOR = "UnknownFlavor"
+    OVERLAPS = "Overlaps"
+    READY = "Ready"

@@ -216,11 +216,11 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
     "QuotaSchedule": (
         _applies("spec.timeZone", "calendars.py", gates=_CALENDAR, default="UTC"),
         _applies("spec.windows", "calendars.py", gates=_CALENDAR),
-        _applies("spec.targets", gates=_CALENDAR),
-        _applies("spec.approach", gates=_CALENDAR, default="Ignore"),
-        _applies("spec.onStart", gates=_CALENDAR, default="Keep"),
-        _applies("spec.notice", gates=_CALENDAR),
-        _written("status", note="not yet"),
+        _applies("spec.targets", "calendars.py", gates=_CALENDAR),
+        _applies("spec.approach", "calendars.py", gates=_CALENDAR, default="Ignore"),
+        _applies("spec.onStart", "calendars.py", gates=_CALENDAR, default="Keep"),
+        _applies("spec.notice", "calendars.py", "controllers/quota_schedules.py", gates=_CALENDAR),
+        _written("status", "controllers/quota_schedules.py"),
     ),
     "Configuration": (
         _applies("admissionFairSharing.resourceWeights", "settings.py", "state/usage_history.py", gates=_AFS),

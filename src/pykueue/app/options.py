@@ -64,6 +64,7 @@ def manager_options(
             and not on["DisableWaitForPodsReady"]
         ),
         default_local_queues=on["DefaultLocalQueue"],
+        quota_calendar=on["QuotaCalendar"],
         cleans_up_requests=on["CleanupProvisioningRequestsOnEviction"],
         metrics=MetricsOptions.of(settings.configuration, settings.gates),
         concurrency=controller.group_kind_concurrency,

@@ -36,6 +36,7 @@ from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.metrics import ManagerMetrics
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
+from pykueue.controllers.quota_schedules import QuotaScheduleController
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.state_audit import StateAuditor
 from pykueue.controllers.topology import NodeController, NodeFailureOptions, UngatingController
@@ -74,6 +75,8 @@ class ManagerOptions:
     # `controller.groupKindConcurrency`, and after how long a start that cannot read its objects fails; None: never.
     concurrency: Mapping[str, int] = field(default_factory=dict)
     sync_timeout_seconds: float | None = None
+    # Whether QuotaSchedules are applied.
+    quota_calendar: bool = False
     # Where the history of Workloads is kept; None: no history.
     history: HistoryOptions | None = None
     # After how long a Workload that others have passed counts as starving.
@@ -282,6 +285,9 @@ def _as_chosen(options: ManagerOptions, tools: _Tools, executor: JobReconciler) 
     if options.default_local_queues:
         kinds = informers.cluster_queues, informers.namespaces, informers.local_queues
         yield _Part(DefaultLocalQueues(client, *kinds, tools.reporter, BY_SPEC, rng).loop)
+    if options.quota_calendar:
+        schedules = QuotaScheduleController(client, informers, tools.scheduler, writer, tools.clock, rng)
+        yield _Part(schedules.loop, (schedules.informer,))
     if options.policy.concurrent_admission:
         family = VariantsController(
             client,

@@ -88,6 +88,10 @@ class DecisionApplier:
         for target in targets:
             self._evictions.preempt(target, preemptor, cluster_queue)
 
+    def withdraw(self, key: str, message: str) -> None:
+        """Evict a Workload whose quota a window of a QuotaSchedule takes."""
+        self._evictions.withdraw(key, message)
+
     def release(self, key: ObjectKey) -> None:
         """Release an assumed reservation that is not written."""
         self._reservations.release(key)

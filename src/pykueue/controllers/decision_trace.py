@@ -25,6 +25,7 @@ from kubemachinery.errors import UsageError
 from kubemachinery.unstructured import Tree
 from pykueue.api import registry
 from pykueue.core.decision import Decision
+from pykueue.state.quota_windows import ScheduledWindows
 from pykueue.state.world import World
 from pykueue.version import __version__
 
@@ -33,6 +34,7 @@ _STEPS: Final = (
     "put",
     "drop",
     "settle",
+    "set_windows",
     "decide",
     "recheck",
     "mark_evicted",
@@ -48,6 +50,7 @@ _STEPS: Final = (
     "forgive_usage",
 )
 _DECIDE: Final = "decide"
+_WINDOWS: Final = "set_windows"
 
 Write = Callable[[bytes], object]
 
@@ -157,6 +160,8 @@ def replay(lines: Iterable[bytes], world: World, *, first: int = 1) -> Replay:
             line = _read(text)
             call = getattr(world, line.do) if line.do in _STEPS else None
             given = [_thing(value) for value in line.given]
+            if line.do == _WINDOWS:
+                given[0] = msgspec.convert(given[0], tuple[ScheduledWindows, ...])
         except (msgspec.DecodeError, LookupError, codec.DecodeError) as error:
             raise UsageError(f"line {number}: is no line of a trace: {error}") from None
         if call is None:

@@ -57,6 +57,12 @@ class EvictionWriter:
             self._evicting.add(decision.migrates)
             self._tasks.start(self._migrate(decision))
 
+    def withdraw(self, key: str, message: str) -> None:
+        """Evict a Workload because a window of a QuotaSchedule lowers its quota, unless it is being evicted [QS7]."""
+        if key not in self._evicting:
+            self._evicting.add(key)
+            self._tasks.start(self._withdraw(key, message))
+
     def evict_for_node_failure(self, decision: Evict) -> None:
         """Evict a Workload whose failed node cannot be replaced."""
         message = decision_messages.sentence(decision)
@@ -105,6 +111,17 @@ class EvictionWriter:
             await self._write(key_of(decision.migrates), evicted)
         finally:
             self._evicting.discard(decision.migrates)
+
+    async def _withdraw(self, name: str, message: str) -> None:
+        def evicted(workload: kueue.Workload, now: int) -> Changes:
+            if states.is_evicted(workload):
+                return ()
+            return eviction.evict(workload, EvictedReason.QUOTA_WITHDRAWN, message, now)
+
+        try:
+            await self._write(key_of(name), evicted)
+        finally:
+            self._evicting.discard(name)
 
     async def _evict_for_node_failure(self, name: str, message: str) -> None:
         await self._write(

@@ -27,6 +27,8 @@ from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER
 from pykueue.state.preemption_loops import PreemptionLoop
+from pykueue.state.quota_windows import ScheduledWindows
+from pykueue.state.quota_withdrawal import Withdrawal
 from pykueue.state.world import World
 
 log = logging.getLogger(__name__)
@@ -89,6 +91,16 @@ class Scheduler:
 
     def wake(self) -> None:
         self._wake.set()
+
+    def set_windows(self, schedules: Iterable[ScheduledWindows]) -> None:
+        """Replace the windows of QuotaSchedules in the state."""
+        self.world.set_windows(tuple(schedules), self._clock.now())
+        self.wake()
+
+    def withdraw(self, withdrawal: Withdrawal, message: str) -> None:
+        """Evict a Workload whose quota a window takes."""
+        self.applier.withdraw(withdrawal.workload, message)
+        self.world.mark_evicted(withdrawal.workload)
 
     @property
     def idle(self) -> bool:

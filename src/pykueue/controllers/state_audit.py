@@ -49,6 +49,7 @@ class StateAuditor:
                     await asyncio.sleep(0)
         if self._moment() != before:
             return None
+        rebuilt.set_windows(self._world.windows.schedules, now)
         rebuilt.settle(now)
         self._world.settle(now)
         found = audit.differences(self._world, rebuilt)

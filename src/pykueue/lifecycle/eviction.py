@@ -39,7 +39,7 @@ from pykueue.lifecycle.workload_changes import (
 )
 
 # After these reasons a Workload is requeued at once; after others it waits for what the reason names [LC49].
-_AT_ONCE: Final = frozenset({EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES})
+_AT_ONCE: Final = frozenset({EvictedReason.PREEMPTED, EvictedReason.NODE_FAILURES, EvictedReason.QUOTA_WITHDRAWN})
 # The queue was drained; the Workload is not evaluated before the queue is restarted.
 _DRAINED: Final = frozenset({EvictedReason.LOCAL_QUEUE_STOPPED, EvictedReason.CLUSTER_QUEUE_STOPPED})
 

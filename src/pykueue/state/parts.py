@@ -79,7 +79,10 @@ class WorldParts:
         self.reservations.end(key)
 
     def settle(self, now: Nanoseconds) -> None:
-        """Bring cohort trees and queues up to date with everything that was put and dropped."""
+        """Bring cohort trees and queues up to date with everything that was put and dropped, and with the windows of
+        time that began or ended."""
+        if self.structure.advance(now):
+            self.loops.changed()
         self.rebuild_trees()
         self.pending.wake(now)
         released = self.scopes.take_released()

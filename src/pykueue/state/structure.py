@@ -6,19 +6,22 @@ so a rebuilt tree holds what it would hold had it existed from the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from kubemachinery import selectors
+from kubemachinery.meta import Nanoseconds
 from pykueue.api import kueue
 from pykueue.core import cohort, topology
-from pykueue.core.cohort import CohortTree, QuotaNode, TreePlan
+from pykueue.core.cohort import CohortTree, Forest, QuotaNode, TreePlan
 from pykueue.core.policy import SchedulingPolicy
-from pykueue.core.queue import CohortInfo
+from pykueue.core.queue import CohortInfo, FlavorResource, Quota
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle.queues import References
 from pykueue.state import specs
+from pykueue.state.quota_windows import QuotaOwner, QuotaWindows
 from pykueue.state.specs import QueueContext, ResolvedQueue
 
 
@@ -39,6 +42,9 @@ class Structure:
         self.checks: dict[str, kueue.AdmissionCheck] = {}
         self.flavors: dict[str, kueue.ResourceFlavor] = {}
         self.topologies: dict[str, kueue.Topology] = {}
+        self.windows = QuotaWindows()
+        self._spec_quotas: dict[str, Mapping[FlavorResource, Quota]] = {}  # of ClusterQueues, without windows
+        self._cohorts_in_force: dict[str, CohortInfo] = {}  # those whose quota a window changes
         self.read: dict[str, ResolvedQueue] = {}
         self.selectors: dict[str, selectors.Selector] = {}
         self.in_cohort_cycle: frozenset[str] = frozenset()
@@ -68,6 +74,7 @@ class Structure:
     def drop_cluster_queue(self, name: str) -> None:
         self.cluster_queues.pop(name, None)
         self.read.pop(name, None)
+        self._spec_quotas.pop(name, None)
         self._topology_queues = None
         self.selectors.pop(name, None)
         self._to_read.discard(name)
@@ -77,11 +84,13 @@ class Structure:
         if self.cohorts.get(spec.name) == spec:
             return False
         self.cohorts[spec.name] = spec
+        self._overlay_cohort(spec.name)
         self._is_reshaped = True
         return True
 
     def drop_cohort(self, name: str) -> None:
         self.cohorts.pop(name, None)
+        self._cohorts_in_force.pop(name, None)
         self._is_reshaped = True
 
     def put_flavor(self, flavor: kueue.ResourceFlavor) -> set[str]:
@@ -162,6 +171,56 @@ class Structure:
         elif self.snapshot.topology_cache.has_flavor(name):
             self.snapshot.topology_cache.drop_flavor(name)
 
+    # Windows of time.
+
+    def advance(self, now: Nanoseconds) -> bool:
+        """Apply the windows that began or ended; whether a quota may have changed. The next `settle` rebuilds the
+        trees of the objects that they concern."""
+        changed = self.windows.advance(now)
+        for owner in changed:
+            if not owner.is_cohort:
+                self._to_read |= {owner.name} & self.cluster_queues.keys()
+            elif owner.name in self.cohorts:
+                self._overlay_cohort(owner.name)
+                self._is_reshaped = True
+        return bool(changed)
+
+    def _overlay_cohort(self, name: str) -> None:
+        """Compute the quotas of a Cohort in the present windows. A Cohort whose quotas are those of its spec keeps its
+        identity, so that its tree is not rebuilt."""
+        spec = self.cohorts[name]
+        quotas = self.windows.quotas(QuotaOwner(is_cohort=True, name=name), spec.quotas)
+        if quotas is spec.quotas:
+            self._cohorts_in_force.pop(name, None)
+        else:
+            self._cohorts_in_force[name] = replace(spec, quotas=quotas)
+
+    def _overlaid(self, read: ResolvedQueue) -> ResolvedQueue:
+        self._spec_quotas[read.spec.name] = read.spec.quotas
+        quotas = self.windows.quotas(QuotaOwner(is_cohort=False, name=read.spec.name), read.spec.quotas)
+        return read if quotas is read.spec.quotas else replace(read, spec=replace(read.spec, quotas=quotas))
+
+    def spec_quotas(self, owner: QuotaOwner) -> Mapping[FlavorResource, Quota] | None:
+        """Return the quotas of the spec of an object; None if it does not exist."""
+        if not owner.is_cohort:
+            return self._spec_quotas.get(owner.name)
+        found = self.cohorts.get(owner.name)
+        return found.quotas if found is not None else None
+
+    def forest_at(self, at: Nanoseconds) -> Forest:
+        """Return the trees with the quotas of an instant, as of the last `settle`."""
+        windows = self.windows
+        given = windows.given_at(at)
+        specs_at = (
+            replace(read.spec, quotas=windows.overlaid(QuotaOwner(False, name), self._spec_quotas[name], given))
+            for name, read in self.read.items()
+        )
+        cohorts_at = {
+            name: replace(spec, quotas=windows.overlaid(QuotaOwner(True, name), spec.quotas, given))
+            for name, spec in self.cohorts.items()
+        }
+        return cohort.plan_trees(specs_at, cohorts_at)
+
     # Trees.
 
     def settle(self) -> set[str]:
@@ -179,11 +238,11 @@ class Structure:
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
         self._topology_queues = None
         for name in sorted(changed):
-            self.read[name] = specs.queue_spec(self.cluster_queues[name], around)
+            self.read[name] = self._overlaid(specs.queue_spec(self.cluster_queues[name], around))
         return changed | self._rebuild()
 
     def _rebuild(self) -> set[str]:
-        forest = cohort.plan_trees((read.spec for read in self.read.values()), self.cohorts)
+        forest = cohort.plan_trees((read.spec for read in self.read.values()), self._cohorts())
         trees: dict[tuple[bool, str], _BuiltTree] = {}
         moved: set[str] = set()
         queues: dict[str, Queue] = {}
@@ -209,6 +268,9 @@ class Structure:
         self.snapshot.inactive = {name for name in self.read if name not in self.snapshot.queues}
         self.snapshot.settle()
         return moved
+
+    def _cohorts(self) -> dict[str, CohortInfo]:
+        return {**self.cohorts, **self._cohorts_in_force} if self._cohorts_in_force else self.cohorts
 
     def scopes(self) -> Iterator[Iterable[str]]:
         """Return which ClusterQueues could ever compete for the same capacity: those of one tree, and of all trees that

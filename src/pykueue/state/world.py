@@ -16,19 +16,21 @@ from pykueue.core import requests
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.decision import Decision, Wait
 from pykueue.core.policy import SchedulingPolicy
-from pykueue.core.queue import QueueSpec
+from pykueue.core.queue import FlavorResource, QueueSpec, Quota
 from pykueue.core.requests import Exclusion
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.core.snapshot import Snapshot
 from pykueue.core.topology import PlacementOptions
 from pykueue.core.workload import Reservation, WorkloadInfo
-from pykueue.state import usage_history, workload_info
+from pykueue.state import quota_withdrawal, usage_history, workload_info
 from pykueue.state.assumed import WriteStage
 from pykueue.state.cycle_driver import CycleDriver
 from pykueue.state.intake import Intake, WatchedObject
 from pykueue.state.parts import WorldParts
 from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.preemption_loops import PreemptionLoop
+from pykueue.state.quota_windows import QuotaOwner, QuotaWindows, ScheduledWindows
+from pykueue.state.quota_withdrawal import Withdrawal
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.thrashing import Thrashing
 from pykueue.state.usage_history import Billionths
@@ -65,6 +67,21 @@ class World:
         """Bring cohort trees and queues up to date with everything that was put and dropped."""
         self._parts.settle(now)
 
+    def set_windows(self, schedules: Iterable[ScheduledWindows], now: Nanoseconds) -> None:
+        """Replace the windows of all QuotaSchedules, in force and to come, and apply those in force [QS9]."""
+        if self._parts.structure.windows.replace_all(schedules):
+            self._parts.settle(now)
+
+    @property
+    def windows(self) -> QuotaWindows:
+        """The windows, as of the last `settle`. Read only."""
+        return self._parts.structure.windows
+
+    def withdrawals(self, at: Nanoseconds) -> list[Withdrawal]:
+        """Return the reservations that have to go for the windows in force at an instant, with the reservations of now
+        [QS7]. Changes nothing."""
+        return quota_withdrawal.withdrawals(self._parts.structure, at)
+
     def take_outdated(self) -> set[str]:
         """Return and clear the pending Workloads whose requests may have changed since they were put, because a
         LimitRange, a RuntimeClass or an exclusion list changed. The owner of the objects puts them again."""
@@ -99,11 +116,12 @@ class World:
         return self._driver.cycles
 
     def next_wake(self) -> Nanoseconds | None:
-        """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption."""
+        """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption, or the
+        edge of a window."""
         times = [queue.next_wake for queue in self._parts.pending.queues.values()]
         pauses = self._parts.second_passes.backoff_ends()
-        delayed = self._parts.loops.next_due
-        return min((time for time in (*times, *pauses, delayed) if time is not None), default=None)
+        delayed, edge = self._parts.loops.next_due, self._parts.structure.windows.next_edge
+        return min((time for time in (*times, *pauses, delayed, edge) if time is not None), default=None)
 
     def take_new_loops(self) -> list[PreemptionLoop]:
         """Return and clear the preemption loops that were found since the last call."""
@@ -274,6 +292,15 @@ class World:
         """Return a ClusterQueue as the scheduler reads it, as of the last `settle`."""
         read = self._parts.structure.read.get(cluster_queue)
         return read.spec if read is not None else None
+
+    def spec_quotas(self, owner: QuotaOwner) -> Mapping[FlavorResource, Quota] | None:
+        """Return the quotas of the spec of a ClusterQueue or Cohort; None if it does not exist."""
+        return self._parts.structure.spec_quotas(owner)
+
+    def effective_quotas(self, owner: QuotaOwner) -> Mapping[FlavorResource, Quota] | None:
+        """Return the quotas that count now, with the windows in force [QS1]."""
+        found = self._parts.structure.spec_quotas(owner)
+        return None if found is None else self._parts.structure.windows.quotas(owner, found)
 
     def is_active(self, cluster_queue: str) -> bool:
         """Whether the scheduler takes heads from the ClusterQueue."""
