@@ -40,6 +40,7 @@ VERBS: Final[dict[str, Verb]] = {
     "cancel": Verb("cancel", "Cancel jobs."),
     "history": Verb("history", "Show the history of jobs, also of deleted ones."),
     "report": Verb("report", "Report usage and waiting from the history."),
+    "reserve": Verb("reserve", "Reserve quota for a time: create, list and delete QuotaSchedules."),
     "top": Verb("top", "Watch cohorts, queues and pending Workloads, live."),
     "plan": Verb("plan", "Compute scheduling decisions offline, from objects in files."),
     "replay": Verb("replay", "Replay the trace of a manager, and compare the decisions."),

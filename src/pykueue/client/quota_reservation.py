@@ -1,0 +1,201 @@
+"""Advance reservations: a QuotaSchedule that moves quota from one ClusterQueue to another, and the list of windows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kubemachinery import meta
+from kubemachinery.errors import UsageError
+from kubemachinery.meta import Nanoseconds
+from kubemachinery.unstructured import Tree
+from pykueue import calendars
+from pykueue.api import extensions
+from pykueue.api.quota_schedule import QuotaSchedule
+from pykueue.calendars import CalendarError
+from pykueue.core import amounts
+from pykueue.state.quota_windows import ScheduledWindows, WindowQuota
+
+GPU: Final = "nvidia.com/gpu"
+WINDOW: Final = "reservation"
+
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_TIME: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})"
+_WEEKDAY: Final = re.compile(rf"(?P<day>[a-z]{{3,9}})\s+{_TIME}")
+_TIME_OF_DAY: Final = re.compile(_TIME)
+_AHEAD: Final = re.compile(r"\+(\d{1,6})(m|h|d|w)")
+_UNITS: Final = {"m": meta.MINUTE, "h": meta.HOUR, "d": 24 * meta.HOUR, "w": 7 * 24 * meta.HOUR}
+_FORMS: Final = "a weekday with a time such as 'tue 14:00', a time such as 14:00, or a date such as 2026-12-18T09:00"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaReservation:
+    """What a reservation takes from where, when, and for how long."""
+
+    name: str
+    resource: str
+    amount: str
+    flavor: str
+    source: str
+    target: str
+    at: str
+    length: str
+    repeat: str = ""  # daily, weekly, or once
+    time_zone: str = "UTC"
+    ends_before: bool = False
+    evicts: bool = False
+    notice: str = ""
+
+    def document(self, now: Nanoseconds) -> Tree:
+        """The QuotaSchedule. Both queues get a `change`, so that the sum is the same in every window [QS8]."""
+        spec: Tree = {
+            "timeZone": self.time_zone,
+            "windows": [self._window(now)],
+            "targets": [
+                self._target(self.source, f"-{self.amount.lstrip('+')}"),
+                self._target(self.target, self.amount),
+            ],
+        }
+        if self.ends_before:
+            spec["approach"] = "EndBefore"
+        if self.evicts:
+            spec["onStart"] = "Evict"
+        if self.notice:
+            spec["notice"] = self.notice
+        return {
+            "apiVersion": extensions.API_VERSION,
+            "kind": "QuotaSchedule",
+            "metadata": {"name": self.name},
+            "spec": spec,
+        }
+
+    def _target(self, queue: str, change: str) -> Tree:
+        resource = {"name": self.resource, "change": change}
+        return {"clusterQueue": queue, "flavors": [{"name": self.flavor, "resources": [resource]}]}
+
+    def _window(self, now: Nanoseconds) -> Tree:
+        if self.repeat:
+            return {"name": WINDOW, "cron": self._cron(), "duration": self.length}
+        try:
+            length = meta.parse_duration(self.length)
+            start = first_start(self.at, self.time_zone, now)
+        except (meta.TimeError, CalendarError) as error:
+            raise UsageError(f"reserve: {error}") from None
+        return {"name": WINDOW, "start": meta.format_time(start), "end": meta.format_time(start + length)}
+
+    def _cron(self) -> str:
+        word = self.at.strip().lower()
+        if found := _WEEKDAY.fullmatch(word):
+            if self.repeat != "weekly":
+                raise UsageError(f"--at {self.at}: a weekday repeats weekly, not {self.repeat}")
+            return f"{int(found['minute'])} {int(found['hour'])} * * {_day(found['day'], self.at)}"
+        if (found := _TIME_OF_DAY.fullmatch(word)) and self.repeat == "daily":
+            return f"{int(found['minute'])} {int(found['hour'])} * * *"
+        raise UsageError(f"--at {self.at}: {self.repeat} needs {_FORMS.partition(', or')[0]}")
+
+
+def _day(word: str, text: str) -> int:
+    found = [number for number, day in enumerate(_DAYS) if word.startswith(day)]
+    if not found:
+        raise UsageError(f"--at {text}: must be {_FORMS}")
+    return found[0]
+
+
+def first_start(text: str, time_zone: str, now: Nanoseconds) -> Nanoseconds:
+    """The next instant of a text such as `tue 14:00`, by the local clock of a time zone."""
+    word = text.strip().lower()
+    zone = calendars.zone(time_zone)
+    if found := _WEEKDAY.fullmatch(word):
+        cron = f"{int(found['minute'])} {int(found['hour'])} * * {_day(found['day'], text)}"
+        return next(calendars.starts(cron, time_zone, now))
+    if found := _TIME_OF_DAY.fullmatch(word):
+        return next(calendars.starts(f"{int(found['minute'])} {int(found['hour'])} * * *", time_zone, now))
+    try:
+        moment = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
+    except ValueError:
+        raise UsageError(f"--at {text}: must be {_FORMS}") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+    start = round((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1)) * meta.SECOND
+    if start <= now:
+        raise UsageError(f"--at {text}: is in the past")
+    return start
+
+
+def until(text: str, now: Nanoseconds) -> Nanoseconds:
+    """The instant of a text such as `+14d`."""
+    found = _AHEAD.fullmatch(text.strip().lower())
+    if found is None:
+        raise UsageError(f"--until {text}: must be a length of time ahead, such as +14d or +36h")
+    return now + int(found[1]) * _UNITS[found[2]]
+
+
+# --- The list ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRow:
+    """One occurrence of a window."""
+
+    schedule: str
+    window: str
+    start: Nanoseconds
+    end: Nanoseconds
+    quotas: str
+    # Schedules with a window at the same time that concerns the same flavor and resource of the same object.
+    clashes: tuple[str, ...]
+
+
+def rows(schedules: Iterable[QuotaSchedule], now: Nanoseconds, end: Nanoseconds) -> list[WindowRow]:
+    """The windows that have not ended and begin before `end`, by their start. A schedule that cannot be expanded is
+    left out: its status has the reason."""
+    expanded: list[ScheduledWindows] = []
+    for schedule in schedules:
+        try:
+            expanded.append(calendars.scheduled_windows(schedule, now, max(0, end - now)))
+        except CalendarError:
+            continue
+    found = [
+        WindowRow(
+            each.schedule,
+            span.window,
+            span.start,
+            span.end,
+            _summary(each.quotas),
+            _clashes(each, span.start, span.end, expanded),
+        )
+        for each in expanded
+        for span in each.spans
+        if span.end > now and span.start < end
+    ]
+    return sorted(found, key=lambda row: (row.start, row.schedule, row.window))
+
+
+def _clashes(
+    own: ScheduledWindows, start: Nanoseconds, end: Nanoseconds, others: Sequence[ScheduledWindows]
+) -> tuple[str, ...]:
+    cells = {(quota.owner, quota.pair) for quota in own.quotas}
+    return tuple(
+        sorted(
+            other.schedule
+            for other in others
+            if other.schedule != own.schedule
+            and any((quota.owner, quota.pair) in cells for quota in other.quotas)
+            and any(span.start < end and span.end > start for span in other.spans)
+        )
+    )
+
+
+def _summary(quotas: Iterable[WindowQuota]) -> str:
+    """What the windows give, in one line: `research a100 nvidia.com/gpu -16`."""
+    return ", ".join(f"{quota.name} {quota.flavor} {quota.resource} {_given(quota)}" for quota in quotas)
+
+
+def _given(quota: WindowQuota) -> str:
+    if quota.nominal is not None:
+        return f"= {amounts.text(quota.resource, quota.nominal)}"
+    if quota.change:
+        return f"{'+' if quota.change > 0 else ''}{amounts.text(quota.resource, quota.change)}"
+    return "limits"
