@@ -116,8 +116,8 @@ class World:
         return self._driver.cycles
 
     def next_wake(self) -> Nanoseconds | None:
-        """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption, or the
-        edge of a window."""
+        """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption, or
+        the next edge of a window."""
         times = [queue.next_wake for queue in self._parts.pending.queues.values()]
         pauses = self._parts.second_passes.backoff_ends()
         delayed, edge = self._parts.loops.next_due, self._parts.structure.windows.next_edge
