@@ -177,7 +177,7 @@ async def test_a_spec_that_is_applied_again_in_the_window_changes_nothing() -> N
 
 
 @virtual_time
-async def test_of_two_schedules_that_set_the_same_value_the_later_start_counts_and_both_say_so() -> None:
+async def test_of_two_schedules_that_set_the_same_value_the_later_start_counts_and_both_statuses_name_it() -> None:
     async with site(cpu=1) as made, leading(made.client, made.clock, ON):
         await made.schedule("first", -2, 60, target(nominalQuota=8))
         await made.schedule("second", -1, 60, target(nominalQuota=3), window="late")
