@@ -31,6 +31,8 @@ from waiting import until
 
 Tree = dict[str, Any]
 
+# CRDs are up to a megabyte of YAML, for which the loader in Python needs many seconds.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 STAGES: Final = Path(__file__).with_name("stages")
 _REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
 # What the operators of these tests need of Kubernetes, and no controller that needs a cloud, a volume or a certificate.
@@ -193,7 +195,7 @@ def encoded(tree: Tree) -> bytes:
 
 
 def _documents(path: Path) -> list[Tree]:
-    return [tree for tree in yaml.safe_load_all(path.read_text()) if tree]
+    return [tree for tree in yaml.load_all(path.read_text(), _LOADER) if tree]
 
 
 def _end_of(log: Path) -> str:

@@ -354,10 +354,7 @@ def _exceeds_capacity(given: LintInput) -> RuleFindings:
 
 def _decisions_when_idle(case: Case) -> Iterator[Decision]:
     waiting = [t for t in case.objects if not (isinstance(t, kueue.Workload) and workload_info.holds_quota(t))]
-    if not _named(case, kube.Namespace):  # no namespaces were given: those that are used are assumed to exist
-        named = sorted({thing.metadata.namespace for thing in _named(case, kueue.Workload).values()})
-        waiting += [kube.Namespace(metadata=meta.ObjectMeta(name=name)) for name in named]
-    return planner.settle(case.with_objects(waiting), 0).decisions
+    return planner.settle(planner.with_used_namespaces(case.with_objects(waiting)), 0).decisions
 
 
 def _undeclared_resource(given: LintInput) -> RuleFindings:

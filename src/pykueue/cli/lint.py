@@ -19,12 +19,13 @@ def command(connection: Connection, files: tuple[str, ...], output: str) -> None
 
     Exit code 1 if something can never work; unexpected effects are only reported.
     """
-    from pykueue.analysis import lint, live_case
-    from pykueue.cli.plan import at, case_of, print_ignored, print_notices
+    from pykueue.analysis import lint, live_case, planner
+    from pykueue.cli.plan import at, print_ignored, print_notices, read
 
     with progress() as report:
         if files:
-            case = case_of(files, at(None))
+            given = read(files)  # no namespace is assumed: rules about them report nothing if none are given
+            case = planner.queued(given, given.jobs, at(None))
             print_ignored(case)
         else:
             case = connection.talk(lambda client, _: live_case.case(client, nodes=True, report=report))

@@ -138,7 +138,7 @@ def _answer(line: bytes, now_text: str | None, choices: PlanOptions) -> dict[str
         given = json.loads(line)
         if not isinstance(given, dict) or "case" not in given:
             raise UsageError('a line is an object with "case", and may have "id" and "now"')
-        case = planner.read([Document(str(given.get("id", "case")), given["case"])])
+        case = planner.with_used_namespaces(planner.read([Document(str(given.get("id", "case")), given["case"])]))
         return planner.as_tree(choices.plan(case, at(given.get("now", now_text))))
     except (UsageError, ValueError, RecursionError) as error:
         return {"error": str(error)}
@@ -146,9 +146,12 @@ def _answer(line: bytes, now_text: str | None, choices: PlanOptions) -> dict[str
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def case_of(files: Iterable[str], now: int) -> Case:
-    """The case that files, folders and standard input describe together, with the jobs in it submitted."""
-    case = read(files)
+def case_of(files: Iterable[str], now: int, change: Case | None = None) -> Case:
+    """The case that files, folders and standard input describe together, with the jobs in it submitted.
+
+    Without a Namespace object, the namespaces that it or a change to it uses are assumed to exist.
+    """
+    case = planner.with_used_namespaces(read(files), change)
     return planner.queued(case, case.jobs, now)
 
 

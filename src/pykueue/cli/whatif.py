@@ -50,7 +50,7 @@ def command(
     print_ignored_and_unknown(change)
     with progress() as report:
         if files:
-            case = case_of(files, now)
+            case = case_of(files, now, change)
             print_ignored_and_unknown(case)
         else:
             has_jobs = bool(change.jobs)

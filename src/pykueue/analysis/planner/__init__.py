@@ -8,7 +8,7 @@
 No controller runs, and no server is read. Other packages import from this package only.
 """
 
-from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, place_of, read
+from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, place_of, read, with_used_namespaces
 from pykueue.analysis.planner.cycles import (
     CYCLES_MAX,
     Progress,
@@ -42,5 +42,6 @@ __all__ = [
     "read",
     "scheduler_case",
     "settle",
+    "with_used_namespaces",
     "world_of",
 ]
