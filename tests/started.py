@@ -24,6 +24,8 @@ class Up:
         open_files_max: int | None = None,
     ) -> None:
         self.kubeconfig = kubeconfig
+        # Its stderr: a file, and no pipe, in which a server that logs more than fits waits for a reader for ever.
+        self.log = kubeconfig.with_name(f"{kubeconfig.name}.log")
         self._open_files_max = open_files_max
         self._arguments = arguments
         self._environment = environment
@@ -35,7 +37,9 @@ class Up:
         command = [sys.executable, "-m", "pykueue", "up", *self._arguments]
         if self._open_files_max is not None:
             command = ["sh", "-c", f'ulimit -n {self._open_files_max}; exec "$@"', "sh", *command]
-        self.process = subprocess.Popen(command, env=self._environment, stderr=subprocess.PIPE, text=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(command, env=self._environment, stderr=output, text=True)
         try:
             until(self._is_ready)
         except BaseException:
@@ -43,14 +47,13 @@ class Up:
             raise
 
     def _is_ready(self) -> bool:
-        assert self.process.poll() is None, self.process.communicate()[1]
+        assert self.process.poll() is None, self.log.read_text()
         return self.kubeconfig.exists()
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Its exit code and output."""
         self.process.send_signal(number)
-        _, output = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode, output
+        return self.process.wait(PATIENCE_SECONDS), self.log.read_text()
 
 
 def up(folder: Path, *arguments: str) -> Up:

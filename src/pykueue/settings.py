@@ -75,6 +75,12 @@ class Settings:
             chosen.min_version, chosen.cipher_suites, chosen.curve_preferences, own_certificate=bool(own.enable)
         )
 
+    @cached_property
+    def job_kinds(self) -> kinds.JobKinds:
+        """The job integrations, shared by the manager and the webhooks of one program: one finds which kinds are not
+        served, the other that an object of such a kind is written."""
+        return kinds.load()
+
     @property
     def policy(self) -> SchedulingPolicy:
         """The policy of scheduling cycles."""

@@ -132,6 +132,12 @@ class OperatorHost:
         for name, process in self._running.items():
             assert process.poll() is None, f"{name} ended:\n{_end_of(self.log(name))}"
 
+    def check_manager(self) -> None:
+        """Fail if the manager that runs beside, if one does, reported a broken invariant."""
+        log = self.log("manager").read_text() if "manager" in self._running else ""
+        broken = [line for line in log.splitlines() if "Traceback" in line]
+        assert not broken, f"{len(broken)} reconciliations failed; the first:\n{broken[0][:2000]}"
+
     def close(self) -> None:
         self._closing.close()
 
@@ -185,6 +191,7 @@ def beside(client: real.Client, kubeconfig: Path, folder: Path) -> Iterator[Oper
     try:
         yield host
         host.check()
+        host.check_manager()
     finally:
         host.close()
 

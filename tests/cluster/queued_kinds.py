@@ -150,13 +150,13 @@ spec:
     QueuedKind(
         "trainer.kubeflow.org/trainjob",
         "apis/trainer.kubeflow.org/v1alpha1/trainjobs",
-        """
+        f"""
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
-metadata: {name: job}
+metadata: {{name: job}}
 spec:
-  runtimeRef: {name: plain, kind: TrainingRuntime, apiGroup: trainer.kubeflow.org}
-  trainer: {numNodes: 2, resourcesPerNode: {requests: {cpu: "1"}}}
+  runtimeRef: {{name: plain, kind: TrainingRuntime, apiGroup: trainer.kubeflow.org}}
+  trainer: {{numNodes: 2, command: [sleep, '{LONG}'], resourcesPerNode: {{requests: {{cpu: "1"}}}}}}
 """,
         pods=2,
         partners=("jobset", "trainer"),

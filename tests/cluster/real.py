@@ -206,8 +206,9 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--service-cluster-ip-range=10.0.0.0/24",
                 "--authorization-mode=RBAC",
-                # Pods would need an account and its token, which a controller that is not here makes.
-                "--disable-admission-plugins=ServiceAccount",
+                # Pods would need an account and its token, which a controller that is not here makes; and claims would
+                # keep a finalizer that another removes.
+                "--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
                 *flags,
             )
         )

@@ -1,12 +1,12 @@
 """Operators beside `pykueue up`, with the kubeconfig that it wrote and no other change: the embedded server queues their kinds.
 
-The pods are simulated by the server. JobSet runs always, the others with OPERATORS=all.
+The server simulates the pods, and its own controllers run Jobs, Deployments and StatefulSets: those of users, and those that
+operators create. JobSet and the kinds without an operator run always, the others with OPERATORS=all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import pytest
 
@@ -17,9 +17,6 @@ from cluster.queued_kinds import KINDS, QueuedKind
 from cluster.test_operators import IMPLEMENTED, configuration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-
-# Kinds whose operator makes Jobs or pods, which the server runs by itself.
-BESIDE: Final = [kind for kind in KINDS if kind.partners and kind.suspend]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     assert (code, "Traceback" in output) == (0, False), output
 
 
-@pytest.mark.parametrize("kind", BESIDE, ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_operator_beside_up_runs_a_queued_job(cluster: Cluster, kind: QueuedKind) -> None:
     if kind.framework not in IMPLEMENTED:
         pytest.skip(f"{kind.framework} is not implemented")

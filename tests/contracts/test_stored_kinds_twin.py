@@ -20,7 +20,18 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
-_KINDS = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "CronJob", "Service", "Endpoints", "EndpointSlice")
+_KINDS = (
+    "Deployment",
+    "ReplicaSet",
+    "DaemonSet",
+    "StatefulSet",
+    "ControllerRevision",
+    "CronJob",
+    "PersistentVolumeClaim",
+    "Service",
+    "Endpoints",
+    "EndpointSlice",
+)
 _SCALED = ("deployments", "replicasets", "statefulsets")
 _ROWS = {kind.name: kind for kind in probing.kinds() if kind.name in _KINDS}
 
@@ -96,10 +107,10 @@ def test_tables_of_unusual_objects_are_equal(twin: Twin, kind: str, changes: Tre
 @pytest.mark.parametrize(
     ("path", "names"),
     [
-        ("/apis/apps/v1", ("deployments", "statefulsets", "replicasets", "daemonsets")),
+        ("/apis/apps/v1", ("deployments", "statefulsets", "replicasets", "daemonsets", "controllerrevisions")),
         ("/apis/batch/v1", ("cronjobs", "jobs")),
         ("/apis/discovery.k8s.io/v1", ("endpointslices",)),
-        ("/api/v1", ("services", "endpoints")),
+        ("/api/v1", ("services", "endpoints", "persistentvolumeclaims")),
     ],
 )
 def test_discovery_describes_them_alike(twin: Twin, path: str, names: tuple[str, ...]) -> None:

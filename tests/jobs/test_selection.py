@@ -14,6 +14,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs import selection
 from pykueue.jobs.facts import Ancestry
+from pykueue.jobs.interface import JobIntegration
 from pykueue.jobs.options import IntegrationOptions
 
 SELECTOR = selectors.compile(meta.LabelSelector(match_labels={"managed": "yes"}))
@@ -122,6 +123,19 @@ async def test_replica_sets_are_walked_through() -> None:
     deployment = thing("Deployment", "web", queue="q")
     replicas = thing("ReplicaSet", "web-1", deployment)
     assert (await ancestor(thing("Pod", "p", replicas), replicas, deployment, options=WRAPPERS))[1] == "web"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in KINDS if row.implementation is not None and row.framework != "pod"],
+    ids=lambda row: row.framework,
+)
+async def test_every_kind_with_a_queue_can_be_the_managed_owner(row: JobIntegration) -> None:
+    """A LeaderWorkerSet owns StatefulSets, and is made of pods itself."""
+    owner = {**thing(row.kind.kind, "top", queue="q", api_version=row.kind.api_version), "spec": {}}
+    child = thing("StatefulSet", "set", owner, api_version="apps/v1")
+    options = replace(OPTIONS, frameworks=(row.framework, "statefulset"))
+    assert (await ancestor(child, owner, options=options))[1] == "top"
 
 
 async def test_an_unknown_owner_ends_the_walk() -> None:

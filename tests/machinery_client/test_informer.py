@@ -285,6 +285,21 @@ async def test_absent_kind_counts_as_listed_and_is_asked_for_at_growing_interval
 
 
 @virtual_time
+async def test_absent_kind_is_asked_for_at_once_when_there_is_reason() -> None:
+    transport = Played(*(NOT_SERVED,) * 9, [line("ADDED", "a", 5), END])
+    watched = optional(transport)
+    async with running(watched) as changes:
+        await asyncio.sleep(200)  # the waits are 120 s long by now
+        assert len(transport.calls) == 8
+        watched.ask_again()
+        await asyncio.sleep(0.1)
+        assert (len(transport.calls), watched.is_served) == (9, False)  # asked, and too early
+        await asyncio.sleep(1.1)
+    assert watched.is_served
+    assert summary(changes) == [("a", False, True)]
+
+
+@virtual_time
 async def test_kind_that_vanishes_is_asked_for_again_and_listed_again() -> None:
     again = [line("ADDED", "ab", 3, "v"), line("BOOKMARK", revision=4, end="true")]
     transport = Played([line("ADDED", "aa", 5), END], NOT_SERVED, again)

@@ -132,18 +132,11 @@ def test_up_serves_profiles_and_dumps_its_state_on_sigusr2(tmp_path: Path) -> No
             return None
 
     until(lambda: state() is not None)
-    lines = []
-    assert served.process.stderr is not None
-    for line in served.process.stderr:  # the manager is up
-        lines.append(line)
-        if line.startswith("dashboard at"):
-            break
+    until(lambda: "dashboard at" in served.log.read_text(), "the manager is up")
     served.process.send_signal(signal.SIGUSR2)
-    for line in served.process.stderr:
-        lines.append(line)
-        if "Ended dump" in line:
-            break
-    code, _ = served.end()
+    until(lambda: "Ended dump" in served.log.read_text(), "the state is dumped")
+    code, output = served.end()
+    lines = output.splitlines()
     assert code == 0
     records = [json.loads(line) for line in lines if line.startswith("{")]
     assert next(record["msg"] for record in records if record["logger"] == "pykueue.dumper") == "Started dump"

@@ -38,7 +38,7 @@ def service(name: str, **spec: object) -> Tree:
 @pytest.fixture(autouse=True)
 def cleared(client: Client) -> Iterator[None]:
     yield
-    for plural in (*SCALED, "daemonsets"):
+    for plural in (*SCALED, "daemonsets", "controllerrevisions"):
         client.delete(f"{APPS}/{plural}").ok()
     client.delete(SERVICES).ok()
 
@@ -154,3 +154,29 @@ def test_schedules_that_are_read(schedule: str) -> None:
 )
 def test_schedules_that_are_not_read(schedule: str, why: str) -> None:
     assert why in cronjobs.complaint(schedule)
+
+
+def test_controller_revision_is_stored_shows_its_controller_and_keeps_its_data(client: Client) -> None:
+    made = client.post(f"{APPS}/statefulsets", workload("StatefulSet", "web")).ok()
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "name": "web",
+        "uid": made["metadata"]["uid"],
+        "controller": True,
+    }
+    data = {"spec": {"template": {"$patch": "replace", "spec": {"containers": []}}}}
+    revision = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": "web-1", "ownerReferences": [owner]},
+        "revision": 1,
+        "data": data,
+    }
+    path = f"{APPS}/controllerrevisions/web-1"
+    assert client.post(f"{APPS}/controllerrevisions", revision).ok()["data"] == data
+    table = client.get(path, headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}).ok()
+    assert table["rows"][0]["cells"][:3] == ["web-1", "statefulset.apps/web", 1]
+    assert client.merge(path, {"revision": 2}).ok()["revision"] == 2
+    refused = client.merge(path, {"data": {"spec": None}}).refused(422)
+    assert refused["details"]["causes"][0]["field"] == "data"

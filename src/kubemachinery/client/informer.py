@@ -9,6 +9,7 @@ server that fell behind does not replace newer state.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -108,8 +109,8 @@ class Informer(Generic[T]):
         """With `keeps`, an object for whose JSON it returns False counts as absent, for what no selector can express.
 
         With `may_be_absent`, a kind that the server does not serve counts as listed and empty: nothing waits for it.
-        The informer asks for it again after 1 s, then after twice as long each time, at most 2 min, and lists it once
-        it is served."""
+        The informer asks for it again after 1 s, then after twice as long each time, at most 2 min, or when `ask_again`
+        is called, and lists it once it is served."""
         self.kind = kind
         self._client = client
         self._decode = decode
@@ -127,6 +128,7 @@ class Informer(Generic[T]):
         self._keeps = keeps
         self._may_be_absent = may_be_absent
         self._poll_seconds = 0.0  # 0 while the kind is served
+        self._asked_again = asyncio.Event()
         self._served_handlers: list[Callable[[bool], None]] = []
         # Whether the server serves this kind, by its last response.
         self.is_served = True
@@ -239,7 +241,15 @@ class Informer(Generic[T]):
         if not self._poll_seconds:
             self._notify_served(served=False)
         self._poll_seconds = min(2 * self._poll_seconds, _MAX_POLL_SECONDS) or _INITIAL_POLL_SECONDS
-        await asyncio.sleep(self._poll_seconds)
+        self._asked_again.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._poll_seconds):
+                await self._asked_again.wait()
+                self._poll_seconds = _INITIAL_POLL_SECONDS / 2  # the next wait is the first again
+
+    def ask_again(self) -> None:
+        """Ask at once for a kind that is absent, because it is probably served now. Called in the event loop."""
+        self._asked_again.set()
 
     def _present(self) -> None:
         if self._poll_seconds:

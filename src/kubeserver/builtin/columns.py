@@ -470,6 +470,28 @@ def _simple(*cells: Callable[[Tree], Any]) -> Cells:
     return lambda tree, now: [_name(tree), *(cell(tree) for cell in cells), _age(tree, now)]
 
 
+_MODES: Final = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _claim(tree: Tree, now: int) -> list[Any]:
+    spec, status = tree["spec"], tree.get("status", {})
+    phase = "Terminating" if tree["metadata"].get("deletionTimestamp") else status.get("phase", "")
+    volume = spec.get("volumeName", "")
+    modes = ",".join(short for mode, short in _MODES.items() if volume and mode in status.get("accessModes", ()))
+    capacity = status.get("capacity", {}).get("storage", "0") if volume else ""
+    classes = [spec.get("storageClassName") or "", spec.get("volumeAttributesClassName") or "<unset>"]
+    return [_name(tree), phase, volume, capacity, modes, *classes, _age(tree, now), spec.get("volumeMode") or "<unset>"]
+
+
+def _controller(tree: Tree) -> str:
+    """The controller of an object, as KIND.GROUP/NAME in lower case."""
+    for owner in tree["metadata"].get("ownerReferences", ()):
+        if owner.get("controller"):
+            group = owner["apiVersion"].rpartition("/")[0]
+            return f"{owner['kind'].lower()}{'.' * bool(group)}{group}/{owner['name']}"
+    return _NONE
+
+
 def _created(tree: Tree, _now: int) -> list[Any]:
     return [_name(tree), tree["metadata"].get("creationTimestamp")]
 
@@ -548,6 +570,9 @@ PRINTED: Final[dict[str, PrintedTable]] = {
             lambda one: _labels(one["spec"]["template"]["spec"].get("nodeSelector")),
         ),
     ),
+    "apps.v1.ControllerRevision": PrintedTable(
+        _columns("Name,Controller,Revision,Age"), _simple(_controller, lambda one: one["revision"])
+    ),
     "batch.v1.CronJob": PrintedTable(
         _columns(
             "Name,Schedule,Timezone,Suspend,Active,Last Schedule,Age",
@@ -556,6 +581,10 @@ PRINTED: Final[dict[str, PrintedTable]] = {
             Active="integer",
         ),
         _cron_job,
+    ),
+    "core.v1.PersistentVolumeClaim": PrintedTable(
+        _columns("Name,Status,Volume,Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age", "VolumeMode"),
+        _claim,
     ),
     "core.v1.Service": PrintedTable(_columns("Name,Type,Cluster-IP,External-IP,Port(s),Age", "Selector"), _service),
     "core.v1.Endpoints": PrintedTable(_columns("Name,Endpoints,Age"), _endpoints),

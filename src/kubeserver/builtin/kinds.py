@@ -290,6 +290,23 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         for kind, short in (("Deployment", "deploy"), ("StatefulSet", "sts"), ("ReplicaSet", "rs"), ("DaemonSet", "ds"))
     ),
     _resource(
+        "apps.v1.ControllerRevision",
+        "controllerrevisions",
+        group="apps",
+        generation=False,
+        validate=workloads.validate_revision,
+    ),
+    _resource(
+        "core.v1.PersistentVolumeClaim",
+        "persistentvolumeclaims",
+        short_names=("pvc",),
+        subresources=_STATUS,
+        generation=False,
+        on_create=workloads.on_create_claim,
+        on_update=workloads.on_update_claim,
+        validate=workloads.validate_claim,
+    ),
+    _resource(
         "core.v1.Service",
         "services",
         short_names=("svc",),

@@ -1,4 +1,4 @@
-"""Deployments, StatefulSets, ReplicaSets and DaemonSets (`apps/v1`): stored and validated; no controller runs them."""
+"""The kinds of `apps/v1`, and the volume claims of StatefulSets: stored and validated; no controller runs them."""
 
 from __future__ import annotations
 
@@ -321,3 +321,40 @@ def _validate_status(kind: str, new: Tree, old: Tree) -> Errors:
             yield invalid(f"status.{less}", new.get(less, 0), f"cannot be greater than status.{more}")
     if "collisionCount" in old and new.get("collisionCount", 0) < old["collisionCount"]:
         yield invalid("status.collisionCount", new.get("collisionCount", 0), "cannot be decremented")
+
+
+def validate_revision(new: Tree, old: Tree | None, _subresource: str) -> Errors:
+    """A revision of a controller's own making: any JSON object as `data`, which never changes."""
+    if new["revision"] < 0:
+        yield invalid("revision", new["revision"], "must not be negative")
+    if old is not None:
+        yield from checks.immutable(new, old, "", "data")
+    elif not isinstance(new.get("data"), dict):
+        yield required("data", "must be an object")
+
+
+# --- PersistentVolumeClaim --------------------------------------------------------------------------------------------
+
+
+def on_create_claim(tree: Tree) -> None:
+    tree["status"] = {"phase": "Pending"}
+
+
+def on_update_claim(new: Tree, old: Tree) -> None:
+    new["status"] = old["status"]
+
+
+def validate_claim(new: Tree, old: Tree | None, subresource: str) -> Errors:
+    """A claim. No volume exists here, so it stays Pending unless a controller beside the server binds it."""
+    if subresource:
+        return
+    yield from _validate_claim(new["spec"], "spec")
+    if old is None:
+        return
+    allowed = {"volumeName"} if not old["spec"].get("volumeName") else set()
+    if old["status"].get("phase") == "Bound":
+        allowed |= {"resources", "volumeAttributesClassName"}
+    fixed = [{key: value for key, value in tree["spec"].items() if key not in allowed} for tree in (new, old)]
+    if fixed[0] != fixed[1]:
+        why = "must not change, except resources.requests and volumeAttributesClassName of a bound claim"
+        yield forbidden("spec", why)

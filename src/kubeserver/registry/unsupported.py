@@ -64,8 +64,9 @@ LIMITS: Final = (
     ),
     Limit(
         "stored-workloads",
-        "Deployment, StatefulSet, ReplicaSet, DaemonSet and CronJob are stored; the server makes nothing of them",
-        "the server runs no controllers; the runner of `pykueue up` runs those of all these kinds but DaemonSet",
+        "the kinds of apps/v1, CronJob and PersistentVolumeClaim are stored; the server makes nothing of them",
+        "the server runs no controllers; the runner of `pykueue up` runs those of Deployment, ReplicaSet, StatefulSet"
+        " and CronJob; no volume is bound to a claim",
     ),
     Limit(
         "service-addresses",

@@ -25,7 +25,6 @@ from pykueue.core.topology import PlacementOptions
 from pykueue.errors import ConfigurationError
 from pykueue.history import budget_rules
 from pykueue.history.budget_periods import LONGEST_SECONDS
-from pykueue.jobs import kinds as job_kinds
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.observe.metrics import MetricsOptions
 from pykueue.settings import Settings
@@ -38,7 +37,7 @@ _SYNC_TIMEOUT_SECONDS: Final = 120.0
 
 def webhook_options(settings: Settings) -> WebhookOptions:
     jobs = IntegrationOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector)
-    return WebhookOptions.of(job_kinds.load(), jobs, settings.gates, only_declared=settings.ignores_undeclared)
+    return WebhookOptions.of(settings.job_kinds, jobs, settings.gates, only_declared=settings.ignores_undeclared)
 
 
 def manager_options(
@@ -53,7 +52,7 @@ def manager_options(
         policy=replace(settings.policy, departures=True),
         accounting=requests.accounting(prefixes, transformations),
         profile=PlacementOptions.of(on),
-        kinds=job_kinds.load(),
+        kinds=settings.job_kinds,
         jobs=IntegrationOptions.of(settings.configuration, settings.gates, settings.pod_namespace_selector),
         nodes=NodeFailureOptions(
             on_pod_termination=on["TASReplaceNodeOnPodTermination"], on_taints=on["TASReplaceNodeOnNodeTaints"]

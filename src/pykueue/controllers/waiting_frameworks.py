@@ -1,8 +1,8 @@
 """Enabled frameworks whose kind the API server does not serve yet (JF11).
 
 A framework waits while its own kind, or a second kind that its jobs need, is not served. The manager runs without it:
-informers ask for the kind again, and list it once its CRD is installed. Which frameworks wait is logged, emitted as an
-Event on the CRD, and exported as a metric.
+informers ask for the kind again, at once when the webhook of the kind is called, and list it once its CRD is installed.
+Which frameworks wait is logged, emitted as an Event on the CRD, and exported as a metric.
 """
 
 from __future__ import annotations
@@ -42,12 +42,19 @@ class WaitingFrameworks:
         for row in rows:
             for kind in (row.kind, *row.second_kinds):
                 self._rows.setdefault(kind.name, []).append(row)
+        self._informers = informers
         for name in self._rows:
             informers[name].add_served_handler(partial(self._served, informers[name].kind))
+        kinds.written_handlers.append(self._written)
 
     def counts(self) -> Mapping[str, int]:
         """For each enabled framework, how many of the kinds that it needs are not served."""
         return {framework: len(absent) for framework, absent in self._absent.items()}
+
+    def _written(self, framework: str) -> None:
+        """Ask at once for the kinds that a framework waits for: one of its objects is written."""
+        for name in self._absent.get(framework, ()):
+            self._informers[name].ask_again()
 
     def _served(self, kind: Kind, served: bool) -> None:
         for row in self._rows[kind.name]:

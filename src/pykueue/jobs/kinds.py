@@ -6,7 +6,7 @@ Other distributions add integrations through the entry point group `pykueue.job_
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib import metadata
 from typing import Final, Protocol
 
@@ -62,6 +62,8 @@ class JobKinds:
         self.rows: Final = tuple(rows)
         # The enabled frameworks whose kind the API server does not serve now; kept current by `controllers.jobs`.
         self.not_served: Final[set[str]] = set()
+        # Called with a framework of these when an object of its kind is written: so it is served by now.
+        self.written_handlers: Final[list[Callable[[str], None]]] = []
         self._by_framework: Final = {row.framework: row for row in self.rows}
         self._by_type: Final = {(row.kind.api_version, row.kind.kind): row for row in self.rows}
         self._by_group: Final = {(row.kind.group, row.kind.kind): row for row in self.rows}
@@ -97,6 +99,12 @@ class JobKinds:
             return True
         rows = map(self.framework, frameworks)
         return any(row.framework in other.implies for other in rows if other is not None)
+
+    def written(self, row: JobIntegration) -> None:
+        """Note that an object of this kind is written, as its webhook finds."""
+        if row.framework in self.not_served:
+            for handler in self.written_handlers:
+                handler(row.framework)
 
     def missing(self, frameworks: Iterable[str]) -> tuple[str, ...]:
         """The frameworks among these that are not implemented."""

@@ -181,5 +181,8 @@ def _is_managed_owner(owner: ObjectView, namespace: Labels, kinds: JobKinds, opt
 
 def _is_skipped(row: JobIntegration, owner: ObjectView, options: IntegrationOptions) -> bool:
     """Whether an owner is not managed although its kind is, such as a RayJob that selects an existing cluster: it never
-    has a Workload, for which its children would wait. Pods are not asked: one that is no job itself may own others."""
-    return not row.of_pods and row.implementation is not None and row.job(owner.tree).is_skipped(options)
+    has a Workload, for which its children would wait. Pods are not asked: one that is no job itself may own others. Nor
+    are kinds that are made of pods and are no jobs, such as the LeaderWorkerSet that owns a StatefulSet."""
+    if row.of_pods or row.implementation is None or row.parent_type is not None:
+        return False
+    return row.job(owner.tree).is_skipped(options)
