@@ -129,6 +129,24 @@ def test_a_job_that_no_workload_can_be_made_for_is_in_the_queue_with_the_reason(
         kueue.explain("train")
 
 
+@kinds
+def test_a_listing_sends_requests_for_the_kinds_in_use_only(kueue: Kueue) -> None:
+    """One list for each served kind would be many requests where all CRDs are installed."""
+    sent = installed(kueue)._client.api_client.sent
+
+    def listed(*, all: bool = False) -> set[str]:
+        before = dict(sent)
+        kueue.queue(all=all)
+        return {name for (verb, name), count in sent.items() if verb == "GET" and count > before.get((verb, name), 0)}
+
+    training_kinds = ("pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs", "jaxjobs", "mpijobs")
+    everything = {"workloads", "pods", "jobs", *training_kinds}
+    assert listed() == everything  # without a Workload any kind may be in use
+    kueue.apply(training("runs"))
+    assert listed() == {"workloads", "events", "pods", "jobs", "pytorchjobs"}
+    assert listed(all=True) >= everything
+
+
 # --- Names ------------------------------------------------------------------------------------------------------------
 
 

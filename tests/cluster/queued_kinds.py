@@ -238,18 +238,19 @@ spec:
     QueuedKind(
         "sparkoperator.k8s.io/sparkapplication",
         "apis/sparkoperator.k8s.io/v1beta2/sparkapplications",
-        """
+        f"""
 apiVersion: sparkoperator.k8s.io/v1beta2
 kind: SparkApplication
-metadata: {name: job}
+metadata: {{name: job}}
 spec:
   type: Python
   mode: cluster
   sparkVersion: 3.5.3
   image: none
   mainApplicationFile: local:///main.py
-  driver: {coreRequest: "1", memory: 512m}
-  executor: {instances: 2, coreRequest: "1", memory: 512m}
+  arguments: ['{LONG}']
+  driver: {{coreRequest: "1", memory: 512m}}
+  executor: {{instances: 2, coreRequest: "1", memory: 512m}}
 """,
         pods=3,
         partners=("spark-operator",),

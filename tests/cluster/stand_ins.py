@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Iterator
@@ -98,7 +99,8 @@ def spark_home(folder: Path) -> dict[str, str]:
 def spark_pods(arguments: list[str]) -> tuple[str, list[dict[str, Any]]]:
     """The namespace, and the driver and the executors that Spark makes of these arguments, the driver first.
 
-    Real Spark lets the driver make the executors; here they are made together.
+    Real Spark lets the driver make the executors; here they are made together. The last argument, which is the program's,
+    is how many seconds the pods run where they are simulated. Names of executors differ in each submission, as in Spark.
     """
     settings = {}
     for flag, value in itertools.pairwise(arguments):
@@ -108,9 +110,12 @@ def spark_pods(arguments: list[str]) -> tuple[str, list[dict[str, Any]]]:
     driver = _spark_pod(settings, "driver", settings["spark.kubernetes.driver.pod.name"])
     count = int(settings.get("spark.executor.instances", "1"))
     name = driver["metadata"]["name"]
-    executors = [_spark_pod(settings, "executor", f"{name}-exec-{number}") for number in range(1, count + 1)]
+    unique = f"{name}-{secrets.token_hex(4)}"
+    executors = [_spark_pod(settings, "executor", f"{unique}-exec-{number}") for number in range(1, count + 1)]
     for number, executor in enumerate(executors, 1):
         executor["metadata"]["labels"]["spark-exec-id"] = str(number)
+    for pod in (driver, *executors):
+        pod["spec"]["containers"][0]["command"] = ["sleep", arguments[-1]]
     return settings["spark.kubernetes.namespace"], [driver, *executors]
 
 

@@ -146,7 +146,8 @@ def _key(case: Case, namespace: str, named: Named) -> str | None:
 def _unqueued(connection: Connection, named: Named) -> QueueEntry | None:
     from pykueue.client import job_service
 
-    return matching(connection.talk(job_service.entries), named)
+    found = connection.talk(lambda client, namespace: job_service.entries(client, namespace, every_kind=True))
+    return matching(found, named)
 
 
 def matching(entries: Iterable[QueueEntry], named: Named) -> QueueEntry | None:

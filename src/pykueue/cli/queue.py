@@ -53,7 +53,8 @@ def command(
     from pykueue.client import job_service, listing
 
     async def work(client: ApiClient, namespace: str) -> list[QueueEntry]:
-        found = await job_service.entries(client, "" if all_namespaces else namespace, now if everything else None)
+        where, present = "" if all_namespaces else namespace, now if everything else None
+        found = await job_service.entries(client, where, present, every_kind=everything)
         of_queue = [entry for entry in found if queue in ("", entry.queue)]
         if queue and not of_queue and not all_namespaces:
             await job_service.JobService(client, namespace).queue(queue)  # raises UsageError if it does not exist

@@ -181,7 +181,8 @@ class AsyncClient:
     async def queue(self, *, all: bool = False) -> list[QueueEntry]:
         """Running jobs, then waiting jobs in queue order; with `all` also finished ones, those of the last day also if
         they are deleted, and `run` of each entry with its times, exit code and user."""
-        found = await job_service.entries(self.api_client, self.namespace, self._clock.now() if all else None)
+        present = self._clock.now() if all else None
+        found = await job_service.entries(self.api_client, self.namespace, present, every_kind=all)
         return [entry for entry in found if all or not entry.status.state.is_finished]
 
     async def explain(self, job: str, *, suggest: bool = True) -> Explanation:

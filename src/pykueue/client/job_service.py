@@ -352,10 +352,12 @@ class QueueEntry:
         return str(self.tree["kind"])
 
 
-async def entries(client: ApiClient, namespace: str, past_until: Nanoseconds | None = None) -> list[QueueEntry]:
+async def entries(
+    client: ApiClient, namespace: str, past_until: Nanoseconds | None = None, *, every_kind: bool = False
+) -> list[QueueEntry]:
     """All Workloads of a namespace, or of all: running ones, waiting ones in queue order, finished ones. Jobs and pods
-    without a Workload are included. With `past_until`, the present, each has the facts of its run, and jobs that were
-    deleted in the last day are included."""
+    without a Workload are included, if their kind is in use, or with `every_kind`. With `past_until`, the present, each
+    has the facts of its run, and jobs that were deleted in the last day are included."""
     found = await client.list(WORKLOADS, namespace)
     workloads = [codec.decode(item, kueue.Workload) for item in found.items]
     waiting = {
@@ -368,7 +370,7 @@ async def entries(client: ApiClient, namespace: str, past_until: Nanoseconds | N
         positions |= await _positions(client, position, queue)
     trees = map(msgspec.json.decode, found.items)
     entries = [_entry(one, positions, tree) for one, tree in zip(workloads, trees, strict=True)]
-    others = await unqueued.look(client, namespace, workloads)
+    others = await unqueued.look(client, namespace, workloads, every_kind=every_kind)
     entries = await _with_pods(client, namespace, entries, workloads)
     if past_until is not None:
         entries = await _with_past(client, namespace, entries, workloads, past_until)

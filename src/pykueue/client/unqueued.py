@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,7 +17,8 @@ from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.client import job_status, queued_job
-from pykueue.client.queued_job import PODS, QueuedJob
+from pykueue.client.queued_job import JOBS, PODS, QueuedJob
+from pykueue.jobs.interface import JobIntegration
 from pykueue.jobs.podsets import PodSetTemplate
 
 EVENTS: Final = registry.ALL.of(kube.Event)
@@ -35,13 +37,20 @@ class Unqueued:
     trouble: str = ""
 
 
-async def look(client: ApiClient, namespace: str, workloads: Iterable[kueue.Workload]) -> list[Unqueued]:
-    """Those of a namespace, or of all. Kinds that the user may not list are skipped."""
+async def look(
+    client: ApiClient, namespace: str, workloads: Sequence[kueue.Workload], *, every_kind: bool = False
+) -> list[Unqueued]:
+    """Those of a namespace, or of all. Kinds that the user may not list are skipped.
+
+    One list for each kind is many requests. Without `every_kind` only kinds that are in use are listed: Jobs, pods, the
+    kinds of jobs with a Workload, and those that a warning Event is about; all, if there is no Workload.
+    """
+    rows = await (queued_job.served(client) if every_kind or not workloads else _in_use(client, namespace, workloads))
     queued = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
     groups = {(workload.metadata.namespace, workload.metadata.name) for workload in workloads}
     found = [
         one
-        for one in (*await _jobs(client, namespace), *await _pods(client, namespace))
+        for one in (*await _jobs(client, namespace, rows), *await _pods(client, namespace))
         if not queued & {member.uid for member in one.members}
         and (one.members[0].namespace, one.members[0].labels.get(labels.POD_GROUP_NAME)) not in groups
     ]
@@ -55,9 +64,27 @@ async def trouble(client: ApiClient, job: QueuedJob) -> str:
     return await _trouble(client, one, await _troubles(client, one.members[0]))
 
 
-async def _jobs(client: ApiClient, namespace: str) -> list[Unqueued]:
-    """Suspended jobs of every kind with a queue label. A job with a controller is queued with its owner."""
-    rows = [row for row in await queued_job.served(client) if not queued_job.is_made_of_pods(row)]
+async def _in_use(client: ApiClient, namespace: str, workloads: Iterable[kueue.Workload]) -> Sequence[JobIntegration]:
+    """The integrations whose kind is in use."""
+    names = {(owner.api_version, owner.kind) for workload in workloads for owner in workload.metadata.owner_references}
+    # Warnings about pods and Workloads are many, and these are looked at in any case.
+    fields = "type=Warning,regarding.kind!=Pod,regarding.kind!=Workload,regarding.kind!=Job"
+    with contextlib.suppress(errors.ApiError):
+        for item in (await client.list(EVENTS, namespace, fields=fields)).items:
+            about = codec.decode(item, kube.Event).regarding
+            if about is not None:
+                names.add((about.api_version or "", about.kind or ""))
+    groups = {(api_version.rpartition("/")[0], kind) for api_version, kind in names}
+    return [
+        row
+        for row in queued_job.known()
+        if row.implementation is not None and (row.kind == JOBS or (row.kind.group, row.kind.kind) in groups)
+    ]
+
+
+async def _jobs(client: ApiClient, namespace: str, rows: Iterable[JobIntegration]) -> list[Unqueued]:
+    """Suspended jobs of these kinds with a queue label. A job with a controller is queued with its owner."""
+    rows = [row for row in rows if not queued_job.is_made_of_pods(row)]
     listed = await asyncio.gather(*(_named(client, row.kind, namespace) for row in rows))
     jobs = [
         QueuedJob(row, msgspec.json.decode(item)) for row, items in zip(rows, listed, strict=True) for item in items
