@@ -31,7 +31,10 @@ from pykueue.api import conditions, config, effects, registry, schema
 from pykueue.install import chart, kustomize
 from pykueue.install.manifests import InstallPlan
 from pykueue.install.names import MANAGER
+from pykueue.jobs import pod
+from pykueue.jobs.interface import GenericJob, JobIntegration
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
+from pykueue.jobs.pod_group import PodGroup
 from pykueue.observe import custom_labels, metrics
 from tested_operators import TESTED
 
@@ -368,19 +371,38 @@ def integrations_page() -> Iterator[str]:
     implemented = [row for row in rows if row.implementation is not None]
     yield f"## Implemented ({len(implemented)})\n"
     yield from table(
-        ["framework", "kind", "implies", "feature gate", "prebuilt Workload", "elastic", "mutated on"],
+        [
+            "framework",
+            "kind",
+            "held by",
+            "implies",
+            "feature gate",
+            "partial admission",
+            "reclaimable pods",
+            "prebuilt Workload",
+            "elastic",
+            "mutated on",
+        ],
         (
             [
                 code(row.framework),
                 f"{row.kind.api_version} {row.kind.kind}",
+                _held_by(row),
                 ", ".join(map(code, row.implies)),
                 code(row.required_gate),
+                "yes" if hasattr(row.implementation, "min_parallelism") else "no",
+                "yes" if _reclaims(row) else "no",
                 "yes" if row.takes_prebuilt else "no",
                 "yes" if row.takes_elastic else "no",
                 "CREATE, UPDATE" if row.defaults_on_update else "CREATE",
             ]
             for row in implemented
         ),
+    )
+    yield (
+        "Every kind has a Workload with its pod sets, requests for topology, node selectors and tolerations of the"
+        " assigned flavors, the condition PodsReady, preemption and requeueing. A kind that is held by the gates of its"
+        " pods is not suspended itself: its pods wait behind the scheduling gate `kueue.x-k8s.io/admission`.\n"
     )
     yield "## Other kinds and controllers\n"
     yield (
@@ -404,13 +426,18 @@ def integrations_page() -> Iterator[str]:
     )
     yield "## Tests\n"
     yield (
-        "The operator that ran the jobs in a test, with its version. Where it is empty, the test writes the status that"
-        " the operator would write. Every kind passes the contract tests in `tests/contracts/jobs`: held at creation,"
+        "The operator that ran the jobs in a test, with its version. On kube-apiserver the pods are kwok's; beside"
+        " `pykueue up --runner simulated` the same operator runs with the kubeconfig that the server wrote, and the"
+        " server's own controllers run Jobs, Deployments and StatefulSets"
+        " ([how to do that](../tasks/run-operators-beside-up.md)). Both tests create a job, and expect it to be held,"
+        " admitted, run, preempted, resumed, ended if its kind ends, and deleted. Every kind passes the contract tests in"
+        " `tests/contracts/jobs`: held at creation,"
         " one Workload, started with what was assigned, restored at a stop, ended once, a manager killed after every"
         " write, and a broken status.\n"
     )
     yield from table(
-        ["framework", "operator", "test"], ([code(row.framework), *_tested(row.framework)] for row in implemented)
+        ["framework", "operator", "on kube-apiserver", "beside `pykueue up`"],
+        ([code(row.framework), *_tested(row.framework)] for row in implemented),
     )
     missing = [row for row in rows if row.implementation is None]
     if missing:
@@ -424,9 +451,23 @@ def integrations_page() -> Iterator[str]:
         )
 
 
-def _tested(framework: str) -> tuple[str, str]:
+def _held_by(row: JobIntegration) -> str:
+    """The field that suspends a job, or the gates of its pods."""
+    if row.of_pods or row.parent_type is not None:
+        return "the gates of its pods"
+    assert row.implementation is not None
+    return code(".".join(row.implementation.suspend_path))
+
+
+def _reclaims(row: JobIntegration) -> bool:
+    """Whether the quota of pods that have succeeded is free before the job ends."""
+    own = PodGroup if row.framework == pod.FRAMEWORK else row.implementation
+    return getattr(own, "reclaimable", GenericJob.reclaimable) is not GenericJob.reclaimable
+
+
+def _tested(framework: str) -> tuple[str, str, str]:
     found = TESTED.get(framework)
-    return ("", "") if found is None else (found.operator, code(found.test))
+    return ("", "", "") if found is None else (found.operator, code(found.test), code(found.beside_up))
 
 
 PAGES: Final[Mapping[str, Callable[[], Iterator[str]]]] = {

@@ -16,12 +16,15 @@ class OperatorUnderTest(NamedTuple):
 
     # Name and version; empty where the test plays the operator.
     operator: str
-    # The file of the test.
+    # The file of the test on kube-apiserver.
     test: str
+    # The file of the test beside `pykueue up`.
+    beside_up: str
 
 
 _PARTNERS: Final = Path(__file__).resolve().parents[1] / "tests" / "cluster" / "assets" / "partners.py"
 _TEST: Final = "tests/cluster/test_operators.py"
+_BESIDE_UP: Final = "tests/cluster/test_operators_beside_up.py"
 
 
 def _partners() -> dict[str, Any]:
@@ -35,12 +38,14 @@ def _with_operators() -> Mapping[str, OperatorUnderTest]:
     names = {partner.name: f"{partner.title} {partner.version}" for partner in table["PARTNERS"]}
     played = {framework: f" with a stand-in for {what}" for framework, what in table["STAND_INS"].items()}
     return {
-        framework: OperatorUnderTest(names[name] + played.get(framework, ""), _TEST)
+        framework: OperatorUnderTest(names[name] + played.get(framework, ""), _TEST, _BESIDE_UP)
         for framework, name in table["OPERATORS"].items()
     }
 
 
 TESTED: Final[Mapping[str, OperatorUnderTest]] = {
-    "pod": OperatorUnderTest("pykueue's own runner", "tests/runner/test_pod.py"),
+    "pod": OperatorUnderTest(
+        "none: a kubelet runs pods", "tests/cluster/test_operators.py", "tests/runner/test_pod.py"
+    ),
     **_with_operators(),
 }

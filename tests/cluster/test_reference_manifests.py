@@ -1,7 +1,8 @@
 """Manifests that users have, of all job kinds: each is accepted as it is and admitted, on the real and the embedded server.
 
 The CRDs are those of the operators. kube-controller-manager makes the pods of Deployments and StatefulSets and the Jobs of
-CronJobs; no other operator runs, because a Workload is admitted before its operator makes pods.
+CronJobs; no other operator runs, because a Workload is admitted before its operator makes pods. Argo Workflows, Tekton and
+Agent Sandbox have no integration: the pods that they create are queued, and `pod_recipes` creates them here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 import started
-from cluster import assets, kind_scenario, operators, real
+from cluster import assets, kind_scenario, operators, pod_recipes, real
 from cluster.kind_scenario import KUEUE, Cluster, named, place
 from cluster.operators import OperatorHost
 from cluster.queued_kinds import KINDS
@@ -29,7 +30,7 @@ Tree = dict[str, Any]
 
 MANIFESTS: Final = Path(__file__).resolve().parents[3] / "shared" / "reference" / "manifests"
 _GROUP: Final = "kueue.x-k8s.io/v1beta2"
-_QUEUES: Final = ("user-queue", "tas-user-queue")
+_QUEUES: Final = ("user-queue", "user-queue-2", "my-local-queue", "tas-user-queue")
 _LEVELS: Final = ("cloud.provider.com/topology-block", "cloud.provider.com/topology-rack", "kubernetes.io/hostname")
 _RESOURCES: Final = ("cpu", "memory", "nvidia.com/gpu", "nvidia.com/total-gpucores", "nvidia.com/total-gpumem")
 _BY_KIND: Final = {kind.tree["kind"]: kind for kind in KINDS}
@@ -48,9 +49,19 @@ def manifests() -> Iterator[Any]:
             yield pytest.param(trees, id=f"{path.relative_to(MANIFESTS)}")
 
 
-CASES: Final = list(manifests()) or [
-    pytest.param([], marks=pytest.mark.skip(reason="the reference manifests are not beside this clone"))
-]
+def recipes() -> Iterator[Any]:
+    """Every file with an object whose controller creates pods and has no integration, with the objects beside it."""
+    for path in sorted(MANIFESTS.rglob("*.yaml")):
+        trees = [tree for tree in yaml.safe_load_all(path.read_text()) if isinstance(tree, dict)]
+        if any(tree["kind"] in ("Workflow", "PipelineRun", "Sandbox") for tree in trees):
+            beside = [yaml.safe_load(other.read_text()) for other in path.parent.glob("tekton-*.yaml")]
+            others = [tree for tree in beside if tree["kind"] in ("Pipeline", "Task") and "tekton" in path.name]
+            yield pytest.param(trees[0], others, id=f"{path.relative_to(MANIFESTS)}")
+
+
+_ABSENT: Final = pytest.mark.skip(reason="the reference manifests are not beside this clone")
+CASES: Final = list(manifests()) or [pytest.param([], marks=_ABSENT)]
+RECIPES: Final = list(recipes()) or [pytest.param({}, [], marks=_ABSENT)]
 
 
 def full_configuration(frameworks: list[str]) -> Tree:
@@ -138,27 +149,60 @@ def test_known_manifest_is_accepted_and_admitted(cluster: Cluster, trees: list[T
     kind = _BY_KIND.get(job["kind"])
     if kind is not None and kind.framework not in IMPLEMENTED:
         pytest.skip(f"{kind.framework} is not implemented")
-    # The files name the default namespace, or none; here each has one of its own, with the queues that it names.
-    namespace = job["metadata"].get("name") or job["metadata"]["generateName"].rstrip("-")
-    cluster.make("api/v1/namespaces", named("v1", "Namespace", namespace))
     in_racks = any("topology" in str(tree) for tree in trees)
-    for name in _QUEUES:
-        local = named(_GROUP, "LocalQueue", name, spec={"clusterQueue": "racks" if in_racks else "plain"})
-        cluster.make(f"{KUEUE}/localqueues", local, namespace)
-    job["metadata"].pop("namespace", None)
+    namespace = namespace_of(cluster, job, "racks" if in_racks else "plain")
     resource = kind.resource if kind is not None else _MADE_BY_OTHERS[job["kind"]]
     if namespace in _REFUSED_BY_CRD:
         with pytest.raises(AssertionError, match=_REFUSED_BY_CRD[namespace]):
             cluster.make(resource, job, namespace)
         return
     made = cluster.make(resource, job, namespace)
+    until_admitted(cluster, namespace)
+    cluster.delete(f"{place(resource, namespace)}/{made['metadata']['name']}")
+
+
+@pytest.mark.parametrize(("tree", "others"), RECIPES)
+def test_pods_of_a_controller_without_an_integration_are_queued(
+    cluster: Cluster, tree: Tree, others: list[Tree]
+) -> None:
+    namespace = namespace_of(cluster, tree, "plain")
+    cluster.host.client.install(*(kind.crd for kind in pod_recipes.KINDS.values()))
+    made, *beside = [
+        cluster.make(pod_recipes.KINDS[each["kind"]].resource, each, namespace) for each in (tree, *others)
+    ]
+    pods = pod_recipes.pods(made, beside)
+    for pod in pods:
+        stored = cluster.make("api/v1/pods", pod, namespace)
+        assert stored["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/admission"}]
+    found = until_admitted(cluster, namespace, len(pods))
+    assert {owner["name"] for one in found for owner in one["metadata"]["ownerReferences"]} == {
+        pod["metadata"]["name"] for pod in pods
+    }
+    for pod in pods:
+        cluster.delete(f"{place('api/v1/pods', namespace)}/{pod['metadata']['name']}")
+
+
+def namespace_of(cluster: Cluster, job: Tree, cluster_queue: str) -> str:
+    """A namespace of its own for the job, with the queues that the files name. They name the default one, or none."""
+    namespace: str = job["metadata"].get("name") or job["metadata"]["generateName"].rstrip("-")
+    cluster.make("api/v1/namespaces", named("v1", "Namespace", namespace))
+    for name in _QUEUES:
+        local = named(_GROUP, "LocalQueue", name, spec={"clusterQueue": cluster_queue})
+        cluster.make(f"{KUEUE}/localqueues", local, namespace)
+    job["metadata"].pop("namespace", None)
+    return namespace
+
+
+def until_admitted(cluster: Cluster, namespace: str, least: int = 1) -> list[Tree]:
+    """Wait until there are so many Workloads in a namespace, and all are admitted."""
 
     def admitted() -> list[Tree]:
         cluster.host.check()
         found = cluster.items(f"{KUEUE}/workloads", namespace)
-        true = [{each["type"] for each in one["status"].get("conditions", ()) if each["status"] == "True"}
-                for one in found if "status" in one]  # fmt: skip
-        return found if found and all("Admitted" in each for each in true) else []
+        true = [
+            {each["type"] for each in one.get("status", {}).get("conditions", ()) if each["status"] == "True"}
+            for one in found
+        ]
+        return found if len(found) >= least and all("Admitted" in each for each in true) else []
 
-    until(admitted, f"the Workloads of {namespace} are admitted")
-    cluster.delete(f"{place(resource, namespace)}/{made['metadata']['name']}")
+    return until(admitted, f"the Workloads of {namespace} are admitted")
