@@ -430,8 +430,8 @@ def integrations_page() -> Iterator[str]:
         " `pykueue up --runner simulated` the same operator runs with the kubeconfig that the server wrote, and the"
         " server's own controllers run Jobs, Deployments and StatefulSets"
         " ([how to do that](../tasks/run-operators-beside-up.md)). Both tests create a job, and expect it to be held,"
-        " admitted, run, preempted, resumed, ended if its kind ends, and deleted. Every kind passes the contract tests in"
-        " `tests/contracts/jobs`: held at creation,"
+        " admitted, run, preempted, resumed, ended if its kind ends, and deleted. Every kind passes the contract tests"
+        " in `tests/contracts/jobs`: held at creation,"
         " one Workload, started with what was assigned, restored at a stop, ended once, a manager killed after every"
         " write, and a broken status.\n"
     )
