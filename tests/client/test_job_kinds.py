@@ -147,6 +147,17 @@ def test_a_listing_sends_requests_for_the_kinds_in_use_only(kueue: Kueue) -> Non
     assert listed(all=True) >= everything
 
 
+@kinds
+def test_first_job_of_a_late_crd_is_queued_without_a_wait(kueue: Kueue) -> None:
+    """JF11: by then the manager asks for the kind every 2 min only; the webhook of the kind makes it ask at once."""
+    kueue.advance(600)
+    kueue.apply((EXAMPLES / "kubeflow/crds.yaml").read_text())
+    kueue.apply(training())
+    kueue.advance(2)
+    [entry] = kueue.queue()
+    assert (entry.name, entry.status.state) == ("train", "Starting")
+
+
 # --- Names ------------------------------------------------------------------------------------------------------------
 
 
