@@ -455,8 +455,7 @@ def _held_by(row: JobIntegration) -> str:
     """The field that suspends a job, or the gates of its pods."""
     if row.of_pods or row.parent_type is not None:
         return "the gates of its pods"
-    assert row.implementation is not None
-    return code(".".join(row.implementation.suspend_path))
+    return code(".".join(row.job({}).suspend_path))
 
 
 def _reclaims(row: JobIntegration) -> bool:

@@ -473,7 +473,7 @@ def _simple(*cells: Callable[[Tree], Any]) -> Cells:
 _MODES: Final = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
-def _claim(tree: Tree, now: int) -> list[Any]:
+def _volume_claim(tree: Tree, now: int) -> list[Any]:
     spec, status = tree["spec"], tree.get("status", {})
     phase = "Terminating" if tree["metadata"].get("deletionTimestamp") else status.get("phase", "")
     volume = spec.get("volumeName", "")
@@ -584,7 +584,7 @@ PRINTED: Final[dict[str, PrintedTable]] = {
     ),
     "core.v1.PersistentVolumeClaim": PrintedTable(
         _columns("Name,Status,Volume,Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age", "VolumeMode"),
-        _claim,
+        _volume_claim,
     ),
     "core.v1.Service": PrintedTable(_columns("Name,Type,Cluster-IP,External-IP,Port(s),Age", "Selector"), _service),
     "core.v1.Endpoints": PrintedTable(_columns("Name,Endpoints,Age"), _endpoints),
