@@ -113,9 +113,9 @@ def read(documents: Iterable[Document]) -> Case:
 def with_used_namespaces(case: Case, change: Case | None = None) -> Case:
     """The case with every namespace that its objects, or those of a change, are in, if it has no Namespace objects.
 
-    Manifests of queues and jobs rarely come with their Namespaces. Without one the namespaces are assumed to exist,
-    without labels. With one the given Namespaces are all that exist. A namespace that the change creates is not
-    assumed.
+    Manifests of queues and jobs rarely come with their Namespaces. Without one the namespaces are assumed to exist and
+    have the label that the server sets. With one the given Namespaces are all that exist. A namespace that the
+    change creates is not assumed.
     """
     if any(isinstance(thing, kube.Namespace) for thing in case.objects):
         return case
@@ -124,8 +124,9 @@ def with_used_namespaces(case: Case, change: Case | None = None) -> Case:
     used = {thing.metadata.namespace for thing in objects if registry.ALL.of(type(thing)).namespaced}  # type: ignore[attr-defined]
     used |= {unstructured.text(unstructured.get(job.tree, "metadata", "namespace")) for job in jobs}
     created = {thing.metadata.name for thing in objects if isinstance(thing, kube.Namespace)}
-    assumed = [kube.Namespace(metadata=meta.ObjectMeta(name=name)) for name in sorted(used - created) if name]
-    return case.with_objects([*assumed, *case.objects])
+    names = sorted(filter(None, used - created))
+    assumed = [meta.ObjectMeta(name=name, labels={labels.NAMESPACE_NAME: name}) for name in names]
+    return case.with_objects([*(kube.Namespace(metadata=metadata) for metadata in assumed), *case.objects])
 
 
 class _Found:
