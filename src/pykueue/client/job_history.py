@@ -57,16 +57,16 @@ class HistoryRequest:
         return [*((name, value) for name, value in single.items() if value), *several]
 
 
-async def records(client: ApiClient, wanted: HistoryRequest) -> AsyncIterator[JobRecord]:
-    """The records that match, page by page, in the order in which they were first recorded."""
+async def records(client: ApiClient, wanted: HistoryRequest, *, limit: int | None = None) -> AsyncIterator[JobRecord]:
+    """The records that match, page by page, in the order in which they were first recorded; at most `limit`."""
     after = ""
     while True:
-        page = [("limit", str(_PAGE)), *([("continue", after)] if after else [])]
+        page = [("limit", str(limit or _PAGE)), *([("continue", after)] if after else [])]
         tree = await _read(client, documents.RECORDS, wanted, page)
         for item in tree["items"]:
             yield codec.from_tree(item, JobRecord)
         after = tree["metadata"].get("continue", "")
-        if not after:
+        if not after or limit is not None:
             return
 
 

@@ -6,15 +6,18 @@ import base64
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
-from kubemachinery import codec
+import msgspec
+
+from kubemachinery import codec, quantity
 from kubemachinery.fields import Field, Int32, Int64, Time
-from kubemachinery.meta import SECOND, ApiStruct, format_time
+from kubemachinery.meta import SECOND, ApiStruct, format_time, parse_time
 from kubemachinery.unstructured import Tree
+from pykueue.api import kube, kueue
 from pykueue.core import amounts
 from pykueue.history import queries
 from pykueue.history.learning import RunEstimate
 from pykueue.history.queries import UsageRow, WaitingRow
-from pykueue.history.records import Attempt, Seconds, UsageSegment, WorkloadRecord
+from pykueue.history.records import Attempt, Outcome, Seconds, UsageSegment, WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS
 
 GROUP: Final = "views.pykueue.io"
@@ -56,6 +59,20 @@ class RecordedAttempt(ApiStruct, frozen=True):
     usage: Annotated[tuple[RecordedUsage, ...], Field("What was reserved, and when.")] = ()
 
 
+class RecordedPodSet(ApiStruct, frozen=True):
+    """A pod set of a Workload: what is needed to submit the same again."""
+
+    name: Annotated[str, Field("The name of the pod set.")] = "main"
+    count: Annotated[Int32, Field("The number of pods.")] = 0
+    min_count: Annotated[Int32 | None, Field("The least number of pods that may be admitted.")] = None
+    requests: Annotated[dict[str, str], Field("The requests of one pod.")] = {}
+    node_selector: Annotated[dict[str, str], Field("The node labels that its pods require.")] = {}
+    tolerations: Annotated[tuple[kube.Toleration, ...], Field("The taints that its pods tolerate.")] = ()
+    topology_request: Annotated[
+        kueue.PodSetTopologyRequest | None, Field("How its pods are placed relative to each other.")
+    ] = None
+
+
 class JobRecord(ApiStruct, frozen=True):
     """The life of one Workload, as the history has it."""
 
@@ -71,6 +88,7 @@ class JobRecord(ApiStruct, frozen=True):
     priority_class: Annotated[str, Field("The class of the priority.")] = ""
     pods: Annotated[Int32, Field("The number of pods.")] = 0
     requests: Annotated[dict[str, str], Field("The requests of all pods together.")] = {}
+    pod_sets: Annotated[tuple[RecordedPodSet, ...], Field("The pod sets, as they were submitted.")] = ()
     state: Annotated[str, Field("Waiting, Running, Succeeded, Failed, Cancelled, Replaced or Unknown.")] = ""
     submitted: Annotated[Time | None, Field("When the Workload was created.")] = None
     started: Annotated[Time | None, Field("When it was first admitted.")] = None
@@ -151,6 +169,8 @@ class WaitingList(ApiStruct, frozen=True):
     items: Annotated[tuple[WaitingItem, ...], Field("The waiting, by group.")]
 
 
+_POD_SETS: Final = msgspec.json.Decoder(tuple[RecordedPodSet, ...])
+
 # --- From records -----------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +191,7 @@ def record_document(record: WorkloadRecord, now: Seconds) -> JobRecord:
         priority_class=record.priority_class,
         pods=record.pods,
         requests={name: amounts.text(name, amount) for name, amount in sorted(requested.items())},
+        pod_sets=_POD_SETS.decode(record.shape) if record.shape else (),
         state=record.state,
         submitted=_time(record.submitted),
         started=_time(record.started),
@@ -209,6 +230,69 @@ def _usage(segment: UsageSegment) -> Iterable[RecordedUsage]:
 
 def _time(seconds: Seconds | None) -> str | None:
     return None if seconds is None else format_time(seconds * SECOND)
+
+
+# --- To records -------------------------------------------------------------------------------------------------------
+
+
+def record_of(shown: JobRecord) -> WorkloadRecord:
+    """The record of a document: what a client needs to replay it. The revision is not in the document."""
+    outcome = Outcome(shown.state) if shown.state in _OUTCOMES else Outcome.OPEN
+    return WorkloadRecord(
+        uid=shown.metadata.name,
+        namespace=shown.metadata.namespace,
+        name=shown.workload,
+        job_kind=shown.job_kind,
+        job_name=shown.job if shown.job_kind else "",
+        job_uid=shown.job_uid,
+        queue=shown.queue,
+        user=shown.user,
+        priority=shown.priority,
+        priority_class=shown.priority_class,
+        pods=shown.pods,
+        shape=msgspec.json.encode(shown.pod_sets, order="sorted"),
+        submitted=_seconds(shown.submitted) or 0,
+        ready=_seconds(shown.ready),
+        ended=_seconds(shown.ended),
+        outcome=outcome,
+        exit_code=shown.exit_code,
+        evictions=shown.evictions,
+        limit_seconds=shown.limit_seconds,
+        expected_seconds=shown.expected_seconds,
+        slice_of=shown.slice_of,
+        attempts=tuple(map(_attempt_of, shown.attempts)),
+        inexact=shown.inexact,
+    )
+
+
+_OUTCOMES: Final = frozenset(each.value for each in Outcome if each.value)
+
+
+def _attempt_of(shown: RecordedAttempt) -> Attempt:
+    reserved = _seconds(shown.reserved) or 0
+    return Attempt(
+        reserved,
+        shown.cluster_queue,
+        reserved,
+        _seconds(shown.admitted),
+        _seconds(shown.released),
+        shown.reason,
+        shown.preemptor,
+        _segments_of(shown.usage),
+    )
+
+
+def _segments_of(usage: Iterable[RecordedUsage]) -> tuple[UsageSegment, ...]:
+    """The segments of an attempt: usage of the same times is one."""
+    found: dict[tuple[str, str | None], list[tuple[str, str, int]]] = {}
+    for each in usage:
+        amount = amounts.of_request(each.resource, quantity.parse(each.amount))
+        found.setdefault((each.start, each.end), []).append((each.flavor, each.resource, amount))
+    return tuple(UsageSegment(_seconds(start) or 0, _seconds(end), tuple(rows)) for (start, end), rows in found.items())
+
+
+def _seconds(text: str | None) -> Seconds | None:
+    return parse_time(text) // SECOND if text else None
 
 
 def record_list(records: Iterable[WorkloadRecord], now: Seconds, after: int) -> Tree:

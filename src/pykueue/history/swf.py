@@ -7,12 +7,15 @@
 
 Names are numbers in the file; `names` has them by column. A number that is not known is −1. Waiting is until the first
 start, and running is that of the last attempt: the format has no evictions.
+
+Files of other programs are read too: more than 18 fields are allowed, and the further ones are ignored; lines that
+begin with `;` are comments, and those of the form `; MaxProcs: 128` are the header.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +60,20 @@ class SwfJob:
     executable: int
     queue: int
     partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwfFile:
+    """A file as it was read: its jobs, its header, and the lines that were left out with the reason."""
+
+    jobs: tuple[SwfJob, ...]
+    header: Mapping[str, str]
+    left_out: tuple[str, ...] = ()
+
+    def number(self, name: str) -> int | None:
+        """A positive number of the header, such as `MaxProcs`; None without one."""
+        text = self.header.get(name, "").split(" ")[0]
+        return int(text) if text.isascii() and text.isdecimal() and int(text) else None
 
 
 class _Numbers:
@@ -144,25 +161,50 @@ def _seconds(text: str | None) -> int:
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
+# The latest time and the longest run that are taken for one: about 34,000 years.
+_LONGEST: Final = 2**40
 
-def read(text: str, source: str) -> list[SwfJob]:
-    """The jobs of a file. Raises UsageError with the number of the first line that is none."""
-    found = []
+
+def read(text: str, source: str, *, leave_out: bool = False) -> SwfFile:
+    """The jobs and the header of a file.
+
+    Raises UsageError with the number and the reason of the first line that is no job. With `leave_out` such lines are
+    left out, and reported in the result.
+    """
+    jobs, header, bad = [], dict[str, str](), []
     for place, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith(";"):
+        if not line.strip():
             continue
-        found.append(_job(line.split(), f"{source}, line {place}"))
-    return found
+        if line.lstrip().startswith(";"):
+            name, colon, value = line.lstrip("; \t").partition(":")
+            if colon and name not in header:
+                header[name.strip()] = value.strip()
+            continue
+        found = _job(line.split())
+        if isinstance(found, SwfJob):
+            jobs.append(found)
+        elif leave_out:
+            bad.append(f"line {place}: {found}")
+        else:
+            raise UsageError(f"{source}, line {place}: {found}")
+    return SwfFile(tuple(jobs), header, tuple(bad))
 
 
-def _job(fields: Sequence[str], place: str) -> SwfJob:
-    if len(fields) != _FIELDS:
-        raise UsageError(f"{place}: has {len(fields)} fields; a job of the Standard Workload Format has {_FIELDS}")
+def _job(fields: Sequence[str]) -> SwfJob | str:
+    """The job of a line, or why it is none."""
+    if len(fields) < _FIELDS:
+        return f"has {len(fields)} fields; a job of the Standard Workload Format has {_FIELDS}"
     try:
         # Some traces write fractions of seconds.
-        values = [int(float(text)) for text in fields]
+        values = [int(float(text)) for text in fields[:_FIELDS]]
     except (ValueError, OverflowError):
-        raise UsageError(f"{place}: a field is no number") from None
-    if values[1] < 0:
-        raise UsageError(f"{place}: the time of submission is negative")
-    return SwfJob(*(values[field - 1] for field in (1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16)))
+        return "a field is no number"
+    found = SwfJob(*(values[field - 1] for field in (1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 16)))
+    if found.submitted < 0:
+        return "the time of submission is negative"
+    for name, seconds in (("waiting", found.waited), ("run", found.ran)):
+        if seconds < _UNKNOWN:
+            return f"the {name} time is negative"
+    if max(found.submitted, found.waited, found.ran, found.limit) > _LONGEST:
+        return f"a time is longer than {_LONGEST} s"
+    return found

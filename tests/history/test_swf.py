@@ -1,0 +1,57 @@
+"""Files in the Standard Workload Format, as other programs write them: comments, headers, further fields, bad lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubemachinery.errors import UsageError
+from pykueue.history import swf
+
+JOB = "1 100 5 60 4 -1 -1 8 3600 -1 1 7 1 2 3 1 -1 -1"
+
+
+def test_comments_and_the_header_are_read() -> None:
+    found = swf.read(f"; Version: 2.2\n; MaxProcs: 128\n;\n;  note without a value\n; Queue: 0 batch\n\n{JOB}\n", "t")
+    assert found.number("MaxProcs") == 128
+    assert found.number("MaxNodes") is None
+    assert found.header["Version"] == "2.2"
+    (job,) = found.jobs
+    assert (job.submitted, job.waited, job.ran, job.processors, job.requested_processors) == (100, 5, 60, 4, 8)
+    assert (job.limit, job.user, job.executable, job.queue) == (3600, 7, 2, 3)
+
+
+@pytest.mark.parametrize("text", ["none", "-4", "", "0", "1e5"])
+def test_a_header_without_a_positive_number_has_none(text: str) -> None:
+    assert swf.read(f"; MaxProcs: {text}\n", "t").number("MaxProcs") is None
+
+
+def test_further_fields_are_ignored() -> None:
+    assert swf.read(f"{JOB} {{12,13}} q_1d 1:ppn=64\n", "t").jobs == swf.read(f"{JOB}\n", "t").jobs
+
+
+def test_fractions_of_seconds_are_cut() -> None:
+    (job,) = swf.read(JOB.replace(" 60 ", " 60.9 ") + "\n", "t").jobs
+    assert job.ran == 60
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("1 2 3", "t, line 812: has 3 fields; a job of the Standard Workload Format has 18"),
+        (JOB.replace("100", "x"), "t, line 812: a field is no number"),
+        (JOB.replace("100", "nan"), "t, line 812: a field is no number"),
+        (JOB.replace("100", "inf"), "t, line 812: a field is no number"),
+        (JOB.replace(" 100 ", " -5 "), "t, line 812: the time of submission is negative"),
+        (JOB.replace(" 5 ", " -2 "), "t, line 812: the waiting time is negative"),
+        (JOB.replace(" 60 ", " -1359980917 "), "t, line 812: the run time is negative"),
+        (JOB.replace(" 60 ", f" {2**60} "), f"t, line 812: a time is longer than {2**40} s"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_number_and_the_reason(line: str, sentence: str) -> None:
+    text = "\n".join([*([JOB] * 811), line, JOB])
+    with pytest.raises(UsageError) as caught:
+        swf.read(text, "t")
+    assert str(caught.value) == sentence
+    left = swf.read(text, "t", leave_out=True)
+    assert len(left.jobs) == 812
+    assert left.left_out == (sentence.removeprefix("t, "),)
