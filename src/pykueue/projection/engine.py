@@ -7,6 +7,7 @@
     change    objects change: quota windows, mostly
     sample    the usage of LocalQueues is sampled (admission fair sharing)
     arrival   a Workload is submitted
+    withdrawal  a Workload that is still pending is deleted
 
 Events of one instant are handled in this order, and by key. After them the scheduler decides until it has nothing left
 to decide, and its decisions make new events. The end of a backoff is an instant without an event.
@@ -18,7 +19,7 @@ which makes runs shorter [RA3]. Without one, times are exact.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -48,6 +49,8 @@ class Arrival(NamedTuple):
 
     at: Nanoseconds
     workload: kueue.Workload
+    # When it is deleted, if it has no quota then.
+    withdrawn: Nanoseconds | None = None
 
 
 class ScheduledChange(NamedTuple):
@@ -66,6 +69,7 @@ class _Kind(IntEnum):
     CHANGE = 4
     SAMPLE = 5
     ARRIVAL = 6
+    WITHDRAWAL = 7
 
 
 class _Event(NamedTuple):
@@ -87,14 +91,15 @@ def run(
     effort: int = EFFORT_MAX,
     grid: bool = False,
     until_started: Collection[str] | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
 ) -> Projection:
     """Run the scheduler ahead from `now`, until nothing is left to happen.
 
     `arrivals` and `changes` are in the order of their times, and are read as the run reaches them. The run ends earlier
     at the time `horizon`, once all Workloads `until_started` have been admitted, or after `effort` decisions, of which
-    the result is then not complete [RA4].
+    the result is then not complete [RA4]; nor is it if `may_go_on`, which is called at every instant, returns False.
     """
-    return _Run(case, now, draws, arrivals, changes, grid=grid).until(horizon, effort, until_started)
+    return _Run(case, now, draws, arrivals, changes, grid=grid).until(horizon, effort, until_started, may_go_on)
 
 
 class _Run:
@@ -132,7 +137,13 @@ class _Run:
         self._next_change()
         self._next_sample()
 
-    def until(self, horizon: Nanoseconds | None, effort: int, wanted: Collection[str] | None) -> Projection:
+    def until(
+        self,
+        horizon: Nanoseconds | None,
+        effort: int,
+        wanted: Collection[str] | None,
+        may_go_on: Callable[[], bool],
+    ) -> Projection:
         found = self._found
         left = set(wanted) if wanted is not None else None
         while True:
@@ -144,6 +155,9 @@ class _Run:
                 break
             instant = self._next_instant()
             if instant is None or (horizon is not None and instant > horizon):
+                break
+            if not may_go_on():
+                found.is_complete = False
                 break
             self._advance(instant)
         found.reached = self._now
@@ -172,14 +186,18 @@ class _Run:
                 case ProjectedAttempt() as attempt:
                     if attempt.released is None:
                         self._handle(event.kind, attempt)
-                case Arrival(workload=workload):
+                case Arrival(workload=workload, withdrawn=withdrawn):
                     self._begin(workload)
+                    if withdrawn is not None:
+                        self._push(withdrawn, _Kind.WITHDRAWAL, event.key, None)
                     self._next_arrival()
                 case ScheduledChange() as change:
                     self._change(change)
                     self._next_change()
                 case None if event.kind is _Kind.REQUEUE:
                     self._requeue(event.key)
+                case None if event.kind is _Kind.WITHDRAWAL:
+                    self._withdraw(event.key)
                 case None:
                     self._sample()
 
@@ -248,6 +266,10 @@ class _Run:
         if key in self._found.pending:
             self._workloads[key] = self._transitions.requeued(self._workloads[key], self._now)
             self._world.put(self._workloads[key], self._now)
+
+    def _withdraw(self, key: str) -> None:
+        if self._found.pending.pop(key, None) is not None:
+            self._leave(key)
 
     def _leave(self, key: str) -> None:
         """Remove a Workload that has ended."""
