@@ -60,11 +60,16 @@ class WhatIfReport:
 
 
 def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], now: Nanoseconds) -> Case:
-    """The case with the objects of the change, its jobs submitted, and some objects deleted."""
+    """The case with the objects of the change and its Configuration, its jobs submitted, and some objects deleted."""
     objects = indexed(case.objects) | indexed(change.objects)
     for key in gone:
         objects.pop(key, None)
-    world = replace(case.with_objects(objects.values()), classes=(*case.classes, *change.classes), passed_over=())
+    world = replace(
+        case.with_objects(objects.values()),
+        configured=change.configured if change.is_configured else case.configured,
+        classes=(*case.classes, *change.classes),
+        passed_over=(),
+    )
     return planner.queued(world, change.jobs, now)
 
 

@@ -47,7 +47,7 @@ def cohort_spec(cohort: kueue.Cohort) -> CohortInfo:
     return CohortInfo(
         name=cohort.metadata.name,
         parent=cohort.spec.parent_name or "",
-        quotas=_quotas(cohort.spec.resource_groups),
+        quotas=quotas(cohort.spec.resource_groups),
         weight=weight(cohort.spec.fair_sharing),
     )
 
@@ -91,7 +91,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, context: QueueContext) -> Reso
             name=cluster_queue.metadata.name,
             cohort=spec.cohort_name or "",
             groups=groups,
-            quotas=_quotas(spec.resource_groups),
+            quotas=quotas(spec.resource_groups),
             strategy=_enum(kueue.QueueingStrategy, spec.queueing_strategy, kueue.QueueingStrategy.BEST_EFFORT_FIFO),
             preemption=_preemption(spec.preemption),
             fungibility=_fungibility(spec.flavor_fungibility),
@@ -112,7 +112,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, context: QueueContext) -> Reso
     )
 
 
-def _quotas(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, Quota]:
+def quotas(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, Quota]:
     return {
         FlavorResource(flavor.name, resource.name): Quota(
             _quota(resource.name, resource.nominal_quota, 0),

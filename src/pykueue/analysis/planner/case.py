@@ -77,6 +77,8 @@ class Case:
     related: tuple[Document, ...] = ()
     # Limits of the results for this case, a sentence each.
     notices: tuple[str, ...] = ()
+    # Whether the settings were given, and are not the default ones.
+    is_configured: bool = False
 
     def with_objects(self, objects: Iterable[msgspec.Struct]) -> Case:
         """The case with other objects and the same settings."""
@@ -107,6 +109,7 @@ def read(documents: Iterable[Document]) -> Case:
         others=tuple(found.others),
         extensions=tuple(found.extensions),
         related=tuple(found.related),
+        is_configured=configuration is not None,
     ).with_objects(found.objects)
 
 
