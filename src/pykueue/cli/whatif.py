@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,6 +11,7 @@ from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
+from pykueue.cli.trace_options import TraceOptions
 from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
@@ -24,6 +26,46 @@ if TYPE_CHECKING:
 @flags.files("The current objects, from files instead of a server; may be repeated.", "--in")
 @click.option("--now", "now_text", default=None, help="The time of the decision, RFC 3339 (default: now).")
 @flags.timeout("Stop")
+@click.option(
+    "--trace",
+    default="",
+    metavar="BEGIN..END|FILE",
+    help="Replay the jobs of this time range of the history, or of a file in the Standard Workload Format, with and"
+    " without the change. Times are as in pykueue history; an empty END is now.",
+)
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    default=None,
+    help="With --trace: read this history.db instead of the history of the server, which must not be running.",
+)
+@click.option(
+    "--map",
+    "per_processor",
+    multiple=True,
+    metavar="RESOURCE=QUANTITY",
+    help="With a trace file: what one processor is (default: cpu=1); may be repeated.",
+)
+@click.option("--ignore-bad-lines", is_flag=True, help="With a trace file: leave out lines that are no jobs.")
+@click.option(
+    "--write-base",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="With a trace file: write the queues that it implies to this file, and stop.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 100),
+    default=1,
+    help="With --trace: how often to draw the run times that are not known; the table then has their range.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="With --trace: also write the comparison with charts to this HTML file.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="The output format.")
 @connects
 def command(
@@ -34,18 +76,34 @@ def command(
     now_text: str | None,
     timeout_seconds: float,
     output: str,
+    **of_traces: Any,
 ) -> None:
     """Show what a change would do before it is made: which Workloads would start, wait or be evicted.
 
     The objects that -f names replace those of the same name, or are added; jobs among them are submitted. Runs the
     scheduler on the current and on the changed objects until each settles; running Workloads do not end meanwhile.
+
+    With --trace, compares a time range instead of a moment: waiting, use, fairness and evictions with and without the
+    change.
+
+    \b
+    pykueue whatif --trace 2026-11-09..2026-11-16 -f cohort-v2.yaml --report compare.html
+    pykueue whatif --trace wagap-2013.swf --in base.yaml -f other.yaml
     """
     from pykueue.analysis import live_case, planner, whatif
     from pykueue.analysis.object_changes import indexed
     from pykueue.cli.plan import at, case_of, print_ignored, print_ignored_and_unknown, print_notices, read, within
 
-    if not changes and not gone:
+    options = TraceOptions(**of_traces)
+    options.check()
+    if not changes and not gone and options.write_base is None:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
+    if options.trace:
+        from pykueue.cli import trace_comparison
+
+        names = [_named(text, connection.namespace or "default") for text in gone]
+        trace_comparison.run(connection, options, changes, dict(zip(gone, names, strict=True)), files, output)
+        return
     now, change = at(now_text), read(changes) if changes else planner.read(())
     print_ignored_and_unknown(change)
     with progress() as report:

@@ -1,0 +1,208 @@
+"""`pykueue whatif --trace`: reads the trace and the objects, compares, and prints."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubemachinery import codec, kubectl_yaml
+from kubemachinery.clock import SystemClock
+from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND, format_time
+from pykueue.analysis import comparison_report, live_case, planner, policy_comparison, traces, whatif
+from pykueue.analysis.object_changes import indexed
+from pykueue.analysis.planner import Case
+from pykueue.analysis.policy_comparison import PolicyComparison
+from pykueue.analysis.traces import SwfMapping, Trace
+from pykueue.api import kueue, registry
+from pykueue.cli import printing
+from pykueue.cli.connection import Connection
+from pykueue.cli.plan import print_ignored_and_unknown, print_notices, read
+from pykueue.cli.progress import progress
+from pykueue.cli.trace_options import TraceOptions
+from pykueue.client import job_history, moments
+from pykueue.client.job_history import HistoryRequest
+from pykueue.errors import NegativeResult
+from pykueue.history import documents, swf
+from pykueue.history.queries import RecordFilter
+from pykueue.history.records import WorkloadRecord
+from pykueue.history.store import HistoryStore
+
+if TYPE_CHECKING:
+    from kubemachinery.client.client import ApiClient
+
+
+def run(
+    connection: Connection,
+    options: TraceOptions,
+    changes: Sequence[str],
+    gone: Mapping[str, tuple[type, str, str]],
+    files: Sequence[str],
+    output: str,
+) -> None:
+    """Compare a trace with and without a change. `gone` are the objects to delete, by the text that named them."""
+    with progress() as report:
+        report("reading the trace")
+        trace = _range(connection, options) if options.is_range else _file(options)
+        if options.write_base is not None:
+            _write_base(options.write_base, trace)
+            return
+        base = _base(connection, trace, files, report, is_range=options.is_range)
+        changed = _changed(base, trace, changes, gone)
+        with _interruptible() as may_go_on:
+            found = policy_comparison.compare(
+                trace, base, changed, repeat=options.repeat, report=report, may_go_on=may_go_on
+            )
+    if options.report_file is not None:
+        options.report_file.write_text(comparison_report.html(found), encoding="utf-8")
+    _print(found, output)
+    if found.is_interrupted:
+        raise click.Abort
+    if not found.is_complete:
+        raise NegativeResult
+
+
+def _print(found: PolicyComparison, output: str) -> None:
+    if output != "text":
+        printing.document(comparison_report.tree(found), output)
+        return
+    for line in comparison_report.leading(found):
+        click.echo(line)
+    click.echo(comparison_report.counted(found))
+    head, *rows = comparison_report.table(found)
+    printing.table(head, rows)
+    for line in comparison_report.following(found):
+        click.echo(line)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """A function that returns False after Ctrl-C; a second Ctrl-C ends the program at once."""
+    interrupted = False
+
+    def note(*_: Any) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: not interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- The trace --------------------------------------------------------------------------------------------------------
+
+
+def _file(options: TraceOptions) -> Trace:
+    path = Path(options.trace)
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", errors="replace")
+        beside = path.with_name(f"{path.name}.names.json")
+        names = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else {}
+    except OSError as error:
+        raise UsageError(f"--trace {path}: {error.strerror or error}") from None
+    except (EOFError, ValueError) as error:
+        raise UsageError(f"--trace {path}: {error}") from None
+    mapping = SwfMapping(per_processor=traces.per_processor(options.per_processor), names=names)
+    return traces.of_swf(swf.read(text, str(path), leave_out=options.ignore_bad_lines), str(path), mapping)
+
+
+def _range(connection: Connection, options: TraceOptions) -> Trace:
+    now = SystemClock().now() // SECOND
+    first, _, last = options.trace.partition("..")
+    begin = moments.moment(first, "--trace", now)
+    end = min(now, moments.moment(last, "--trace", now) if last else now)
+    if begin >= end:
+        raise UsageError(f"--trace {options.trace}: the time range is empty")
+    since, found = _records(connection, options.history, begin, end)
+    span = f"{format_time(begin * SECOND)} to {format_time(end * SECOND)}"
+    if since is None:
+        raise UsageError(f"--trace {options.trace}: the history is empty")
+    if since > begin:
+        raise UsageError(f"--trace {options.trace}: the history begins at {format_time(since * SECOND)}")
+    trace = traces.of_records(found, begin, end, f"the history from {span}")
+    if not trace.jobs:
+        raise UsageError(f"--trace {options.trace}: the history has no job from {span}")
+    return trace
+
+
+def _records(
+    connection: Connection, file: Path | None, begin: int, end: int
+) -> tuple[int | None, list[WorkloadRecord]]:
+    """When the history begins, and the records of a time range."""
+    if file is not None:
+        store = HistoryStore(file)
+        try:
+            first, _ = store.ask(lambda each: each.select(RecordFilter(), limit=1))
+            found, _ = store.ask(lambda each: each.select(RecordFilter(since=begin, until=end)))
+        finally:
+            store.close()
+        return (first[0].submitted if first else None), found
+
+    async def work(client: ApiClient, _: str) -> tuple[int | None, list[WorkloadRecord]]:
+        first = [record async for record in job_history.records(client, HistoryRequest(), limit=1)]
+        wanted = HistoryRequest(since=begin, until=end)
+        found = [documents.record_of(each) async for each in job_history.records(client, wanted)]
+        return (documents.record_of(first[0]).submitted if first else None), found
+
+    return connection.talk(work)
+
+
+def _write_base(path: Path, trace: Trace) -> None:
+    shown = []
+    for thing in trace.objects:
+        row = registry.ALL.of(type(thing))
+        tree = codec.to_tree(thing)
+        shown.append(kubectl_yaml.dump({"apiVersion": row.api_version, "kind": row.kind, **tree}))
+    path.write_text("---\n".join(shown), encoding="utf-8")
+    click.echo(f"wrote {len(shown)} objects to {path}")
+
+
+# --- The objects ------------------------------------------------------------------------------------------------------
+
+
+def _base(
+    connection: Connection, trace: Trace, files: Sequence[str], report: Callable[[str], None], *, is_range: bool
+) -> Case:
+    """The objects without the change: those of --in, of the file, or of the server."""
+    if files:
+        case = read(files)
+        print_ignored_and_unknown(case)
+    elif is_range:
+        case = connection.talk(lambda client, _: live_case.case(client, report=report))
+        print_notices(case)
+    else:
+        return planner.read(()).with_objects(trace.objects)
+    objects = [thing for thing in case.objects if not isinstance(thing, kueue.Workload)]
+    return case.with_objects(objects if is_range else traces.with_queues(trace, objects, trace.source))
+
+
+def _changed(
+    base: Case,
+    trace: Trace,
+    changes: Sequence[str],
+    gone: Mapping[str, tuple[type, str, str]],
+) -> Case:
+    change = read(changes) if changes else planner.read(())
+    print_ignored_and_unknown(change)
+    there = indexed(base.objects)
+    for text, named in gone.items():
+        if named not in there:
+            raise UsageError(f"--delete {text}: not found")
+    own = [thing for thing in change.objects if not isinstance(thing, kueue.Workload)]
+    if change.jobs or len(own) < len(change.objects):
+        click.echo("note: jobs and Workloads of the change are ignored: the jobs are those of the trace", err=True)
+    change = replace(change.with_objects(own), jobs=())
+    return whatif.changed_by(base, change, list(gone.values()), trace.begin * SECOND)
