@@ -190,7 +190,7 @@ def test_a_period_that_begins_in_debt_is_spent() -> None:
     ("resource", "charge", "text"),
     [
         (GPU, of_hours(GPU, 1_500), "1.5"),
-        (GPU, of_hours(GPU, 1_000) - 1, "0.99"),
+        (GPU, of_hours(GPU, 1_000) - 1, "0.999"),
         (GPU, 0, "0"),
         (GPU, -of_hours(GPU, 10_250), "-10.25"),
         (GPU, of_hours(GPU, 2_000_000), "2000"),
@@ -198,5 +198,5 @@ def test_a_period_that_begins_in_debt_is_spent() -> None:
         ("memory", of_hours("memory", 2**30 * 1000), "1Gi"),
     ],
 )
-def test_hours_are_shown_to_hundredths_and_rounded_down(resource: str, charge: int, text: str) -> None:
+def test_hours_are_shown_to_thousandths_and_rounded_down(resource: str, charge: int, text: str) -> None:
     assert budget_answers.hours(resource, charge) == text

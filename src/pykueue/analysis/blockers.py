@@ -15,7 +15,7 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.analysis import object_changes
 from pykueue.analysis.object_changes import ObjectChange, Objects
 from pykueue.api import kube, kueue, labels
-from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, WorkloadCondition
+from pykueue.api.conditions import ActiveCondition, ClusterQueueActiveReason, EvictedReason, WorkloadCondition
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.queues import References
@@ -55,7 +55,10 @@ def _own(workload: kueue.Workload, policy: SchedulingPolicy, now: Nanoseconds) -
     state = workload.status.requeue_state
     until = workload_info.time_of(state.requeue_at) if state is not None and state.requeue_at is not None else 0
     if until > now:
-        yield AdmissionBlocker(f"its backoff ends at {meta.format_time(until)}", object_changes.AdvanceTime(until))
+        is_refused = requeued is not None and requeued.reason == EvictedReason.ADMISSION_CHECK
+        why = f": {requeued.message}" if requeued is not None and is_refused and requeued.message else ""
+        sentence = f"its backoff ends at {meta.format_time(until)}{why}"
+        yield AdmissionBlocker(sentence, object_changes.AdvanceTime(until))
     elif requeued is not None and requeued.status == ConditionStatus.FALSE and states.is_active(workload):
         yield AdmissionBlocker(f"it is not requeued: {requeued.reason}")
     failed = [check.name for check in workload.status.admission_checks if check.state in _REFUSING_STATES]

@@ -162,7 +162,7 @@ EXTENSIONS: Final = Kinds(
                 PrinterColumn("Every", ".spec.every", description="The length of a period."),
                 PrinterColumn("Per", ".spec.per", description="What the hours are counted for."),
                 _condition("Ready", "Ready", "Whether its accounts are known."),
-                PrinterColumn("Until", ".status.periodEnd", "date", description="When the present period ends."),
+                PrinterColumn("Until", ".status.periodEnd", description="When the present period ends."),
                 _AGE,
             ),
         ),

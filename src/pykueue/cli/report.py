@@ -1,4 +1,4 @@
-"""`pykueue report`: usage and waiting from the history, by queue, user, day."""
+"""`pykueue report`: usage and waiting from the history, by queue, user, day; what is spent of Budgets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pykueue.cli import flags, printing
-from pykueue.cli.connection import Connection, connects_but
+from pykueue.cli.connection import Connection, connects, connects_but
 from pykueue.cli.history import csv_text, request, window_options
 from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
+    from pykueue.client.budget_report import BudgetLine
     from pykueue.history.documents import UsageItem, WaitingItem
 
 _OUTPUT = click.option(
@@ -89,6 +90,37 @@ def waiting(connection: Connection, all_namespaces: bool, output: str, **filters
         shown = [duration(time) if is_table else time for time in times]
         share = f"{item.over_an_hour / item.started:.0%}" if is_table else item.over_an_hour
         rows.append({**item.group, **dict(zip(head[len(by) :], [item.started, *shown, share], strict=True))})
+    _print(head, rows, output)
+
+
+@command.command("budget", cls=flags.Command)
+@_OUTPUT
+@connects
+def budget(connection: Connection, output: str) -> None:
+    """Report what groups have spent of their Budgets in the present period: the 100 fullest of each Budget.
+
+    \b
+    pykueue report budget
+    """
+
+    async def work(client: ApiClient, namespace: str) -> tuple[list[BudgetLine], list[str]]:
+        from kubemachinery.clock import SystemClock
+        from pykueue.client import budget_report
+
+        return await budget_report.lines(client, SystemClock().now())
+
+    found, problems = connection.talk(work)
+    for problem in problems:
+        click.echo(problem, err=True)
+    if not found:
+        raise NegativeResult("no group has spent hours of a Budget in its present period")
+    head = ["budget", "group", "resource", "until", "spent", "limit", "per_hour", "spent_by"]
+    rows = [{name: getattr(line, name) for name in (*head, "percent")} for line in found]
+    if output == "table":
+        for row in rows:
+            row["spent"] = f"{row['spent']} ({row['percent']} %)"
+    else:
+        head.insert(5, "percent")
     _print(head, rows, output)
 
 

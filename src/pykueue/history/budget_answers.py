@@ -218,9 +218,9 @@ def _of(resource: str, standing: GroupStanding) -> str:
 
 
 def hours(resource: str, charge: Charge) -> str:
-    """A charge in hours of the resource, rounded down to hundredths; of bytes, in GiB."""
+    """A charge in hours of the resource, rounded down to thousandths; of bytes, in GiB."""
     unit = HOUR * WEIGHT_ONE * (1000 if resource == CPU else _GIB if resource.startswith(_IN_BYTES) else 1)
     sign = "-" if charge < 0 else ""
-    whole, part = divmod(abs(charge) * 100 // unit, 100)
-    text = f"{whole}.{part:02}".rstrip("0").rstrip(".") if part else str(whole)
+    whole, part = divmod(abs(charge) * 1000 // unit, 1000)
+    text = f"{whole}.{part:03}".rstrip("0") if part else str(whole)
     return f"{sign if text != '0' else ''}{text}{'Gi' if resource.startswith(_IN_BYTES) else ''}"

@@ -29,8 +29,8 @@ EMPTY: Final[dict[str, Any]] = {
     "periodEnd": None,
     "groups": None,
 }
-# Amounts in the status have hundredths, so two of them may differ by this without a change.
-_ROUNDING: Final = Decimal("0.02")
+# Amounts in the status have thousandths, so two of them may differ by this without a change.
+_ROUNDING: Final = Decimal("0.002")
 
 
 def status(book: BudgetBook, budget: Budget, now: Nanoseconds) -> BudgetStatus:
