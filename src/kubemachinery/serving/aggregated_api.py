@@ -64,7 +64,7 @@ class _AggregatedApi:
         view = row.views.get(path.subresource) if row is not None and path is not None else None
         if path is not None and row is not None and view is not None:
             await admit(request, path)
-            return views.respond(request, path, view, namespaced=row.namespaced)
+            return await views.respond(request, path, view, namespaced=row.namespaced)
         await admit(request, None)
         if request.method != "GET":
             raise status.method_not_allowed(request.method, request.path[:200])

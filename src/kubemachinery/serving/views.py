@@ -6,9 +6,9 @@ view of the whole collection, which can be listed. Discovery and OpenAPI list it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -28,15 +28,20 @@ class QueryParameter:
     maximum: int = 2**63 - 1
 
 
+ReadDocument: TypeAlias = Callable[[str, str, Mapping[str, int]], dict[str, Any] | Awaitable[dict[str, Any]]]
+"""Namespace, name and parameters in, the content of a document out."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SubresourceView:
     """A document about one object, computed per request.
 
-    `read(namespace, name, parameters)` returns its content, or raises `status.StatusError`.
+    `read(namespace, name, parameters)` returns its content, at once or as an awaitable, or raises
+    `status.StatusError`.
     """
 
     kind: str
-    read: Callable[[str, str, Mapping[str, int]], dict[str, Any]]
+    read: ReadDocument
     schema: Callable[[], Mapping[str, Any]] = dict
     parameters: Mapping[str, QueryParameter] = field(default_factory=dict)
 
@@ -73,7 +78,17 @@ class VirtualResource:
         return ("list",) if self.collection is not None else ()
 
 
-def respond(request: Request, path: ResourcePath, view: SubresourceView, *, namespaced: bool) -> Response:
+def merged(rows: Iterable[VirtualResource]) -> tuple[VirtualResource, ...]:
+    """The resources, each once: with the views of all rows of the same resource."""
+    found: dict[tuple[str, str, str], VirtualResource] = {}
+    for row in rows:
+        key = row.group, row.version, row.plural
+        before = found.get(key)
+        found[key] = row if before is None else replace(before, views={**before.views, **row.views})
+    return tuple(found.values())
+
+
+async def respond(request: Request, path: ResourcePath, view: SubresourceView, *, namespaced: bool) -> Response:
     """Return the document of a view for the object that the path names."""
     if bool(path.namespace) is not namespaced or path.watch:
         raise status.no_such_path(request.path[:200])
@@ -81,7 +96,8 @@ def respond(request: Request, path: ResourcePath, view: SubresourceView, *, name
         raise status.method_not_allowed(request.method, f"{path.group_resource}/{path.subresource}")
     wanted = negotiation.negotiate(request.headers.get("accept", ""))
     parameters = {name: _number(request, name, row) for name, row in view.parameters.items()}
-    content = view.read(path.namespace, path.name, parameters)
+    found = view.read(path.namespace, path.name, parameters)
+    content = found if isinstance(found, dict) else await found
     return _response({"kind": view.kind, "apiVersion": path.api_version, **content}, wanted)
 
 

@@ -67,7 +67,7 @@ class Verbs:
             raise status.no_such_path(request.path[:200])
         if view := resource.views.get(address.subresource):
             authentication.check(info.user, "get", resource.group, resource.plural, address.name)
-            return views.respond(request, address, view, namespaced=resource.namespaced)
+            return await views.respond(request, address, view, namespaced=resource.namespaced)
         if resource.collection is not None and views.is_collection(address):
             authentication.check(info.user, "list", resource.group, resource.plural, "")
             return await views.respond_with_list(request, address, resource.collection)

@@ -16,6 +16,7 @@ from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.meta import Nanoseconds
+from kubemachinery.serving.views import merged
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
 from kubeserver.registry import extensions
@@ -23,7 +24,7 @@ from kubeserver.serve import ServerSettings
 from kubeserver.storage.sqlite import Durability
 from pykueue.api import config
 from pykueue.app import options, ports
-from pykueue.controllers import history_views, visibility
+from pykueue.controllers import forecast_views, history_views, visibility
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.history_recorder import HistoryOptions
 from pykueue.dashboard.endpoints import PREFIX
@@ -59,13 +60,21 @@ async def embedded_manager(
     is_real_time = clock is None
     clock = clock or SystemClock()
     client = _client(embedded, rng or random.Random())
-    manager = Manager(client, options.manager_options(settings, history, starving_after), clock, rng or random.Random())
+    chosen = options.manager_options(settings, history, starving_after, is_real_time=is_real_time)
+    manager = Manager(client, chosen, clock, rng or random.Random())
     configuration = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(configuration)}
     if ports.metrics_address(settings):
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
-    views = (*seen, *history_views.rows(manager.history, manager.informers, clock), *manager.troubles.rows())
+    views = merged(
+        (
+            *seen,
+            *history_views.rows(manager.history, manager.informers, clock),
+            *forecast_views.rows(manager.forecaster, manager.informers),
+            *manager.troubles.rows(),
+        )
+    )
     # If the manager ends, the server ends too: it would accept jobs that no manager admits.
     # On a virtual clock no timer is late.
     monitored = process.monitored_event_loop(manager.metrics.loop_delayed) if is_real_time else nullcontext()

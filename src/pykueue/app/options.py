@@ -13,6 +13,7 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import config
 from pykueue.api.budget import BudgetEvery
 from pykueue.controllers.assembly import ManagerOptions
+from pykueue.controllers.forecaster import inline_worker, process_worker
 from pykueue.controllers.history_recorder import (
     DEFAULT_RETENTION_SECONDS,
     HistoryOptions,
@@ -41,9 +42,14 @@ def webhook_options(settings: Settings) -> WebhookOptions:
 
 
 def manager_options(
-    settings: Settings, history: HistoryOptions | None = None, starving_after: Nanoseconds = STARVING_AFTER
+    settings: Settings,
+    history: HistoryOptions | None = None,
+    starving_after: Nanoseconds = STARVING_AFTER,
+    *,
+    is_real_time: bool = True,
 ) -> ManagerOptions:
-    """Return the options of a manager, with the documented differences from Kueue enabled (`departures`)."""
+    """Return the options of a manager, with the documented differences from Kueue enabled (`departures`). On a virtual
+    clock no other process is started."""
     resources, on = settings.configuration.resources, settings.gates
     controller = settings.configuration.controller or config.ControllerConfigurationSpec()
     prefixes = resources.exclude_resource_prefixes if resources else ()
@@ -71,6 +77,7 @@ def manager_options(
         history=history,
         starving_after=starving_after,
         budgets=on["Budgets"],
+        forecasts=(process_worker if is_real_time else inline_worker) if on["StartForecast"] else None,
     )
 
 

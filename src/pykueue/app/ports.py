@@ -16,8 +16,9 @@ from kubemachinery.client.delegated_auth import DelegatedAuthorizer, authorized
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 from kubemachinery.serving import aggregated_api
+from kubemachinery.serving.views import merged
 from pykueue.api import config
-from pykueue.controllers import history_views, visibility
+from pykueue.controllers import forecast_views, history_views, visibility
 from pykueue.controllers.aggregation import Aggregated
 from pykueue.controllers.assembly import Manager
 from pykueue.dashboard.endpoints import PREFIX, DashboardEndpoints
@@ -96,7 +97,14 @@ async def visibility_api(
     """Serve the visibility API and `views.pykueue.io` while inside; the API server forwards requests to them."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
     seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
-    views = (*seen, *history_views.rows(manager.history, manager.informers, clock), *manager.troubles.rows())
+    views = merged(
+        (
+            *seen,
+            *history_views.rows(manager.history, manager.informers, clock),
+            *forecast_views.rows(manager.forecaster, manager.informers),
+            *manager.troubles.rows(),
+        )
+    )
     namespace = settings.configuration.namespace or config.DEFAULT_NAMESPACE
     tls = served.another_context()
     groups = tuple(dict.fromkeys((row.group, row.version) for row in views))

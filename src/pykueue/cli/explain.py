@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pykueue.analysis.planner import Case
     from pykueue.client.job_service import QueueEntry
     from pykueue.history.documents import RunTimeEstimate
+    from pykueue.projection.documents import ForecastDocument, ForecastItem
 
 
 @click.command("explain")
@@ -69,11 +70,13 @@ def command(
 
         observed = connection.talk(lambda client, _: job_troubles.of_workload(client, key))
         answer = job_troubles.with_troubles(answer, observed)
+    when = None if files else connection.talk(lambda client, _: _forecast(client, key, thorough))
     if output == "text":
-        for line in [*lines(answer), *run_time_lines(estimate)]:
+        for line in [*lines(answer), *run_time_lines(estimate), *forecast_lines(when)]:
             click.echo(line)
     else:
         known = {} if estimate is None else {"runTime": codec.to_tree(estimate)}
+        known |= {} if when is None else {"forecast": codec.to_tree(when[1])}
         printing.document({**answer.tree(), **known}, output)
 
 
@@ -88,6 +91,24 @@ async def _run_time(client: ApiClient, key: str) -> RunTimeEstimate | None:
 
     namespace, _, workload = key.partition("/")
     return await job_history.run_time(client, namespace, workload)
+
+
+async def _forecast(client: ApiClient, key: str, thorough: bool) -> tuple[ForecastDocument, ForecastItem] | None:
+    from pykueue.client import job_forecast
+
+    namespace, _, workload = key.partition("/")
+    return await job_forecast.of_workload(client, namespace, workload, is_thorough=thorough)
+
+
+def forecast_lines(found: tuple[ForecastDocument, ForecastItem] | None) -> list[str]:
+    """When the Workload is expected to start; nothing if it is not pending."""
+    from datetime import datetime
+
+    from pykueue.projection import words
+
+    if found is None:
+        return []
+    return ["", "When", *(f"  {line}" for line in words.lines(*found, datetime.now().astimezone()))]
 
 
 def run_time_lines(estimate: RunTimeEstimate | None) -> list[str]:

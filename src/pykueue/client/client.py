@@ -34,11 +34,12 @@ from pykueue.analysis.explanation import Explanation
 from pykueue.analysis.planner import read
 from pykueue.analysis.whatif import WhatIfReport
 from pykueue.api import kueue
-from pykueue.client import job_history, job_request, job_service, job_troubles, moments, pod_logs
+from pykueue.client import job_forecast, job_history, job_request, job_service, job_troubles, moments, pod_logs
 from pykueue.client.job_service import JobService, QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
 from pykueue.client.queued_job import WORKLOADS
 from pykueue.history.documents import JobRecord
+from pykueue.projection.documents import ForecastItem
 
 T = TypeVar("T")
 
@@ -205,6 +206,14 @@ class AsyncClient:
         why = (await self._service.status(job)).message or "does it name a queue?"
         raise UsageError(f"job {job} has no Workload: {why}")
 
+    async def forecast(self, job: str) -> ForecastItem | None:
+        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts."""
+        for entry in await self.queue():
+            if job in (entry.name, *entry.names) and entry.workload:
+                found = await job_forecast.of_workload(self.api_client, entry.namespace, entry.workload)
+                return None if found is None else found[1]
+        return None
+
     async def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
         """The records of jobs that are running, waiting or over, also of deleted ones; oldest first."""
         found = [record async for record in job_history.records(self.api_client, self._history_request(wanted))]
@@ -323,6 +332,10 @@ class Client:
     def explain(self, job: str, *, suggest: bool = True) -> Explanation:
         """Why a job or a Workload waits, and which changes would admit it."""
         return self._run(self._client.explain(job, suggest=suggest))
+
+    def forecast(self, job: str) -> ForecastItem | None:
+        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts."""
+        return self._run(self._client.forecast(job))
 
     def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
         """The records of jobs that are running, waiting or over, also of deleted ones; oldest first."""

@@ -29,6 +29,7 @@ from pykueue.controllers.checks.provisioning import ProvisioningController
 from pykueue.controllers.clock_watch import ClockWatch
 from pykueue.controllers.default_local_queues import BY_SPEC, DefaultLocalQueues
 from pykueue.controllers.elastic import ElasticController
+from pykueue.controllers.forecaster import Forecaster, WorkerOf
 from pykueue.controllers.history_recorder import HistoryOptions, HistoryRecorder
 from pykueue.controllers.in_use_protection import InUseController
 from pykueue.controllers.informers import Informers
@@ -53,6 +54,7 @@ from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.observe.events import Reporter
 from pykueue.observe.metrics import MetricsOptions
+from pykueue.projection import SchedulerCase
 from pykueue.state.troubles import STARVING_AFTER
 from pykueue.state.world import World
 
@@ -83,6 +85,8 @@ class ManagerOptions:
     starving_after: Nanoseconds = STARVING_AFTER
     # Whether the checks of Budgets are answered; it needs a history.
     budgets: bool = False
+    # What computes forecasts; None: no forecasts.
+    forecasts: WorkerOf | None = None
 
     @property
     def lifecycle(self) -> LifecycleOptions:
@@ -160,6 +164,7 @@ class Manager:
             *(self.budgets.loops if self.budgets is not None else ()),
         )
         concurrency.limit(self.loops, options.concurrency, options.kinds)
+        self.forecaster = self._forecaster(options, clock)
         self.troubles = TroubleReporter(self.world, self.informers, self.writer, clock, options.starving_after)
         measures.starvation_rules = lambda: self.troubles.rules
         self._sync_timeout_seconds = options.sync_timeout_seconds
@@ -201,6 +206,13 @@ class Manager:
         tools.measures.budget_ratios = made.ratios
         return made
 
+    def _forecaster(self, options: ManagerOptions, clock: Clock) -> Forecaster | None:
+        if options.forecasts is None:
+            return None
+        settings = SchedulerCase((), options.policy, options.accounting, options.profile, options.lifecycle)
+        worker = options.forecasts(self.history)
+        return Forecaster(settings, self.world, self.informers, self.history, clock, worker)
+
     @asynccontextmanager
     async def reading(
         self, start_order: Callable[[Sequence[Informer[Any]]], Sequence[Informer[Any]]] = tuple
@@ -235,6 +247,8 @@ class Manager:
             group.create_task(self.troubles.run(), name="troubles")
             if self.history is not None:
                 group.create_task(self.history.run(), name="history")
+            if self.forecaster is not None:
+                group.create_task(self.forecaster.run(), name="forecasts")
 
     @property
     def idle(self) -> bool:

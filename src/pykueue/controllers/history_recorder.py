@@ -131,6 +131,11 @@ class HistoryRecorder:
         if pods is not None:
             pods.add_index("owner", _owners)
 
+    @property
+    def path(self) -> Path | None:
+        """The file of the history; None if it is kept in memory."""
+        return self._options.path
+
     # --- Observing ----------------------------------------------------------------------------------------------------
 
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:

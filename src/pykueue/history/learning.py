@@ -161,18 +161,16 @@ class RunTimes:
     def _expected(self, record: WorkloadRecord, expected: int) -> RunEstimate:
         ratios = self._enough(_of_user(record))
         if ratios is None:
-            return RunEstimate(
-                "the expected time", 0, _conditional(lambda u: expected * _spread(u)), record.limit_seconds
-            )
+            return RunEstimate("the expected time", 0, _Conditional(_AroundExpected(expected)), record.limit_seconds)
         source = f"the expected time, and {len(ratios.runs)} runs of the user"
-        return RunEstimate(source, len(ratios.runs), _scaled(ratios, expected), record.limit_seconds)
+        return RunEstimate(source, len(ratios.runs), _Scaled(ratios, expected), record.limit_seconds)
 
     def _limited(self, record: WorkloadRecord, limit: int) -> RunEstimate:
         ratios = self._enough(_of_limits(record))
         if ratios is None:
-            return RunEstimate("the limit", 0, _conditional(lambda u: limit * (0.1 + 0.9 * u)), limit)
+            return RunEstimate("the limit", 0, _Conditional(_BelowLimit(limit)), limit)
         source = f"the limit, and {len(ratios.runs)} runs of the LocalQueue"
-        return RunEstimate(source, len(ratios.runs), _scaled(ratios, limit), limit)
+        return RunEstimate(source, len(ratios.runs), _Scaled(ratios, limit), limit)
 
     def _enough(self, key: ClassKey) -> RunDistribution | None:
         found = self._classes.get(key)
@@ -225,18 +223,45 @@ def _spread(share: float) -> float:
     return float(2.0 ** (NormalDist().inv_cdf(min(max(share, 1e-6), 1 - 1e-6)) / _P90))
 
 
-def _scaled(ratios: RunDistribution, length: float) -> Callable[[float, float], float]:
-    return lambda share, elapsed: length * ratios.quantile(share, elapsed / length)
+# Values and not closures: estimates are sent to another process.
 
 
-def _conditional(inverse: Callable[[float], float]) -> Callable[[float, float], float]:
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """The quantile of a length whose ratios to a known length are known."""
+
+    ratios: RunDistribution
+    length: float
+
+    def __call__(self, share: float, elapsed: float) -> float:
+        return self.length * self.ratios.quantile(share, elapsed / self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class _AroundExpected:
+    expected: float
+
+    def __call__(self, share: float) -> float:
+        return self.expected * _spread(share)
+
+
+@dataclass(frozen=True, slots=True)
+class _BelowLimit:
+    limit: float
+
+    def __call__(self, share: float) -> float:
+        return self.limit * (0.1 + 0.9 * share)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditional:
     """The quantile of a continuous distribution, for a run that is longer than `elapsed` already."""
 
-    def quantile(share: float, elapsed: float) -> float:
-        low, high = 0.0, 1.0
-        for _ in range(40):  # the probability of a run that is not longer than elapsed
-            middle = (low + high) / 2
-            low, high = (middle, high) if inverse(middle) <= elapsed else (low, middle)
-        return inverse(low + (1.0 - low) * share) if low < 1.0 - 1e-6 else elapsed / max(1.0 - share, 1e-9)
+    inverse: Callable[[float], float]
 
-    return quantile
+    def __call__(self, share: float, elapsed: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(40 if elapsed > 0 else 0):  # the probability of a run that is not longer than elapsed
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.inverse(middle) <= elapsed else (low, middle)
+        return self.inverse(low + (1.0 - low) * share) if low < 1.0 - 1e-6 else elapsed / max(1.0 - share, 1e-9)

@@ -89,6 +89,11 @@ _LOW_BITS: Final = 40
 _LOW_MASK: Final = 2**_LOW_BITS - 1
 
 
+_CORRECTIONS: Final = """CREATE TABLE IF NOT EXISTS forecast_correction (
+    cluster_queue TEXT PRIMARY KEY, p50 REAL NOT NULL, p90 REAL NOT NULL, scored INTEGER NOT NULL,
+    covered INTEGER NOT NULL) WITHOUT ROWID"""
+
+
 class HistoryStoreError(PykueueError):
     """The store cannot be used; the message is a sentence for the operator."""
 
@@ -104,15 +109,15 @@ class NewerStoreError(HistoryStoreError):
 class HistoryStore:
     """The records of one cluster in one file. Calls come one at a time, and may block."""
 
-    def __init__(self, path: Path | None, *, max_bytes: int = 0) -> None:
+    def __init__(self, path: Path | None, *, max_bytes: int = 0, reads_only: bool = False) -> None:
         """Open or create the file; None keeps the records in memory. Raises HistoryStoreError with the reason if it
-        cannot be used."""
+        cannot be used. With `reads_only`, the file of another process is read beside it, and not changed."""
         self.path = path
         self._max_bytes = max_bytes
-        self._lock = _take_lock(path) if path is not None else None
+        self._lock = _take_lock(path) if path is not None and not reads_only else None
         try:
             with _reported(path):
-                self._connection = self._open()
+                self._connection = self._open_for_reading() if reads_only else self._open()
         except BaseException:
             self._unlock()
             raise
@@ -153,6 +158,10 @@ class HistoryStore:
             raise
         return connection
 
+    def _open_for_reading(self) -> sqlite3.Connection:
+        assert self.path is not None, "a store in memory belongs to one process"
+        return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if not connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]:
             with _transaction(connection):
@@ -173,6 +182,8 @@ class HistoryStore:
             with _transaction(connection):
                 _MIGRATIONS[step](connection)
                 connection.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (step + 1,))
+        # A table of its own, which programs of the same layout without forecasts do not read.
+        connection.execute(_CORRECTIONS)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -384,6 +395,34 @@ class HistoryStore:
             if uid not in left_out:
                 counter.count(decode(attempts), text(namespace), text(queue), text(user))
         return counter.sums
+
+    def submitted_since(self, since: Seconds, limit: int) -> list[WorkloadRecord]:
+        """The records that were submitted at or after a time, in the order of submission; of more than `limit`, those
+        that ended last."""
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM record WHERE ended >= ? AND submitted >= ? ORDER BY ended DESC LIMIT ?",
+            (since, since, limit),
+        ).fetchall()
+        return sorted((self._record(row) for row in rows), key=lambda record: (record.submitted, record.uid))
+
+    def first_submitted(self) -> Seconds | None:
+        """When the first of the stored records was submitted, about: that of the one that ended first."""
+        row = self._connection.execute("SELECT submitted FROM record ORDER BY ended LIMIT 1").fetchone()
+        return None if row is None else int(row[0])
+
+    # --- Forecasts ----------------------------------------------------------------------------------------------------
+
+    def corrections(self) -> dict[str, tuple[float, float, int, int]]:
+        """Of each ClusterQueue the corrections of P50 and P90 [FC3], how many forecasts were scored, and how many of
+        their P90 were kept."""
+        rows = self._connection.execute("SELECT * FROM forecast_correction").fetchall()
+        return {name: (p50, p90, scored, covered) for name, p50, p90, scored, covered in rows}
+
+    def save_correction(self, cluster_queue: str, values: tuple[float, float, int, int]) -> None:
+        with _transaction(self._connection):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO forecast_correction VALUES (?, ?, ?, ?, ?)", (cluster_queue, *values)
+            )
 
     def count(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM record").fetchone()[0])

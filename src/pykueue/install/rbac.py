@@ -20,6 +20,7 @@ from pykueue.install.names import MANAGER, PREFIX, document
 from pykueue.jobs import selection
 from pykueue.jobs.kinds import REPLICA_SET, JobIntegration, JobKinds
 from pykueue.observe import visibility
+from pykueue.projection.documents import FORECAST
 from pykueue.webhooks import registration
 
 API: Final = "rbac.authorization.k8s.io/v1"
@@ -218,6 +219,7 @@ _HISTORY_LISTS: Final = (
     history_documents.WAITING,
     history_documents.TROUBLES,
 )
+_FORECASTS: Final = tuple(f"{plural}/{FORECAST}" for plural in ("localqueues", "workloads"))
 _HISTORY_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
 _JOB_EDITORS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER)
 _JOB_VIEWERS: Final = (labels.RBAC_BATCH_ADMIN, labels.RBAC_BATCH_USER, *_TO_ALL)
@@ -236,8 +238,10 @@ def user_roles(kinds: JobKinds) -> Iterator[Tree]:
         looking = {"apiGroups": [visibility.GROUP], "resources": resources, "verbs": list(_READ)}
         yield _cluster_role(f"pending-workloads-{word}-viewer-role", [looking], takers)
     listing = {"apiGroups": [history_documents.GROUP], "resources": list(_HISTORY_LISTS), "verbs": ["list"]}
-    reading = {"apiGroups": [history_documents.GROUP], "resources": [_RUN_TIMES], "verbs": ["get"]}
+    reading = {"apiGroups": [history_documents.GROUP], "resources": [_RUN_TIMES, *_FORECASTS], "verbs": ["get"]}
     yield _cluster_role("history-viewer-role", [listing, reading], _HISTORY_VIEWERS)
+    whole = {"apiGroups": [history_documents.GROUP], "resources": [f"clusterqueues/{FORECAST}"], "verbs": ["get"]}
+    yield _cluster_role("forecast-cq-viewer-role", [whole], (labels.RBAC_BATCH_ADMIN, *_TO_ALL))
     yield _cluster_role("metrics-reader", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
     for job in _runnable(kinds):
         # Permissions on pods exist in every cluster; queueing does not change them.

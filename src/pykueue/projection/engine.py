@@ -154,6 +154,7 @@ class _Run:
             if not found.is_complete or (left is not None and not left):
                 break
             instant = self._next_instant()
+            found.has_run_out = instant is None
             if instant is None or (horizon is not None and instant > horizon):
                 break
             if not may_go_on():

@@ -60,6 +60,8 @@ class Projection:
     loops: int = 0
     # False if the effort was used up before the end of the run.
     is_complete: bool = True
+    # Whether it ended because nothing was left to happen.
+    has_run_out: bool = False
 
     def starts(self) -> dict[str, Nanoseconds]:
         """The first admission of each Workload after the run began."""

@@ -48,6 +48,7 @@ from pykueue.controllers.history_recorder import inline_worker
 from pykueue.errors import PykueueError
 from pykueue.history.documents import JobRecord
 from pykueue.jobs import kinds as job_kinds
+from pykueue.projection.documents import ForecastItem
 from pykueue.runner.machine import Machine
 from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import Stuck, VirtualClock, VirtualLoop
@@ -138,6 +139,10 @@ class Kueue:
     def queue(self, *, all: bool = False) -> list[QueueEntry]:
         """Running jobs, then waiting jobs in queue order; with `all` also finished ones."""
         return self._run(self._client.queue(all=all))
+
+    def forecast(self, job: str) -> ForecastItem | None:
+        """When a waiting job is expected to start; None if it does not wait."""
+        return self._run(self._client.forecast(job))
 
     def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:
         """The records of jobs, also of deleted ones; oldest first."""

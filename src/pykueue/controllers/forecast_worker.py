@@ -1,0 +1,60 @@
+"""The process that computes forecasts: questions on standard input, answers on standard output, one at a time.
+
+It runs at the lowest priority, so that it takes only what the machine has left [RA6]. A message is a length of eight
+bytes and a body; an empty answer means that the question failed, and the reason is on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import sys
+import traceback
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from pykueue.controllers import forecast_question
+from pykueue.history.store import HistoryStore, HistoryStoreError
+
+LENGTH: Final = struct.Struct(">Q")
+_NICENESS: Final = 19
+
+
+def main() -> None:
+    os.nice(_NICENESS)
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
+    stores: dict[Path, HistoryStore] = {}
+    while (message := _read(questions)) is not None:
+        try:
+            question = forecast_question.decode(message)
+            body = pickle.dumps(forecast_question.answer(question, _store(question.history, stores)))
+        except Exception:
+            traceback.print_exc()
+            body = b""
+        answers.write(LENGTH.pack(len(body)) + body)
+        answers.flush()
+
+
+def _store(path: Path | None, stores: dict[Path, HistoryStore]) -> HistoryStore | None:
+    """The history at a path, opened once and for reading; None if it cannot be read."""
+    if path is None:
+        return None
+    if path not in stores:
+        try:
+            stores[path] = HistoryStore(path, reads_only=True)
+        except HistoryStoreError as error:
+            print(f"forecasts do not use the history: {error}", file=sys.stderr)
+            return None
+    return stores[path]
+
+
+def _read(source: BinaryIO) -> bytes | None:
+    head = source.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    return source.read(LENGTH.unpack(head)[0])
+
+
+if __name__ == "__main__":
+    main()

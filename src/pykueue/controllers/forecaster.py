@@ -1,0 +1,389 @@
+"""Start forecasts of the manager: a question becomes one message to a worker process, and the answer is kept.
+
+An answer is kept for each scheduling scope. It is computed when it is asked for, if it is older than FRESH_SECONDS and
+objects of the scope have changed, or if other Workloads are pending than in the answer [FC8]. Nothing is computed
+without a question, and no decision depends on an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from kubemachinery.client.informer import InformerEvent
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue.api import kueue
+from pykueue.api.conditions import WorkloadCondition
+from pykueue.controllers import forecast_question
+from pykueue.controllers.forecast_question import ForecastAnswer, ForecastQuestion
+from pykueue.controllers.forecast_worker import LENGTH
+from pykueue.controllers.history_recorder import HistoryRecorder
+from pykueue.controllers.informers import Informers
+from pykueue.history import records
+from pykueue.history.learning import RunEstimate, RunTimes
+from pykueue.history.store import HistoryStore, HistoryStoreError
+from pykueue.lifecycle import states
+from pykueue.projection import SchedulerCase, forecast
+from pykueue.projection.forecast import Correction
+from pykueue.state.intake import WatchedObject
+from pykueue.state.world import World
+
+log = logging.getLogger(__name__)
+
+FRESH_SECONDS: Final = 60
+# How long an answer may take; after that the last one is shown with its age.
+TIMEOUT_SECONDS: Final = 60.0
+THOROUGH: Final = 10
+# Objects are encoded in parts, between which the event loop runs other work.
+_PART: Final = 50
+_SHOWN_MAX: Final = 50_000
+
+
+class ForecastFailed(Exception):
+    """The worker died, was too slow, or could not answer."""
+
+
+class ForecastWorker(Protocol):
+    """Computes the answer to one question."""
+
+    async def ask(self, question: ForecastQuestion) -> ForecastAnswer: ...
+
+    async def close(self) -> None: ...
+
+
+WorkerOf: TypeAlias = Callable[[HistoryRecorder | None], ForecastWorker]
+"""Makes the worker of a manager with this history."""
+
+
+class InlineWorker:
+    """Computes answers on the event loop: for tests and simulations on a virtual clock."""
+
+    def __init__(self, history: HistoryRecorder | None = None) -> None:
+        self._history = history
+
+    async def ask(self, question: ForecastQuestion) -> ForecastAnswer:
+        if self._history is None:
+            return forecast_question.answer(question)
+        try:
+            return await self._history.ask(lambda store: forecast_question.answer(question, store))
+        except HistoryStoreError:
+            return forecast_question.answer(question)
+
+    async def close(self) -> None:
+        pass
+
+
+class ProcessWorker:
+    """Computes answers in a process of its own, which is started with the first question and after a failure."""
+
+    def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def ask(self, question: ForecastQuestion) -> ForecastAnswer:
+        message = await _message(question)
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                body = await self._exchange(message)
+        except TimeoutError:
+            await self.close()
+            raise ForecastFailed(f"the forecast took longer than {self._timeout_seconds:g} s") from None
+        except (OSError, asyncio.IncompleteReadError) as error:
+            await self.close()
+            raise ForecastFailed(f"the process that computes forecasts ended: {error}") from None
+        except BaseException:
+            await self.close()
+            raise
+        if not body:
+            raise ForecastFailed("the forecast could not be computed; standard error of the manager has the reason")
+        found: ForecastAnswer = pickle.loads(body)
+        return found
+
+    async def _exchange(self, message: bytes) -> bytes:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "pykueue.controllers.forecast_worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        source, sink = self._process.stdout, self._process.stdin
+        assert source is not None
+        assert sink is not None
+        sink.write(LENGTH.pack(len(message)) + message)
+        await sink.drain()
+        head = await source.readexactly(LENGTH.size)
+        return await source.readexactly(LENGTH.unpack(head)[0])
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def process_worker(history: HistoryRecorder | None) -> ForecastWorker:
+    """Return the worker of a manager."""
+    return ProcessWorker()
+
+
+def inline_worker(history: HistoryRecorder | None) -> ForecastWorker:
+    """Return the worker of a manager on a virtual clock."""
+    return InlineWorker(history)
+
+
+async def _message(question: ForecastQuestion) -> bytes:
+    """The question as a message, encoded without blocking the event loop for long."""
+    chunks: list[bytes] = []
+    objects = question.case.objects
+    for start in range(0, len(objects), _PART):
+        chunks.append(forecast_question.encode_objects(objects[start : start + _PART]))
+        await asyncio.sleep(0)
+    return forecast_question.encode(question, chunks)
+
+
+class ScopeForecast(NamedTuple):
+    """A kept answer, and why it is not a newer one; empty if nothing is wrong."""
+
+    answer: ForecastAnswer
+    warning: str = ""
+
+
+class _Facts(NamedTuple):
+    """What an answer depends on: it is the same as long as they are equal."""
+
+    pending: frozenset[str]
+    revisions: int
+
+
+class _Shown(NamedTuple):
+    """A forecast that is scored when its Workload starts [FC4]."""
+
+    cluster_queue: str
+    waited: Nanoseconds
+    p50: Nanoseconds
+    p90: Nanoseconds
+
+
+@dataclass(slots=True)
+class CoverageCount:
+    """How many forecasts of a ClusterQueue were scored, and how many starts were not later than P90."""
+
+    scored: int = 0
+    covered: int = 0
+
+
+class Forecaster:
+    """Answers when pending Workloads will start."""
+
+    def __init__(
+        self,
+        settings: SchedulerCase,
+        world: World,
+        informers: Informers,
+        history: HistoryRecorder | None,
+        clock: Clock,
+        worker: ForecastWorker,
+    ) -> None:
+        self._settings = settings  # without objects
+        self._world = world
+        self._informers = informers
+        self._history = history
+        self._clock = clock
+        self._worker = worker
+        self._kept: dict[tuple[str, ...], tuple[_Facts, ForecastAnswer]] = {}
+        self._lock = asyncio.Lock()
+        self._has_warned = False
+        self._shown: OrderedDict[str, list[_Shown]] = OrderedDict()
+        self._corrections: dict[str, Correction] | None = None
+        self.coverage: dict[str, CoverageCount] = {}
+        self._unsaved: set[str] = set()
+        informers.workloads.add_handler(self._seen)
+
+    async def close(self) -> None:
+        """End the worker process."""
+        await self._worker.close()
+
+    # --- Answers ------------------------------------------------------------------------------------------------------
+
+    def correction(self, cluster_queue: str) -> Correction:
+        """The correction of the forecasts of a ClusterQueue."""
+        return (self._corrections or {}).get(cluster_queue, forecast.NO_CORRECTION)
+
+    def kept(self, cluster_queue: str) -> ForecastAnswer | None:
+        """The last answer for the scope of a ClusterQueue. Computes nothing."""
+        found = self._kept.get(self._world.scope_queues(cluster_queue))
+        return found[1] if found is not None else None
+
+    async def of(self, cluster_queue: str, *, is_thorough: bool = False) -> ScopeForecast:
+        """The forecasts of all pending Workloads in the scope of a ClusterQueue. Raises ForecastFailed if there is no
+        answer at all."""
+        async with self._lock:
+            queues = self._world.scope_queues(cluster_queue)
+            objects = [*self._shaping(), *self._workloads(queues)]
+            facts = _facts(objects)
+            before = self._kept.get(queues)
+            now = self._clock.now()
+            if before is not None and not is_thorough and not _is_outdated(before, facts, now):
+                return ScopeForecast(before[1])
+            try:
+                answer = await self._worker.ask(await self._question(objects, queues, now, is_thorough))
+            except ForecastFailed as error:
+                if not self._has_warned:
+                    log.warning("forecasts are not up to date: %s", error)
+                self._has_warned = True
+                if before is None:
+                    raise
+                return ScopeForecast(before[1], str(error))
+            self._has_warned = False
+            self._kept[queues] = facts, answer
+            self._remember(answer)
+            return ScopeForecast(answer)
+
+    async def _question(
+        self, objects: Sequence[WatchedObject], queues: tuple[str, ...], now: Nanoseconds, is_thorough: bool
+    ) -> ForecastQuestion:
+        if self._corrections is None:
+            await self._load_corrections()
+        await self._save_corrections()
+        case = self._settings.with_objects(objects).within(queues)
+        estimates: dict[str, RunEstimate] = {}
+        for number, workload in enumerate(case.workloads()):
+            if number % _PART == 0:
+                await asyncio.sleep(0)
+            estimate = self._estimate(workload)
+            if estimate is not None:
+                estimates[workload.metadata.uid] = estimate
+        return ForecastQuestion(
+            case=case,
+            now=now,
+            estimates=estimates,
+            history=self._history.path if self._history is not None else None,
+            corrections=self._corrections or {},
+            effort=forecast.EFFORT * (THOROUGH if is_thorough else 1),
+        )
+
+    def _estimate(self, workload: kueue.Workload) -> RunEstimate | None:
+        if self._history is not None:
+            return self._history.estimate(workload)[0]
+        return RunTimes().estimate(records.observe(None, workload, self._clock.now() // SECOND))
+
+    def _shaping(self) -> Iterator[WatchedObject]:
+        for informer in self._informers.scheduling:
+            yield from informer.values()
+
+    def _workloads(self, queues: tuple[str, ...]) -> Iterator[kueue.Workload]:
+        """The Workloads that hold quota of these ClusterQueues, or are pending in them."""
+        found: dict[str, kueue.Workload] = {}
+        for name in queues:
+            for _, workload in self._informers.workloads.by_index("clusterQueue", name):
+                found[states.key(workload)] = workload
+            for key, _ in self._informers.local_queues.by_index("clusterQueue", name):
+                for _, workload in self._informers.workloads.by_index("queue", str(key)):
+                    found[states.key(workload)] = workload
+        return (workload for _, workload in sorted(found.items()) if not states.is_finished(workload))
+
+    # --- Scores -------------------------------------------------------------------------------------------------------
+
+    def _remember(self, answer: ForecastAnswer) -> None:
+        """Keep the first forecast of each Workload, and the first after each doubling of its waiting [FC4]."""
+        made = answer.result.made
+        for item in answer.result.items:
+            namespace, _, name = item.key.partition("/")
+            workload = self._informers.workloads.get(name, namespace)
+            if workload is None or item.p50 is None or item.p90 is None:
+                continue
+            waited = made - states.created(workload)
+            rows = self._shown.setdefault(workload.metadata.uid, [])
+            if not rows or waited >= 2 * max(rows[-1].waited, SECOND):
+                local_queue = self._informers.local_queues.get(workload.spec.queue_name or "", namespace)
+                cluster_queue = local_queue.spec.cluster_queue if local_queue is not None else ""
+                rows.append(_Shown(cluster_queue or "", waited, item.p50, item.p90))
+        while len(self._shown) > _SHOWN_MAX:
+            self._shown.popitem(last=False)
+
+    def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
+        workload = change.new
+        if workload is None:
+            if change.old is not None:
+                self._shown.pop(change.old.metadata.uid, None)
+        elif workload.metadata.uid in self._shown and states.is_admitted(workload):
+            started = states.since(workload, WorkloadCondition.ADMITTED) or self._clock.now()
+            for row in self._shown.pop(workload.metadata.uid):
+                self._score(row, started)
+
+    def _score(self, row: _Shown, started: Nanoseconds) -> None:
+        """Compare a forecast with the start, and correct the next ones of its ClusterQueue [FC3]."""
+        corrections = self._corrections if self._corrections is not None else {}
+        before = corrections.get(row.cluster_queue, forecast.NO_CORRECTION)
+        is_late = started > row.p90
+        corrections[row.cluster_queue] = before.after(later_than_p50=started > row.p50, later_than_p90=is_late)
+        self._corrections = corrections
+        count = self.coverage.setdefault(row.cluster_queue, CoverageCount())
+        count.scored += 1
+        count.covered += not is_late
+        self._unsaved.add(row.cluster_queue)
+
+    async def _load_corrections(self) -> None:
+        stored: dict[str, tuple[float, float, int, int]] = {}
+        if self._history is not None:
+            with suppress(HistoryStoreError):
+                stored = await self._history.ask(lambda store: store.corrections())
+        self._corrections = {name: Correction(p50, p90) for name, (p50, p90, _, _) in stored.items()}
+        for name, (_, _, scored, covered) in stored.items():
+            self.coverage.setdefault(name, CoverageCount(scored, covered))
+
+    async def _save_corrections(self) -> None:
+        """Store the corrections that changed, so that they survive a restart."""
+        if self._history is None or not self._unsaved:
+            return
+        names, self._unsaved = sorted(self._unsaved), set()
+        given = self._corrections or {}
+        rows = {
+            name: (*given.get(name, forecast.NO_CORRECTION), self.coverage[name].scored, self.coverage[name].covered)
+            for name in names
+        }
+
+        def save(store: HistoryStore) -> None:
+            for name, values in rows.items():
+                store.save_correction(name, values)
+
+        try:
+            await self._history.ask(save)
+        except HistoryStoreError:
+            self._unsaved.update(names)
+
+    async def run(self) -> None:
+        """Store corrections until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(FRESH_SECONDS)
+                await self._save_corrections()
+        finally:
+            await self.close()
+
+
+def _facts(objects: Sequence[WatchedObject]) -> _Facts:
+    revisions = hash(tuple(thing.metadata.resource_version for thing in objects))
+    pending = frozenset(
+        states.key(thing)
+        for thing in objects
+        if isinstance(thing, kueue.Workload) and not states.is_admitted(thing) and not states.is_finished(thing)
+    )
+    return _Facts(pending, revisions)
+
+
+def _is_outdated(before: tuple[_Facts, ForecastAnswer], facts: _Facts, now: Nanoseconds) -> bool:
+    if before[0].pending != facts.pending:
+        return True
+    return before[0] != facts and now - before[1].result.made >= FRESH_SECONDS * SECOND

@@ -1,0 +1,271 @@
+"""Start forecasts: quantiles of the starts of several runs ahead.
+
+Each run is a sample: with its own draws of run times, and with the arrivals of another past week. Of N sorted starts
+P50 is number (N + 1) / 2 and P90 number 0.9 · (N + 1), without interpolation: if the model is right, they cover
+exactly 50 and 90 % of the starts [FC1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import exp
+from typing import Final, NamedTuple, TypeAlias
+
+from kubemachinery.meta import HOUR, Nanoseconds
+from pykueue.api import kueue
+from pykueue.api.conditions import QuotaReservedReason
+from pykueue.core.decision import Wait
+from pykueue.lifecycle import states
+from pykueue.projection import engine
+from pykueue.projection.case import SchedulerCase
+from pykueue.projection.draws import Draws
+from pykueue.projection.engine import Arrival
+from pykueue.projection.outcome import Projection, Release
+
+SAMPLES: Final = 19
+# The largest number of samples whose decisions are few is used; more are not worth the time.
+SAMPLES_MORE: Final = (99, 39)
+FEW_DECISIONS: Final = 5_000
+SAMPLES_MIN: Final = 9
+HORIZON: Final = 7 * 24 * HOUR
+# Decisions of one question [FC9].
+EFFORT: Final = 100_000
+
+CORRECTION_MIN: Final = -1.0
+CORRECTION_MAX: Final = 3.0
+_STEP: Final = 0.08
+
+DrawsOf: TypeAlias = Callable[[int], Draws]
+ArrivalsOf: TypeAlias = Callable[[int], Iterable[Arrival]]
+
+
+class Correction(NamedTuple):
+    """The logarithms by which the leads of P50 and P90 of a ClusterQueue are multiplied [FC3]."""
+
+    p50: float = 0.0
+    p90: float = 0.0
+
+    def after(self, *, later_than_p50: bool, later_than_p90: bool) -> Correction:
+        """The correction after one more start: coverage reaches its target in the long run, whatever the model gets
+        wrong (adaptive conformal inference)."""
+        p50 = self.p50 + _STEP / 2 * (0.5 if later_than_p50 else -0.5)
+        p90 = self.p90 + _STEP * (0.9 if later_than_p90 else -0.1)
+        return Correction(_within(p50), _within(p90))
+
+
+def _within(value: float) -> float:
+    return min(max(value, CORRECTION_MIN), CORRECTION_MAX)
+
+
+NO_CORRECTION: Final = Correction()
+
+
+@dataclass(frozen=True, slots=True)
+class StartForecast:
+    """The forecast of one Workload. Without a P50 there is none, and `reason` has the cause [FC7]."""
+
+    key: str
+    p50: Nanoseconds | None = None
+    # None with a P50: fewer than SAMPLES_MIN samples, or later than the horizon.
+    p90: Nanoseconds | None = None
+    # P50 or P90 is later than the horizon.
+    p50_is_beyond: bool = False
+    p90_is_beyond: bool = False
+    because: Release | None = None
+    reason: str = ""
+    # The Workload that `reason` names.
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastResult:
+    """The forecasts of the pending Workloads of a scope."""
+
+    made: Nanoseconds
+    horizon: Nanoseconds
+    samples: int
+    decisions: int
+    # False if the effort allowed fewer than SAMPLES_MIN samples.
+    is_complete: bool
+    items: tuple[StartForecast, ...]
+
+
+def forecast(
+    case: SchedulerCase,
+    now: Nanoseconds,
+    draws: DrawsOf,
+    *,
+    arrivals: ArrivalsOf = lambda sample: (),
+    corrections: Mapping[str, Correction] | None = None,
+    effort: int = EFFORT,
+    horizon: Nanoseconds = HORIZON,
+) -> ForecastResult:
+    """Forecast the start of every pending Workload of a case."""
+    blocked = _blocked(case, now)
+    wanted = [key for key in _pending(case) if key not in blocked]
+    runs: list[Projection] = []
+    spent, samples = 0, 1
+    while wanted and len(runs) < samples:
+        number = len(runs)
+        found = engine.run(
+            case,
+            now,
+            draws(number),
+            arrivals=arrivals(number),
+            horizon=now + horizon,
+            effort=effort - spent,
+            grid=True,
+            until_started=wanted,
+        )
+        spent += found.decisions
+        if not found.is_complete and runs:
+            break  # a sample that was cut short would count late starts as none
+        runs.append(found)
+        if number == 0:
+            samples = _sample_count(found, effort)
+    items = [_item(key, runs, now, horizon) for key in wanted]
+    items += [StartForecast(key, reason=reason) for key, reason in blocked.items()]
+    given = corrections or {}
+    queues = _cluster_queues(case)
+    corrected = (_corrected(item, given.get(queues.get(item.key, ""), NO_CORRECTION), now, horizon) for item in items)
+    return ForecastResult(
+        made=now,
+        horizon=now + horizon,
+        samples=len(runs),
+        decisions=spent,
+        is_complete=not wanted or len(runs) >= SAMPLES_MIN,
+        items=tuple(sorted(corrected, key=lambda item: item.key)),
+    )
+
+
+def _sample_count(first: Projection, effort: int) -> int:
+    if not first.is_complete:
+        return 1
+    each = max(1, first.decisions)
+    for count in (*(more for more in SAMPLES_MORE if more * each <= FEW_DECISIONS), SAMPLES, SAMPLES_MIN):
+        if count * each <= effort:
+            return count
+    return max(1, effort // each)
+
+
+def _item(key: str, runs: list[Projection], now: Nanoseconds, horizon: Nanoseconds) -> StartForecast:
+    """The quantiles of one Workload over all samples."""
+    found: list[tuple[Nanoseconds, int]] = []
+    attempts = [run.first_attempts() for run in runs]
+    beyond = now + horizon + 1
+    for number, by_key in enumerate(attempts):
+        attempt = by_key.get(key)
+        started = attempt.admitted if attempt is not None else None
+        found.append((beyond if started is None else started, number))
+    found.sort()
+    count = len(found)
+    p50, sample = found[(count + 1) // 2 - 1]
+    endless = runs[sample].endless
+    if p50 == beyond and endless:
+        reason = f"nothing is known about the run time of {_listed(endless)}"
+        return StartForecast(key, reason=reason, unknown=endless[0])
+    if not runs[sample].is_complete and p50 == beyond:
+        return StartForecast(key, reason="the computation was cut short before it started")
+    if runs[sample].has_run_out and p50 == beyond:
+        return StartForecast(key, reason="no end of another Workload lets it in")
+    p90 = found[9 * (count + 1) // 10 - 1][0] if count >= SAMPLES_MIN else None
+    first = attempts[sample].get(key)
+    return StartForecast(
+        key,
+        p50=None if p50 == beyond else p50,
+        p90=None if p90 == beyond else p90,
+        p50_is_beyond=p50 == beyond,
+        p90_is_beyond=p90 == beyond,
+        because=first.because if first is not None else None,
+    )
+
+
+def _listed(keys: tuple[str, ...]) -> str:
+    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+
+
+def _corrected(item: StartForecast, by: Correction, now: Nanoseconds, horizon: Nanoseconds) -> StartForecast:
+    """The forecast with the correction of its ClusterQueue. P50 is never later than P90 [FC3]."""
+    if item.p50 is None or by == NO_CORRECTION:
+        return item
+    p50 = now + int((item.p50 - now) * exp(by.p50))
+    p90 = None if item.p90 is None else now + int((item.p90 - now) * exp(by.p90))
+    is_beyond = p90 is not None and p90 > now + horizon
+    return StartForecast(
+        item.key,
+        p50=p50 if p90 is None else min(p50, p90),
+        p90=None if is_beyond else p90,
+        p90_is_beyond=item.p90_is_beyond or is_beyond,
+        because=item.because,
+    )
+
+
+# --- Workloads without a forecast -------------------------------------------------------------------------------------
+
+# Reasons that hold until objects change.
+_NEVER: Final[Mapping[QuotaReservedReason, str]] = {
+    QuotaReservedReason.EXCEEDS_MAX_QUOTA: "requests more than its ClusterQueue can ever have",
+    QuotaReservedReason.NO_MATCHING_FLAVOR: "no flavor of its ClusterQueue matches",
+    QuotaReservedReason.MISCONFIGURED: "is misconfigured",
+}
+
+
+def _pending(case: SchedulerCase) -> list[str]:
+    return [states.key(each) for each in case.workloads() if _is_pending(each)]
+
+
+def _is_pending(workload: kueue.Workload) -> bool:
+    return not states.is_finished(workload) and not states.is_admitted(workload)
+
+
+def _blocked(case: SchedulerCase, now: Nanoseconds) -> dict[str, str]:
+    """Why there is no forecast of a pending Workload, whatever ends [FC7]."""
+    world = case.world(now)
+    world.settle(now)
+    found: dict[str, str] = {}
+    gates_count = case.policy.admission_gated_by
+    for workload in case.workloads():
+        key = states.key(workload)
+        if not _is_pending(workload) or key in world.reservations:
+            continue
+        pending = world.pending_workload(key)
+        if not states.is_active(workload):
+            found[key] = "is deactivated"
+        elif states.is_on_hold(workload):
+            found[key] = "is on hold"
+        elif states.is_gated(workload, gates_count=gates_count):
+            found[key] = "its admission is gated"
+        elif pending is None or pending.cluster_queue not in world.queues:
+            found[key] = "its queue does not exist"
+        elif key not in world.queues[pending.cluster_queue] or not world.is_active(pending.cluster_queue):
+            found[key] = "its queue is not active"
+    return found | _never_fitting(case, now)
+
+
+def _never_fitting(case: SchedulerCase, now: Nanoseconds) -> dict[str, str]:
+    """The Workloads that no end of another one lets in."""
+    world = case.world(now)
+    found: dict[str, str] = {}
+    while decisions := world.decide(now):
+        for decision in decisions:
+            if isinstance(decision, Wait) and decision.reason in _NEVER:
+                found[decision.workload] = _NEVER[decision.reason]
+    for key in world.pending_keys():
+        reason = world.inadmissible_class_reason(key)
+        if reason is not None and reason in _NEVER:
+            found[key] = _NEVER[reason]
+    return found
+
+
+def _cluster_queues(case: SchedulerCase) -> dict[str, str]:
+    """The ClusterQueue of each pending Workload."""
+    local_queues = {
+        (thing.metadata.namespace, thing.metadata.name): thing.spec.cluster_queue or ""
+        for thing in case.objects
+        if isinstance(thing, kueue.LocalQueue)
+    }
+    return {
+        states.key(each): local_queues.get((each.metadata.namespace, each.spec.queue_name or ""), "")
+        for each in case.workloads()
+    }
