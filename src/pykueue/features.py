@@ -82,7 +82,6 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("Budgets", _OFF, _A, "0.3", _HERE, "AdmissionChecks with the controllerName `pykueue.io/budget` admit Workloads while their group has hours of a Budget left. It needs a history in a file or in memory.", needs=("History",)),
     FeatureGate("QuotaCalendar", _OFF, _A, "0.3", _HERE, "In the windows of QuotaSchedules of `pykueue.io`, ClusterQueues and Cohorts have the quotas that the schedules name; their specs are not changed."),
     FeatureGate("StartForecast", _ON, _B, "0.3", _HERE, "The API `views.pykueue.io` has the expected starts of pending Workloads, computed when they are asked for."),
-    FeatureGate("QuotaCalendar", _OFF, _A, "0.3", _NOT_YET, "In the windows of QuotaSchedules of `pykueue.io`, ClusterQueues and Cohorts have the quotas that the schedules name; their specs are not changed."),
     FeatureGate("LoopDetection", _ON, _B, "0.2", _HERE, "Workloads that preempt each other in turns, or are preempted again and again, are reported; it changes no decision."),
     FeatureGate("LoopGuard", _OFF, _A, "0.2", _HERE, "A preemption that would begin the fourth round of a preemption loop is delayed, until something else changes or the delay is over.", needs=("LoopDetection",)),
     # ----- queues, quota and order
