@@ -120,7 +120,7 @@ def test_a_job_that_starts_earlier_lowers_the_correction_and_a_restart_keeps_it(
     history = kueue._manager.history
     assert history is not None
     stored = kueue._run(history.ask(lambda store: store.corrections()))
-    assert stored == {"physics": (pytest.approx(-0.02), pytest.approx(-0.008), 1, 1)}
+    assert stored["physics"] == pytest.approx((-0.02, -0.008, 1, 1))
 
 
 def test_workloads_of_other_namespaces_are_not_named(kueue: Kueue) -> None:

@@ -100,13 +100,15 @@ def forecast(
     corrections: Mapping[str, Correction] | None = None,
     effort: int = EFFORT,
     horizon: Nanoseconds = HORIZON,
+    samples: int | None = None,
 ) -> ForecastResult:
-    """Forecast the start of every pending Workload of a case."""
+    """Forecast the start of every pending Workload of a case. Without a number of `samples`, it depends on the effort
+    of the first one [FC1]."""
     blocked = _blocked(case, now)
     wanted = [key for key in _pending(case) if key not in blocked]
     runs: list[Projection] = []
-    spent, samples = 0, 1
-    while wanted and len(runs) < samples:
+    spent, count = 0, 1
+    while wanted and len(runs) < count:
         number = len(runs)
         found = engine.run(
             case,
@@ -123,19 +125,19 @@ def forecast(
             break  # a sample that was cut short would count late starts as none
         runs.append(found)
         if number == 0:
-            samples = _sample_count(found, effort)
+            count = samples if samples is not None else _sample_count(found, effort)
     items = [_item(key, runs, now, horizon) for key in wanted]
     items += [StartForecast(key, reason=reason) for key, reason in blocked.items()]
     given = corrections or {}
     queues = _cluster_queues(case)
-    corrected = (_corrected(item, given.get(queues.get(item.key, ""), NO_CORRECTION), now, horizon) for item in items)
+    shown = (corrected(item, given.get(queues.get(item.key, ""), NO_CORRECTION), now, horizon) for item in items)
     return ForecastResult(
         made=now,
         horizon=now + horizon,
         samples=len(runs),
         decisions=spent,
         is_complete=not wanted or len(runs) >= SAMPLES_MIN,
-        items=tuple(sorted(corrected, key=lambda item: item.key)),
+        items=tuple(sorted(shown, key=lambda item: item.key)),
     )
 
 
@@ -185,7 +187,7 @@ def _listed(keys: tuple[str, ...]) -> str:
     return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
 
 
-def _corrected(item: StartForecast, by: Correction, now: Nanoseconds, horizon: Nanoseconds) -> StartForecast:
+def corrected(item: StartForecast, by: Correction, now: Nanoseconds, horizon: Nanoseconds) -> StartForecast:
     """The forecast with the correction of its ClusterQueue. P50 is never later than P90 [FC3]."""
     if item.p50 is None or by == NO_CORRECTION:
         return item
