@@ -19,6 +19,7 @@ from kubeserver.storage.sqlite import Durability
 from pykueue import settings
 from pykueue.analysis import explanation
 from pykueue.api import registry
+from pykueue.app import options
 from pykueue.app.embedded_manager import embedded_manager
 from pykueue.app.server import managed_parts
 from pykueue.controllers.assembly import Manager
@@ -104,7 +105,12 @@ async def running(data_dir: Path) -> AsyncIterator[System]:
     place = ServerSettings(data_dir=data_dir, durability=Durability.MEMORY)
     async with (
         api_server(place, managed_parts(chosen)) as serving,
-        embedded_manager(serving.embedded, chosen, explain=explanation.explainer(chosen.tree)) as manager,
+        embedded_manager(
+            serving.embedded,
+            chosen,
+            explain=explanation.explainer(chosen.tree),
+            history=options.history_options(chosen, None),
+        ) as manager,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
     ):
         yield System(serving, manager, session)

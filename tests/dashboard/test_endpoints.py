@@ -35,7 +35,7 @@ from waiting import PATIENCE_SECONDS, eventually
 Tree = dict[str, Any]
 
 DATA = ("me", "overview", "queues", "queues/a", "flavors/default", "workloads", "workloads/default/w",
-        "workloads/default/w/explanation", "stream")  # fmt: skip
+        "workloads/default/w/explanation", "overtime", "stream")  # fmt: skip
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------

@@ -153,6 +153,7 @@ def dashboard_pages(
         shaping=informers.shaping,
         explain=explain,
         troubles=manager.troubles.found,
+        history=manager.history.ask if manager.history is not None else None,
     )
     pages = DashboardEndpoints(DashboardSummaries(sources, clock), authorizer)
     try:

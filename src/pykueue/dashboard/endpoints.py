@@ -7,6 +7,7 @@
     api/workloads                            a page of Workloads: q, namespace, queue, clusterQueue, state, sort, …
     api/workloads/NAMESPACE/NAME             one, with its history
     api/workloads/NAMESPACE/NAME/explanation why it is in its state; suggestions=true adds changes that would admit it
+    api/overtime                             usage, waiting and users of a ClusterQueue by day: clusterQueue, days
     api/stream                               Server-Sent Events: one per change, at most one per second
 
 The files hold no data and need no token. For every other path the API server authenticates the token (TokenReview) and
@@ -28,10 +29,12 @@ from kubemachinery.client.errors import KubeError
 from kubemachinery.errors import UsageError
 from kubemachinery.http_messages import Request, Response, Write
 from pykueue.api import kube, kueue, registry
-from pykueue.dashboard import assets, workload_history
+from pykueue.dashboard import assets, over_time, workload_history
 from pykueue.dashboard.overview import QUEUE_SORTS
 from pykueue.dashboard.summaries import FRESH_SECONDS, DashboardSummaries
 from pykueue.dashboard.workload_table import SORTS, DisplayState, WorkloadQuery
+from pykueue.history import documents
+from pykueue.history.store import HistoryStoreError
 from pykueue.state import troubles
 
 Tree: TypeAlias = dict[str, Any]
@@ -132,6 +135,8 @@ class DashboardEndpoints:
                 return await self._workload(request, namespace, name)
             case ["workloads", namespace, name, "explanation"]:
                 return await self._explanation(request, namespace, name)
+            case ["overtime"]:
+                return await self._over_time(request)
             case ["stream"]:
                 return await self._stream(request)
         raise _Refused(404, "page not found")
@@ -188,6 +193,25 @@ class DashboardEndpoints:
         await self._require(request, "list", kueue.ClusterQueue)
         await self._summaries.refresh()
         return _found(self._summaries.flavor(name), "ResourceFlavor", name)
+
+    async def _over_time(self, request: Request) -> Response:
+        await self._require(request, "list", kueue.ClusterQueue)
+        attributes = {"verb": "list", "group": documents.GROUP, "resource": documents.USAGE}
+        refusal = await self._authorizer.denial(request, {"resourceAttributes": attributes})
+        if refusal is not None:
+            where = f"list {documents.USAGE}.{documents.GROUP} in all namespaces"
+            raise _Refused(refusal.code, f"you do not have permission to {where}")
+        days = _number(request, "days", over_time.DAYS, over_time.DAYS_MAX) or over_time.DAYS
+        name = request.first("clusterQueue")
+        try:
+            found = await self._summaries.over_time(name, days)
+        except UsageError:
+            raise _gone("ClusterQueue", name) from None
+        except HistoryStoreError as error:
+            raise _Refused(503, f"the history cannot be read: {error}") from None
+        if found is None:
+            raise _Refused(501, "this manager keeps no history; --history names a file for it")
+        return _json(found)
 
     # --- Workloads ----------------------------------------------------------------------------------------------------
 

@@ -17,11 +17,15 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from kubemachinery import quantity
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
-from kubemachinery.meta import Nanoseconds, format_time
+from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from pykueue.api import kueue
-from pykueue.dashboard import workload_history, workload_table
+from pykueue.core import amounts
+from pykueue.dashboard import over_time, workload_history, workload_table
+from pykueue.dashboard.over_time import AskHistory
 from pykueue.dashboard.overview import Overview
 from pykueue.dashboard.workload_table import WorkloadQuery, WorkloadTable
 from pykueue.lifecycle import states
@@ -52,6 +56,7 @@ class DashboardSources:
     shaping: tuple[Informer[Any], ...]  # everything else that decisions depend on
     explain: ExplainFunction | None = None
     troubles: Callable[[], Iterable[Trouble]] = tuple
+    history: AskHistory | None = None
 
 
 class DashboardSummaries:
@@ -172,6 +177,27 @@ class DashboardSummaries:
             return None
         spec = queue.spec
         return {**found, "strategy": spec.queueing_strategy, "stopped": spec.stop_policy or "None"}
+
+    async def over_time(self, name: str, days: int) -> Tree | None:
+        """Return the usage and the waiting of a ClusterQueue over time, of the first one without a name; None without a
+        history. Raise UsageError if it does not exist."""
+        if self._sources.history is None:
+            return None
+        names = sorted(queue.metadata.name for queue in self._sources.cluster_queues.values())
+        chosen = name or (names[0] if names else "")
+        queue = self._sources.cluster_queues.get(chosen)
+        if queue is None:
+            if name:
+                raise UsageError(f"ClusterQueue {name[:300]} does not exist")
+            return {"queues": [], "clusterQueue": "", "days": days, "charts": [], "users": []}
+        quotas: dict[str, int] = {}
+        for flavor in (each for group in queue.spec.resource_groups for each in group.flavors):
+            for quota in flavor.resources:
+                nominal = amounts.of_quota(quota.name, quantity.parse(str(quota.nominal_quota)))
+                quotas[quota.name] = amounts.add(quotas.get(quota.name, 0), nominal)
+        shown = {resource: amount for resource, amount in quotas.items() if amount != amounts.UNLIMITED}
+        found = await over_time.document(self._sources.history, chosen, shown, days, self._clock.now() // SECOND)
+        return {"queues": names, **found}
 
     def flavor(self, name: str) -> Tree | None:
         found = self._sources.flavors.get(name)

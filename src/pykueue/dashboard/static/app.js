@@ -4,6 +4,7 @@ import {Refused, confinedTo, follow, forget, get, remember, takeFromAddress, tok
 import {decoded, el, plain} from "./dom.js";
 import {flavor, queue, workload} from "./details.js";
 import {queues, workloads} from "./lists.js";
+import {overTime} from "./overtime.js";
 import {overview} from "./overview.js";
 
 const main = document.getElementById("main");
@@ -36,6 +37,7 @@ function currentView() {
     case "": return confinedTo() ? workloads(query) : overview();
     case "queues": return queues(query);
     case "workloads": return workloads(query);
+    case "overtime": return overTime(query);
     case "queue": return queue(parts[1] ?? "");
     case "flavor": return flavor(parts[1] ?? "");
     case "workload": return workload(parts[1] ?? "", parts[2] ?? "");
