@@ -120,9 +120,14 @@ PAST: Final[Nanoseconds] = 24 * meta.HOUR
 def scheduled_windows(schedule: QuotaSchedule, now: Nanoseconds, horizon: Nanoseconds = HORIZON) -> ScheduledWindows:
     """A QuotaSchedule as instants: every window that ends after yesterday and begins within the horizon. Raises
     `CalendarError` for a schedule that cannot be applied."""
-    spec = schedule.spec
+    return _scheduled_windows(schedule.metadata.name, schedule.spec, now, horizon)
+
+
+# Explanations and suggestions build the same state many times.
+@lru_cache(maxsize=256)
+def _scheduled_windows(name: str, spec: QuotaScheduleSpec, now: Nanoseconds, horizon: Nanoseconds) -> ScheduledWindows:
     return ScheduledWindows(
-        schedule=schedule.metadata.name,
+        schedule=name,
         quotas=tuple(_window_quotas(spec)),
         spans=tuple(
             sorted(

@@ -15,12 +15,13 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.meta import SECOND, format_time
 from kubemachinery.unstructured import get
 from pykueue.api import registry
+from pykueue.api.quota_schedule import QuotaSchedule
 from pykueue.testing.virtual_loop import VirtualClock
 from virtual import server, virtual_time
 
 Tree = dict[str, Any]
 ON: dict[str, object] = {"featureGates": {"QuotaCalendar": True}}
-SCHEDULES = registry.EXTENSIONS.rows[0]
+SCHEDULES = registry.EXTENSIONS.of(QuotaSchedule)
 
 
 class Site:

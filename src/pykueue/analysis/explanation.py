@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kubemachinery import meta
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
@@ -25,12 +26,15 @@ from pykueue.analysis.suggestion_search import Suggestion
 from pykueue.analysis.trial import SearchBudget, SearchBudgetExhausted, Trial, narrowed, without_rivals
 from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason, WorkloadCondition
+from pykueue.core import amounts
 from pykueue.core.decision import Wait
 from pykueue.lifecycle import states
 from pykueue.lifecycle.queues import References
 from pykueue.lifecycle.states import State
 from pykueue.observe import decision_messages, visibility
 from pykueue.observe.decision_messages import NotCounted
+from pykueue.state.quota_windows import QuotaOwner
+from pykueue.state.world import World
 
 PENDING: Final = "Pending"
 
@@ -188,6 +192,8 @@ def _waiting(
     if not causes and not starts:
         causes = [_overtaken(ahead)]
     found, search = ([], SearchExtent.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
+    if not starts:
+        causes += _window_causes(as_is.world, cluster_queue)
     if placement.knows_nodes(objects):
         causes += _without_nodes(trial, objects, found, starts=starts)
     return Explanation(
@@ -206,6 +212,27 @@ def _waiting(
         suggestions=tuple(found),
         search=search,
     )
+
+
+def _window_causes(world: World, cluster_queue: str) -> Iterator[str]:
+    """A sentence for every quota of the ClusterQueue and its cohorts that a window lowers now [QS2]."""
+    node = world.queue_node(cluster_queue)
+    if node is None or not world.windows.windows_in_force:
+        return
+    owners = (QuotaOwner(False, cluster_queue), *(QuotaOwner(True, above.name) for above in node.ancestors))
+    by_schedule = {each.schedule: each for each in world.windows.schedules}
+    for window in world.windows.windows_in_force:
+        for given in by_schedule[window.schedule].quotas:
+            before = (world.spec_quotas(given.owner) or {}).get(given.pair)
+            after = (world.effective_quotas(given.owner) or {}).get(given.pair)
+            if given.owner in owners and before is not None and after is not None and after.nominal < before.nominal:
+                kind = "Cohort" if given.is_cohort else "ClusterQueue"
+                amount, spec = (amounts.text(given.resource, one.nominal) for one in (after, before))
+                yield (
+                    f"window {window.window} of QuotaSchedule {window.schedule} lowers {given.resource} of"
+                    f" {given.flavor} in {kind} {given.name} from {spec} to {amount}"
+                    f" until {meta.format_time(window.until)}"
+                )
 
 
 # The budget of the search for a preemption loop, in Workloads read: a fraction of a second.

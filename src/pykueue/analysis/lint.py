@@ -18,6 +18,7 @@ from kubemachinery import codec, meta, quantity, selectors
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case
 from pykueue.api import budget, conversion, effects, extensions, kube, kueue, labels, nodes, registry, validation
+from pykueue.api.quota_schedule import QuotaSchedule, ScheduledResource, ScheduleOnStart
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
@@ -545,7 +546,9 @@ def _requester(workload: kueue.Workload) -> str:
     return f"{kind} {workload.metadata.namespace}/{name}"
 
 
-def _place(thing: kueue.ClusterQueue | kueue.Cohort | kueue.ResourceFlavor | kueue.AdmissionCheck) -> str:
+def _place(
+    thing: kueue.ClusterQueue | kueue.Cohort | kueue.ResourceFlavor | kueue.AdmissionCheck | QuotaSchedule,
+) -> str:
     return f"{type(thing).__name__} {thing.metadata.name}"
 
 
@@ -575,6 +578,65 @@ class LintRule:
     severity: Severity = Severity.SURPRISE
 
 
+# --- QuotaSchedules ---------------------------------------------------------------------------------------------------
+
+
+def _schedules(given: LintInput) -> Iterator[QuotaSchedule]:
+    return (each for each in given.case.extensions if isinstance(each, QuotaSchedule))
+
+
+def _schedule_target(given: LintInput) -> RuleFindings:
+    """Targets that do not exist, or do not declare what a schedule names: they have no effect [QS3]."""
+    owners = {_place(thing): dict(_declared(thing)) for thing in given.owners}
+    for schedule in _schedules(given):
+        for place, flavor, resource, _ in _scheduled(schedule):
+            if place not in owners:
+                yield _place(schedule), f"{place} does not exist"
+            elif (flavor, resource) not in owners[place]:
+                yield _place(schedule), f"{place} declares no {resource} in flavor {flavor}"
+
+
+def _schedule_sum(given: LintInput) -> RuleFindings:
+    """Schedules that lower a quota here and raise it there by another amount [QS8]."""
+    owners = {_place(thing): dict(_declared(thing)) for thing in given.owners}
+    for schedule in _schedules(given):
+        moved: dict[tuple[str, str], list[Amount]] = defaultdict(list)
+        for place, flavor, resource, entry in _scheduled(schedule):
+            before = owners.get(place, {}).get((flavor, resource), 0)
+            if entry.nominal_quota is not None:
+                moved[flavor, resource].append(amounts.subtract(_amount(resource, entry.nominal_quota), before))
+            elif entry.change is not None:
+                moved[flavor, resource].append(_amount(resource, entry.change))
+        for (flavor, resource), parts in sorted(moved.items()):
+            down, up = -sum(part for part in parts if part < 0), sum(part for part in parts if part > 0)
+            if down and up and down != up:
+                texts = (amounts.text(resource, part) for part in (down, up))
+                yield (
+                    _place(schedule),
+                    "takes {} {resource} of {flavor} and gives {}".format(*texts, resource=resource, flavor=flavor),
+                )
+
+
+def _schedule_notice(given: LintInput) -> RuleFindings:
+    for schedule in _schedules(given):
+        if schedule.spec.notice and schedule.spec.on_start != ScheduleOnStart.EVICT:
+            yield _place(schedule), "notice has no effect without onStart: Evict"
+
+
+def _scheduled(schedule: QuotaSchedule) -> Iterator[tuple[str, str, str, ScheduledResource]]:
+    """The object, flavor and resource of every entry."""
+    for target in schedule.spec.targets:
+        place = f"Cohort {target.cohort}" if target.cohort is not None else f"ClusterQueue {target.cluster_queue}"
+        for flavor in target.flavors:
+            for resource in flavor.resources:
+                yield place, flavor.name, resource.name, resource
+
+
+def _declared(thing: kueue.ClusterQueue | kueue.Cohort) -> Iterator[tuple[tuple[str, str], Amount]]:
+    for flavor, quota in _quotas(thing.spec.resource_groups):
+        yield (flavor, quota.name), _amount(quota.name, quota.nominal_quota)
+
+
 RULES: Final[Mapping[str, LintRule]] = {
     "missing-flavor": LintRule(_missing_flavor, Severity.NEVER),
     "missing-check": LintRule(_missing_check, Severity.NEVER),
@@ -592,7 +654,10 @@ RULES: Final[Mapping[str, LintRule]] = {
     "undeclared-resource": LintRule(_undeclared_resource, Severity.NEVER),
     "blocked-strict-fifo": LintRule(_blocked_strict_fifo, Severity.NEVER),
     "no-controller": LintRule(_no_controller, Severity.NEVER),
+    "schedule-target": LintRule(_schedule_target, Severity.NEVER),
     "beyond-nodes": LintRule(_beyond_nodes),
+    "schedule-notice": LintRule(_schedule_notice),
+    "schedule-sum": LintRule(_schedule_sum),
     "tainted-nodes": LintRule(_tainted_nodes),
     "units": LintRule(_units),
     "out-of-proportion": LintRule(_out_of_proportion),

@@ -19,7 +19,7 @@ from kubemachinery.client.transport import ApiRequest
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case
-from pykueue.api import config, kube, kueue, registry
+from pykueue.api import config, kube, kueue, quota_schedule, registry
 from pykueue.install import names
 from pykueue.observe.health import CONFIGURATION_PATH
 
@@ -57,9 +57,22 @@ async def case(
         for raw in listing.items:
             tree = msgspec.json.decode(raw)
             found.append(Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}))
+    found += await _schedules(client)
     if unscheduled and not has_topologies:
         found += await _unscheduled(client, unscheduled)
     return replace(planner.read(found), notices=configuration.notices)
+
+
+async def _schedules(client: ApiClient) -> list[Document]:
+    """The QuotaSchedules; none where the server does not serve the kind, or the user may not list them."""
+    row = registry.EXTENSIONS.of(quota_schedule.QuotaSchedule)
+    try:
+        listing = await client.list(row)
+    except errors.ApiError:
+        return []
+    head = {"apiVersion": row.api_version, "kind": row.kind}
+    trees = map(msgspec.json.decode, listing.items)
+    return [Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}) for tree in trees]
 
 
 async def _unscheduled(client: ApiClient, namespace: str) -> list[Document]:

@@ -15,7 +15,8 @@ from pykueue.analysis.object_changes import indexed
 from pykueue.analysis.planner import Case, SchedulingPlan
 from pykueue.api import kueue
 from pykueue.lifecycle import states
-from pykueue.state import workload_info
+from pykueue.state import quota_windows, workload_info
+from pykueue.state.quota_windows import WindowSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +65,28 @@ def changed_by(case: Case, change: Case, gone: Sequence[tuple[type, str, str]], 
     objects = indexed(case.objects) | indexed(change.objects)
     for key in gone:
         objects.pop(key, None)
+    extensions = {(type(each), _name(each)): each for each in (*case.extensions, *change.extensions)}
     world = replace(
         case.with_objects(objects.values()),
         configured=change.configured if change.is_configured else case.configured,
         classes=(*case.classes, *change.classes),
+        extensions=tuple(each for key, each in extensions.items() if (key[0], "", key[1]) not in gone),
         passed_over=(),
     )
     return planner.queued(world, change.jobs, now)
+
+
+def _name(thing: Any) -> str:
+    return str(thing.metadata.name)
+
+
+def next_window(change: Case, now: Nanoseconds) -> WindowSpan | None:
+    """The next window of the QuotaSchedules of a change, if none of them is in force."""
+    windows = planner.windows_of(change, now)
+    if not windows or quota_windows.in_force(windows, now):
+        return None
+    spans = [span for each in windows for span in each.spans if span.start > now]
+    return min(spans, key=lambda span: (span.start, span.window), default=None)
 
 
 def compare(case: Case, changed: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda: True) -> WhatIfReport:
@@ -111,4 +127,4 @@ def outcome(case: Case, now: Nanoseconds, may_go_on: Callable[[], bool] = lambda
 
 def _evicted(made: SchedulingPlan) -> set[str]:
     tree = planner.as_tree(made)
-    return {*tree["preempted"], *tree["evicted"]}
+    return {*tree["preempted"], *tree["evicted"], *(withdrawal.workload for withdrawal in made.withdrawn)}

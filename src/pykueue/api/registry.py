@@ -174,7 +174,7 @@ EXTENSIONS: Final = Kinds(
                 _condition("Ready", "Ready", "Whether it is applied."),
                 PrinterColumn("Active", ".status.active", description="The windows in force."),
                 PrinterColumn("Next", ".status.next.window", description="The next window."),
-                PrinterColumn("At", ".status.next.at", "date", description="When the next window begins."),
+                PrinterColumn("At", ".status.next.at", description="When the next window begins."),
                 _AGE,
             ),
         ),

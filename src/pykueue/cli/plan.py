@@ -158,7 +158,7 @@ def case_of(files: Iterable[str], now: int, change: Case | None = None) -> Case:
 def read(files: Iterable[str]) -> Case:
     """The case in files, folders and standard input. Raises UsageError without an object."""
     case = planner.read(document for name in files for document in documents(name))
-    if not (case.objects or case.jobs or case.classes or case.passed_over):
+    if not (case.objects or case.jobs or case.classes or case.extensions or case.passed_over):
         raise UsageError(f"{', '.join(files)}: contains no object")
     return case
 

@@ -140,7 +140,7 @@ def list_windows(connection: Connection, until_text: str, form: OutputFormat) ->
     end = quota_reservation.until(until_text, now)
     found = quota_reservation.rows(connection.talk(_schedules), now, end)
     if form.is_document:
-        form.document(
+        printing.document(
             {
                 "windows": [
                     {
@@ -153,7 +153,8 @@ def list_windows(connection: Connection, until_text: str, form: OutputFormat) ->
                     }
                     for row in found
                 ]
-            }
+            },
+            form.word,
         )
         return
     if not found:

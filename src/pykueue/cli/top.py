@@ -66,14 +66,21 @@ async def _look(client: ApiClient, width: int) -> RenderableType:
     from rich.console import Group
 
     from kubemachinery import codec
+    from kubemachinery.client.errors import ApiError
     from pykueue.api import kueue, registry
+    from pykueue.api.quota_schedule import QuotaSchedule
     from pykueue.client import job_service, queue_overview
 
     queues = await client.list(registry.KUEUE.of(kueue.ClusterQueue))
     cohorts = await client.list(registry.KUEUE.of(kueue.Cohort))
+    try:
+        schedules = (await client.list(registry.EXTENSIONS.of(QuotaSchedule))).items
+    except ApiError:  # the kind is not served, or the user may not list it
+        schedules = []
     found = queue_overview.lines(
         [codec.decode(raw, kueue.ClusterQueue) for raw in queues.items],
         [codec.decode(raw, kueue.Cohort) for raw in cohorts.items],
+        queue_overview.effective_quotas(codec.decode(raw, QuotaSchedule) for raw in schedules),
     )
     return Group(_tree(found, width), "", _waiting(await job_service.entries(client, "")))
 

@@ -90,6 +90,7 @@ def command(
     pykueue whatif --trace 2026-11-09..2026-11-16 -f cohort-v2.yaml --report compare.html
     pykueue whatif --trace wagap-2013.swf --in base.yaml -f other.yaml
     """
+    from kubemachinery import meta
     from pykueue.analysis import live_case, planner, whatif
     from pykueue.analysis.object_changes import indexed
     from pykueue.cli.plan import at, case_of, print_ignored, print_ignored_and_unknown, print_notices, read, within
@@ -114,6 +115,8 @@ def command(
             has_jobs = bool(change.jobs)
             case = connection.talk(lambda client, _: live_case.case(client, classes=has_jobs, report=report))
             print_notices(case)
+        coming = whatif.next_window(change, now) if now_text is None else None
+        now = coming.start if coming is not None else now
         report("Computing decisions")
         names = [_named(text, connection.namespace or "default") for text in gone]
         there = indexed(case.objects)
@@ -123,6 +126,10 @@ def command(
         changed = whatif.changed_by(case, change, names, now)
         difference = whatif.compare(case, changed, now, within(timeout_seconds))
     print_ignored(changed)
+    if change.extensions and planner.QUOTA_CALENDAR not in changed.configured.on:
+        click.echo("QuotaSchedules have no effect: the gate QuotaCalendar is off", err=True)
+    if coming is not None:
+        click.echo(f"at {meta.format_time(coming.start)}, when window {coming.window} begins", err=True)
     if output == "text":
         for line in lines(difference):
             click.echo(line)

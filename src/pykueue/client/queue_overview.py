@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from kubemachinery import conditions, quantity
 from kubemachinery.quantity import Quantity
 from pykueue.api import kueue
+from pykueue.api.quota_schedule import QuotaSchedule
+
+_NO_QUOTAS: Final[Mapping[tuple[str, str, str], Quantity]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,24 @@ class QueueRow:
     usages: tuple[Usage, ...] = ()
 
 
-def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort]) -> list[QueueRow]:
+EffectiveQuotas: TypeAlias = Mapping[tuple[str, str, str], Quantity]
+"""Nominal quotas that windows of QuotaSchedules give now, by ClusterQueue, flavor and resource."""
+
+
+def effective_quotas(schedules: Iterable[QuotaSchedule]) -> dict[tuple[str, str, str], Quantity]:
+    """The quotas in the status of QuotaSchedules with a window in force [QS2]."""
+    return {
+        (entry.cluster_queue, entry.flavor, entry.resource): quantity.parse(entry.nominal_quota)
+        for schedule in schedules
+        if schedule.status.active
+        for entry in schedule.status.effective_quotas
+        if entry.cluster_queue is not None
+    }
+
+
+def lines(
+    queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort], effective: EffectiveQuotas = _NO_QUOTAS
+) -> list[QueueRow]:
     """The tree from the top down, by name; queues without a cohort last."""
     members: dict[str, list[kueue.ClusterQueue]] = {}
     for queue in sorted(queues, key=lambda queue: queue.metadata.name):
@@ -62,7 +84,7 @@ def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort])
         if cohort in shown:
             return
         shown.add(cohort)
-        found = [*(_line(queue, depth + 1) for queue in members.get(cohort, ()))]
+        found = [*(_line(queue, depth + 1, effective) for queue in members.get(cohort, ()))]
         for child in children.get(cohort, ()):
             found += below(child, depth + 1)
         own = [line for line in found if not line.is_cohort]
@@ -72,10 +94,10 @@ def lines(queues: Iterable[kueue.ClusterQueue], cohorts: Iterable[kueue.Cohort])
     lines = [line for root in children.get("", ()) for line in below(root, 0)]
     for name in parents:  # a cohort cycle has no root
         lines += below(name, 0)
-    return [*lines, *(_line(queue, 0) for queue in members.get("", ()))]
+    return [*lines, *(_line(queue, 0, effective) for queue in members.get("", ()))]
 
 
-def _line(queue: kueue.ClusterQueue, depth: int) -> QueueRow:
+def _line(queue: kueue.ClusterQueue, depth: int, effective: EffectiveQuotas) -> QueueRow:
     status = queue.status
     return QueueRow(
         depth,
@@ -84,11 +106,11 @@ def _line(queue: kueue.ClusterQueue, depth: int) -> QueueRow:
         status.pending_workloads,
         status.admitted_workloads,
         conditions.is_true(status.conditions, "Active"),
-        tuple(_usages(queue)),
+        tuple(_usages(queue, effective)),
     )
 
 
-def _usages(queue: kueue.ClusterQueue) -> Iterator[Usage]:
+def _usages(queue: kueue.ClusterQueue, effective: EffectiveQuotas) -> Iterator[Usage]:
     used: Mapping[tuple[str, str], kueue.ResourceUsage] = {
         (flavor.name, resource.name): resource
         for flavor in queue.status.flavors_reservation
@@ -104,5 +126,5 @@ def _usages(queue: kueue.ClusterQueue) -> Iterator[Usage]:
                     quota.name,
                     quantity.parse(found.total),
                     quantity.parse(found.borrowed),
-                    quantity.parse(quota.nominal_quota),
+                    effective.get((queue.metadata.name, flavor.name, quota.name), quantity.parse(quota.nominal_quota)),
                 )

@@ -11,6 +11,7 @@ No controller runs, and no server is read. Other packages import from this packa
 from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, place_of, read, with_used_namespaces
 from pykueue.analysis.planner.cycles import (
     CYCLES_MAX,
+    QUOTA_CALENDAR,
     Progress,
     SchedulingPlan,
     advance,
@@ -18,6 +19,7 @@ from pykueue.analysis.planner.cycles import (
     plan,
     scheduler_case,
     settle,
+    windows_of,
     world_of,
 )
 from pykueue.analysis.planner.job_submission import queued
@@ -27,6 +29,7 @@ __all__ = [
     "CLASSES",
     "CYCLES_MAX",
     "KINDS",
+    "QUOTA_CALENDAR",
     "Case",
     "Configured",
     "Progress",
@@ -42,6 +45,7 @@ __all__ = [
     "read",
     "scheduler_case",
     "settle",
+    "windows_of",
     "with_used_namespaces",
     "world_of",
 ]

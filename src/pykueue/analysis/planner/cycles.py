@@ -14,15 +14,19 @@ import msgspec
 
 from kubemachinery import codec, conditions
 from kubemachinery.meta import Nanoseconds
+from pykueue import calendars
 from pykueue.analysis.planner.case import Case
 from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
+from pykueue.api.quota_schedule import QuotaSchedule
 from pykueue.core.decision import Admit, Decision, Evict, Preempt
 from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase
 from pykueue.state import admission, workload_info
 from pykueue.state.intake import is_watched
 from pykueue.state.preemption_loops import PreemptionLoop
+from pykueue.state.quota_windows import ScheduledWindows
+from pykueue.state.quota_withdrawal import Withdrawal
 from pykueue.state.world import World
 
 
@@ -37,6 +41,7 @@ class SchedulingPlan:
         default_factory=dict
     )  # the admission of every held reservation, as in the status
     by_hostname_prefix: bool = True  # how `admissions` write topology assignments
+    withdrawn: tuple[Withdrawal, ...] = ()  # evicted before the first cycle: a window takes their quota
     loop: PreemptionLoop | None = None  # the first preemption loop of the cycles
     is_stable: bool = False  # the last cycle changed nothing, or there was nothing to decide
 
@@ -54,8 +59,19 @@ class SchedulingPlan:
 
 
 def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World:
-    """The scheduler's state after all objects were added."""
-    return scheduler_case(case, departures=departures).world(now)
+    """The scheduler's state after all objects were added, with the windows of QuotaSchedules while the gate is on."""
+    world = scheduler_case(case, departures=departures).world(now)
+    if QUOTA_CALENDAR in case.configured.on:
+        world.set_windows(windows_of(case, now), now)
+    return world
+
+
+QUOTA_CALENDAR: Final = "QuotaCalendar"
+
+
+def windows_of(case: Case, now: Nanoseconds) -> tuple[ScheduledWindows, ...]:
+    """The windows of the QuotaSchedules of a case. They were validated when they were read."""
+    return tuple(calendars.scheduled_windows(each, now) for each in case.extensions if isinstance(each, QuotaSchedule))
 
 
 def scheduler_case(case: Case, *, departures: bool = False) -> SchedulerCase:
@@ -122,6 +138,11 @@ def begin(case: Case, now: Nanoseconds, *, departures: bool = False) -> Scheduli
     workloads = {states.key(thing): thing for thing in case.objects if isinstance(thing, kueue.Workload)}
     by_prefix = case.configured.jobs.lifecycle.encode_by_hostname_prefix
     made = SchedulingPlan(world_of(case, now, departures=departures), workloads, by_hostname_prefix=by_prefix)
+    if made.world.windows.schedules:
+        made.world.settle(now)
+        made.withdrawn = tuple(made.world.withdrawals(now))
+    for withdrawal in made.withdrawn:
+        made.world.mark_evicted(withdrawal.workload)
     for key, workload in workloads.items():
         if workload.status.admission is not None and workload_info.holds_quota(workload):
             made.admissions[key] = codec.to_tree(workload.status.admission)
