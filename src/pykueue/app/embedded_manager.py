@@ -66,7 +66,11 @@ async def embedded_manager(
     pages = {health.CONFIGURATION_PATH: health.document(configuration)}
     if ports.metrics_address(settings):
         pages["/metrics"] = health.exposition(manager.metrics.exposition)
-    seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
+    seen = (
+        visibility.rows(manager.world, manager.informers, manager.forecaster)
+        if settings.gates["VisibilityOnDemand"]
+        else ()
+    )
     views = merged(
         (
             *seen,

@@ -96,7 +96,11 @@ async def visibility_api(
 ) -> AsyncIterator[None]:
     """Serve the visibility API and `views.pykueue.io` while inside; the API server forwards requests to them."""
     chosen = settings.configuration.visibility_server or config.VisibilityServerConfiguration()
-    seen = visibility.rows(manager.world, manager.informers) if settings.gates["VisibilityOnDemand"] else ()
+    seen = (
+        visibility.rows(manager.world, manager.informers, manager.forecaster)
+        if settings.gates["VisibilityOnDemand"]
+        else ()
+    )
     views = merged(
         (
             *seen,

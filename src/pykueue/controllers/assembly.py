@@ -165,6 +165,9 @@ class Manager:
         )
         concurrency.limit(self.loops, options.concurrency, options.kinds)
         self.forecaster = self._forecaster(options, clock)
+        if self.forecaster is not None:
+            measures.forecast_waits = self.forecaster.waits
+            measures.forecast_coverage = self.forecaster.coverage_ratios
         self.troubles = TroubleReporter(self.world, self.informers, self.writer, clock, options.starving_after)
         measures.starvation_rules = lambda: self.troubles.rules
         self._sync_timeout_seconds = options.sync_timeout_seconds

@@ -32,7 +32,7 @@ from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.history.store import HistoryStore, HistoryStoreError
 from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase, forecast
-from pykueue.projection.forecast import Correction
+from pykueue.projection.forecast import Correction, StartForecast
 from pykueue.state.intake import WatchedObject
 from pykueue.state.world import World
 
@@ -123,6 +123,16 @@ class ProcessWorker:
         await sink.drain()
         head = await source.readexactly(LENGTH.size)
         return await source.readexactly(LENGTH.unpack(head)[0])
+
+    @property
+    def process_id(self) -> int | None:
+        """The number of the process, if there is one."""
+        return self._process.pid if self._process is not None else None
+
+    def kill(self) -> None:
+        """Kill the process; the next question fails, and the one after it starts another."""
+        if self._process is not None:
+            self._process.kill()
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -225,6 +235,40 @@ class Forecaster:
         found = self._kept.get(self._world.scope_queues(cluster_queue))
         return found[1] if found is not None else None
 
+    def of_workload(self, key: str, cluster_queue: str) -> StartForecast | None:
+        """The forecast of a Workload in the last answer. Computes nothing."""
+        found = self.kept(cluster_queue)
+        if found is None:
+            return None
+        return next((item for item in found.result.items if item.key == key), None)
+
+    def waits(self) -> Iterator[tuple[str, str, float]]:
+        """Of each ClusterQueue with a kept answer: the seconds to P50 and P90 of its pending Workload of median P50."""
+        for queues, (_, answer) in sorted(self._kept.items()):
+            for name in queues:
+                found = sorted(
+                    (item.p50, item.p90)
+                    for item in answer.result.items
+                    if item.p50 is not None and item.p90 is not None and self._cluster_queue(item.key) == name
+                )
+                if found:
+                    p50, p90 = found[len(found) // 2]
+                    yield name, "0.5", (p50 - answer.result.made) / SECOND
+                    yield name, "0.9", (p90 - answer.result.made) / SECOND
+
+    def coverage_ratios(self) -> Iterator[tuple[str, float]]:
+        """Of each ClusterQueue the share of scored starts that were not later than P90."""
+        for name, count in sorted(self.coverage.items()):
+            yield name, count.covered / max(1, count.scored)
+
+    def _cluster_queue(self, key: str) -> str:
+        namespace, _, name = key.partition("/")
+        workload = self._informers.workloads.get(name, namespace)
+        if workload is None:
+            return ""
+        local_queue = self._informers.local_queues.get(workload.spec.queue_name or "", namespace)
+        return local_queue.spec.cluster_queue or "" if local_queue is not None else ""
+
     async def of(self, cluster_queue: str, *, is_thorough: bool = False) -> ScopeForecast:
         """The forecasts of all pending Workloads in the scope of a ClusterQueue. Raises ForecastFailed if there is no
         answer at all."""
@@ -306,9 +350,7 @@ class Forecaster:
             waited = made - states.created(workload)
             rows = self._shown.setdefault(workload.metadata.uid, [])
             if not rows or waited >= 2 * max(rows[-1].waited, SECOND):
-                local_queue = self._informers.local_queues.get(workload.spec.queue_name or "", namespace)
-                cluster_queue = local_queue.spec.cluster_queue if local_queue is not None else ""
-                rows.append(_Shown(cluster_queue or "", waited, item.p50, item.p90))
+                rows.append(_Shown(self._cluster_queue(item.key), waited, item.p50, item.p90))
         while len(self._shown) > _SHOWN_MAX:
             self._shown.popitem(last=False)
 

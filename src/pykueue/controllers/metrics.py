@@ -44,6 +44,9 @@ class ManagerMetrics:
         self.starvation_rules: Callable[[], StarvationRules] = StarvationRules
         # The share of its Budget that a group has spent, of the fullest groups.
         self.budget_ratios: Callable[[], Iterable[tuple[str, str, float]]] = tuple
+        # The waits of the last forecasts, and how often their P90 was right.
+        self.forecast_waits: Callable[[], Iterable[tuple[str, str, float]]] = tuple
+        self.forecast_coverage: Callable[[], Iterable[tuple[str, float]]] = tuple
         self.metrics = Metrics(
             options, has_series=self._has_series, ancestors=self._ancestors, metadata_of=self._metadata_of
         )
@@ -55,6 +58,8 @@ class ManagerMetrics:
             requests=requests,
             waiting_frameworks=lambda: self.waiting_frameworks(),
             budget_ratios=lambda: self.budget_ratios(),
+            forecast_waits=lambda: self.forecast_waits(),
+            forecast_coverage=lambda: self.forecast_coverage(),
             workload=self._workload,
             starving=lambda: troubles.starving_counts(world, clock.now(), self.starvation_rules()),
             oldest_pending_seconds=lambda: troubles.oldest_pending_seconds(world, clock.now()),

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
-from kubemachinery import status
+from kubemachinery import meta, status
 from kubemachinery.serving.views import QueryParameter, SubresourceView, VirtualResource
 from kubemachinery.unstructured import Tree
-from pykueue.api import kueue
+from pykueue.api import kueue, labels
+from pykueue.controllers.forecaster import Forecaster
 from pykueue.controllers.informers import Informers
+from pykueue.lifecycle import states
 from pykueue.lifecycle.facts import LocalQueueFacts
 from pykueue.observe import visibility
 from pykueue.observe.visibility import GROUP, KIND, LIMIT, LIMIT_MAX, VERSIONS, QueuePosition
@@ -36,6 +38,7 @@ _PARAMETERS: Final = {
 class _Lists:
     world: World
     informers: Informers
+    forecaster: Forecaster | None
 
     def of_cluster_queue(self, _: str, name: str, page: Mapping[str, int]) -> Tree:
         queue = self.world.queues.get(name)
@@ -54,16 +57,25 @@ class _Lists:
 
     def _page(self, places: Iterable[QueuePosition], page: Mapping[str, int]) -> Tree:
         offset, limit = page["offset"], max(0, page["limit"] or LIMIT)
-        return visibility.summary(islice(places, offset, offset + limit), self._find)
+        return visibility.summary(islice(places, offset, offset + limit), self._find, self._annotations)
+
+    def _annotations(self, workload: kueue.Workload) -> dict[str, str]:
+        """Return the forecast of the start, where one was made before. None is computed."""
+        queue = self.informers.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
+        if self.forecaster is None or queue is None:
+            return {}
+        found = self.forecaster.of_workload(states.key(workload), queue.spec.cluster_queue or "")
+        times = {} if found is None else {labels.START_P50: found.p50, labels.START_P90: found.p90}
+        return {name: meta.format_time(time) for name, time in times.items() if time is not None}
 
     def _find(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.partition("/")
         return self.informers.workloads.get(name, namespace)
 
 
-def rows(world: World, informers: Informers) -> tuple[VirtualResource, ...]:
+def rows(world: World, informers: Informers, forecaster: Forecaster | None = None) -> tuple[VirtualResource, ...]:
     """Return both lists in both versions."""
-    lists = _Lists(world, informers)
+    lists = _Lists(world, informers, forecaster)
 
     def shown(read: Read) -> Mapping[str, SubresourceView]:
         view = SubresourceView(kind=KIND, read=read, schema=visibility.summary_schema, parameters=_PARAMETERS)

@@ -53,6 +53,9 @@ class GaugeSources:
     waiting_frameworks: Callable[[], Mapping[str, int]] = dict
     # Budget, group, share of the limit.
     budget_ratios: Callable[[], Iterable[tuple[str, str, float]]] = tuple
+    # Of a ClusterQueue, the quantile and the seconds; and the share of starts that P90 covered.
+    forecast_waits: Callable[[], Iterable[tuple[str, str, float]]] = tuple
+    forecast_coverage: Callable[[], Iterable[tuple[str, float]]] = tuple
     workload: Callable[[str], kueue.Workload | None] = lambda key: None
     # By ClusterQueue.
     starving: Callable[[], Mapping[str, int]] = dict
@@ -197,6 +200,8 @@ class Gauges(Collector):
             "pykueue_starving_workloads": self._starving,
             "pykueue_oldest_pending_seconds": self._oldest_pending,
             "pykueue_budget_spent_ratio": self._budget_ratios,
+            "pykueue_forecast_wait_seconds": self._forecast_waits,
+            "pykueue_forecast_coverage_ratio": self._forecast_coverage,
             "pykueue_api_requests_total": self._requests,
             "pykueue_api_requests_per_admission": self._requests_per_admission,
         }
@@ -218,6 +223,12 @@ class Gauges(Collector):
 
     def _budget_ratios(self) -> Iterator[Sample]:
         yield from (((budget, group), ratio) for budget, group, ratio in self._sources.budget_ratios())
+
+    def _forecast_waits(self) -> Iterator[Sample]:
+        yield from (((name, quantile), seconds) for name, quantile, seconds in self._sources.forecast_waits())
+
+    def _forecast_coverage(self) -> Iterator[Sample]:
+        yield from (((name,), ratio) for name, ratio in self._sources.forecast_coverage())
 
     def _requests(self) -> Iterator[Sample]:
         yield from sorted(self._sources.requests().items())

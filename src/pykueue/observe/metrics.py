@@ -346,6 +346,18 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Kinds that an enabled job framework needs and the API server does not serve; 0 while it is reconciled.",
     ),
     Metric(
+        f"{OWN}forecast_wait_seconds",
+        MetricType.GAUGE,
+        ("cluster_queue", "quantile", ROLE),
+        "The forecast wait of the pending Workload of median P50, in the last forecast of the ClusterQueue.",
+    ),
+    Metric(
+        f"{OWN}forecast_coverage_ratio",
+        MetricType.GAUGE,
+        ("cluster_queue", ROLE),
+        "The share of scored starts that were not later than the P90 of their forecast; 0.9 is exact.",
+    ),
+    Metric(
         f"{OWN}budget_spent_ratio",
         MetricType.GAUGE,
         ("budget", "group", ROLE),

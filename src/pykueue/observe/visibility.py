@@ -37,6 +37,7 @@ LIMIT_MAX: Final = 100_000
 
 # The object of a Workload, by `namespace/name`.
 Find = Callable[[str], kueue.Workload | None]
+Annotate = Callable[[kueue.Workload], dict[str, str]]
 
 
 class QueuePosition(NamedTuple):
@@ -93,6 +94,7 @@ class WorkloadIdentity(ApiStruct, frozen=True):
     namespace: Annotated[str, Field("Namespace of the Workload.")]
     creation_timestamp: Annotated[Time | None, Field("Creation time of the Workload.")] = None
     owner_references: Annotated[tuple[OwnerReference, ...], Field("The job that owns the Workload.")] = ()
+    annotations: Annotated[dict[str, str], Field("The forecast of the start, if there is one.")] = {}
 
 
 class PendingWorkload(ApiStruct, frozen=True):
@@ -111,17 +113,17 @@ class PendingWorkloadsSummary(ApiStruct, frozen=True):
     items: Annotated[tuple[PendingWorkload, ...], Field("A page of the list.")]
 
 
-def summary(places: Iterable[QueuePosition], find: Find) -> Tree:
+def summary(places: Iterable[QueuePosition], find: Find, annotate: Annotate = lambda workload: {}) -> Tree:
     """Return a page of a list. Workloads deleted meanwhile are omitted; the others keep their positions."""
-    items = tuple(_item(place, found) for place in places if (found := find(place.key)) is not None)
+    items = tuple(_item(place, found, annotate(found)) for place in places if (found := find(place.key)) is not None)
     return {"metadata": {}, **codec.to_tree(PendingWorkloadsSummary(items))}
 
 
-def _item(place: QueuePosition, workload: kueue.Workload) -> PendingWorkload:
+def _item(place: QueuePosition, workload: kueue.Workload, annotations: dict[str, str]) -> PendingWorkload:
     metadata = workload.metadata
     owners = (OwnerReference(one.api_version, one.kind, one.name, one.uid) for one in metadata.owner_references)
     return PendingWorkload(
-        WorkloadIdentity(metadata.name, metadata.namespace, metadata.creation_timestamp, tuple(owners)),
+        WorkloadIdentity(metadata.name, metadata.namespace, metadata.creation_timestamp, tuple(owners), annotations),
         workload.spec.priority or 0,
         workload.spec.queue_name or "",
         place.in_cluster_queue,

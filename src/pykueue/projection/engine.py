@@ -12,8 +12,8 @@
 Events of one instant are handled in this order, and by key. After them the scheduler decides until it has nothing left
 to decide, and its decisions make new events. The end of a backoff is an instant without an event.
 
-With a grid, instants are rounded up to whole seconds, and by at most 1 % of the distance from the begin of the run,
-which makes runs shorter [RA3]. Without one, times are exact.
+With a grid, events up to its next point are handled together, at the time of the last of them, which makes runs
+shorter [RA3]. Points are at most 1 % of the distance from the begin of the run apart. Without a grid, times are exact.
 """
 
 from __future__ import annotations
@@ -173,16 +173,18 @@ class _Run:
         at = min((time for time in (wake, event) if time is not None), default=None)
         if at is None:
             return None
-        at = max(at, self._now)
-        return on_grid(at, self._began) if self._grid else at
+        return max(at, self._now)
 
     def _advance(self, instant: Nanoseconds) -> None:
-        """Handle all events up to an instant."""
+        """Handle the events of an instant; with a grid, all up to its next point. The time is then that of the last of
+        them, so that a grid never adds time where little happens."""
         self._now = instant
         self._releases.clear()
         self._changed = ""
-        while self._events and self._events[0].at <= instant:
+        end = on_grid(instant, self._began) if self._grid else instant
+        while self._events and self._events[0].at <= end:
             event = heapq.heappop(self._events)
+            self._now = max(self._now, event.at)
             match event.payload:
                 case ProjectedAttempt() as attempt:
                     if attempt.released is None:

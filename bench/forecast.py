@@ -1,0 +1,386 @@
+"""Start forecasts: their speed, and how well their quantiles cover the starts.
+
+    python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--samples=N] [--worlds=A,B]
+
+Speed: all pending Workloads of 30 ClusterQueues in 5 cohorts with preemption, and one scope of 200 pending Workloads,
+in processor seconds.
+
+Calibration: generated worlds run for three weeks with arrivals that follow the hour of the day. In the last days the
+scheduler's state is taken every few hours; every Workload that is new among the pending ones is forecast once, from
+runs that have ended and arrivals that have happened until then. A start that is not later than P90 is covered. The
+baseline is the position in the queue divided by the admission rate of the last day.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+import time
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import msgspec
+from bench.decisions import NAMESPACE, NOW, cluster_queue, local_queue, workload
+
+from kubemachinery import meta
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue import projection
+from pykueue.api import kube, kueue
+from pykueue.controllers.forecast_question import EstimatedDraws
+from pykueue.history.learning import RUNS_KEPT, Run, RunDistribution, RunEstimate
+from pykueue.projection import Arrival, ConstantDraws, ProjectedAttempt, SchedulerCase, forecast, uniform
+from pykueue.projection.forecast import Correction
+from pykueue.state.intake import WatchedObject
+
+DAY = 86_400
+WEEK = 7 * DAY
+SMALLEST = ("--pending=60", "--days=1", "--every=12", "--samples=9", "--worlds=strict")
+
+
+# --- Speed ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SpeedFigures:
+    name: str
+    pending: int
+    samples: int
+    decisions: int
+    seconds: float
+
+
+def estimate(workload: kueue.Workload) -> RunEstimate:
+    lengths = tuple(Run(60.0 + 7200.0 * uniform(5, workload.metadata.uid, number)) for number in range(20))
+    return RunEstimate("bench", len(lengths), RunDistribution(lengths).quantile)
+
+
+def measure_speed(pending: int, cohorts: int, queues: int, name: str) -> SpeedFigures:
+    rng = random.Random(3)
+    names = [(f"q{cohort}-{queue}", f"c{cohort}") for cohort in range(cohorts) for queue in range(queues)]
+    objects: list[WatchedObject] = [
+        kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default")),
+        kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)),
+        *(cluster_queue(queue, cohort) for queue, cohort in names),
+        *(local_queue(queue, queue) for queue, _ in names),
+        *(
+            workload(number, names[number % len(names)][0], rng.choice(("1", "2")), rng.choice((0, 0, 0, 10)))
+            for number in range(pending)
+        ),
+    ]
+    case = SchedulerCase(tuple(objects))
+    estimates = {each.metadata.uid: estimate(each) for each in case.workloads()}
+    began = time.process_time()
+    found = forecast.forecast(
+        case, NOW + pending * SECOND, lambda sample: EstimatedDraws(sample, estimates, {}), effort=10**9
+    )
+    return SpeedFigures(name, pending, found.samples, found.decisions, time.process_time() - began)
+
+
+# --- Calibration ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WorldKind:
+    """A generated world: its ClusterQueues, and what arrives in each."""
+
+    name: str
+    strategy: str
+    queues: int
+    load: float
+    cohort: str = ""
+
+
+WORLDS = (
+    WorldKind("strict", "StrictFIFO", 1, 0.65),
+    WorldKind("best effort", "BestEffortFIFO", 1, 0.85),
+    WorldKind("cohort", "BestEffortFIFO", 3, 0.85, "all"),
+)
+CPUS = 16
+# Mean run time in seconds and spread of the classes of jobs; their sizes.
+CLASSES = ((900, 0.3), (1800, 0.6), (3600, 0.5), (7200, 0.8))
+SIZES = (1, 1, 2, 2, 4, 8)
+BIG = 4
+
+
+@dataclass
+class CalibrationFigures:
+    world: str
+    queue: str
+    size: str
+    scored: int = 0
+    p90_raw: float = 0.0
+    p90: float = 0.0
+    p50: float = 0.0
+    median_error_minutes: float = 0.0
+    baseline_error_minutes: float = 0.0
+
+
+@dataclass
+class Score:
+    covered_raw: bool
+    covered: bool
+    covered_p50: bool
+    error: float
+    baseline_error: float
+
+
+@dataclass
+class Truth:
+    """One generated world and what happened in it."""
+
+    kind: WorldKind
+    objects: list[WatchedObject]
+    arrivals: list[Arrival]
+    lengths: dict[str, int]
+    attempts: list[ProjectedAttempt] = field(default_factory=list)
+
+
+def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
+    rng = random.Random(seed)
+    names = [f"{kind.name.split()[0]}-{number}" for number in range(kind.queues)]
+    objects: list[WatchedObject] = [
+        kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default")),
+        kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)),
+    ]
+    for name in names:
+        made = cluster_queue(name, kind.cohort, str(CPUS), None)
+        objects.append(meta_replace(made, kind.strategy))
+        objects.append(local_queue(name, name))
+    mean = statistics.fmean(length * math.exp(spread**2 / 2) for length, spread in CLASSES) * statistics.fmean(SIZES)
+    rate = kind.load * CPUS * kind.queues / mean
+    arrivals: list[Arrival] = []
+    lengths: dict[str, int] = {}
+    at = 0.0
+    while at < seconds:
+        # Twice as many at noon as at midnight.
+        at += rng.expovariate(rate * 1.4)
+        if rng.random() > (1.0 - 0.4 * math.cos(2 * math.pi * at / DAY)) / 1.4:
+            continue
+        number = len(arrivals)
+        made_at = NOW + int(at) * SECOND
+        one = workload(number, rng.choice(names), str(rng.choice(SIZES)), rng.choice((0, 0, 0, 0, 10)))
+        one = created(one, made_at)
+        length, spread = CLASSES[number_class(one)]
+        lengths[one.metadata.uid] = max(30, int(length * math.exp(rng.gauss(0, spread))))
+        arrivals.append(Arrival(made_at, one))
+    truth = Truth(kind, objects, arrivals, lengths)
+    draws = ConstantDraws(lambda each: lengths[each.metadata.uid], stop=2)
+    truth.attempts = projection.run(SchedulerCase(tuple(objects)), NOW, draws, arrivals=arrivals).attempts
+    return truth
+
+
+def number_class(one: kueue.Workload) -> int:
+    return int(one.metadata.name[1:]) % len(CLASSES)
+
+
+def meta_replace(made: kueue.ClusterQueue, strategy: str) -> kueue.ClusterQueue:
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, queueing_strategy=strategy))
+
+
+def created(one: kueue.Workload, at: Nanoseconds) -> kueue.Workload:
+    metadata = msgspec.structs.replace(one.metadata, creation_timestamp=meta.format_time(at))
+    return msgspec.structs.replace(one, metadata=metadata)
+
+
+def cpu_of(one: kueue.Workload) -> int:
+    return int(one.spec.pod_sets[0].template.spec.containers[0].resources.requests["cpu"])
+
+
+def running(one: kueue.Workload, attempt: ProjectedAttempt) -> kueue.Workload:
+    """The Workload with its reservation."""
+    cpu = str(cpu_of(one))
+    assigned = kueue.PodSetAssignment(name="main", count=1, flavors={"cpu": "default"}, resource_usage={"cpu": cpu})
+    conditions = tuple(
+        meta.Condition(type=type_, status="True", reason=type_, last_transition_time=meta.format_time(attempt.reserved))
+        for type_ in ("QuotaReserved", "Admitted")
+    )
+    admission = kueue.Admission(cluster_queue=attempt.cluster_queue, pod_set_assignments=(assigned,))
+    return msgspec.structs.replace(one, status=kueue.WorkloadStatus(admission=admission, conditions=conditions))
+
+
+class Calibration:
+    """Forecasts in one world, scored against what happened."""
+
+    def __init__(self, truth: Truth, samples: int) -> None:
+        self._truth = truth
+        self._samples = samples
+        self._by_key = {f"{NAMESPACE}/{each.workload.metadata.name}": each.workload for each in truth.arrivals}
+        self._times = [each.at for each in truth.arrivals]
+        self._started: dict[str, Nanoseconds] = {}
+        for attempt in truth.attempts:
+            if attempt.admitted is not None:
+                self._started.setdefault(attempt.key, attempt.admitted)
+        self._ended = sorted(
+            (each for each in truth.attempts if each.released is not None), key=lambda e: e.released or 0
+        )
+        self._ends = [each.released or 0 for each in self._ended]
+        self._admissions = sorted(self._started.values())
+        self._corrections: dict[str, Correction] = {}
+        self._waiting_scores: list[tuple[Nanoseconds, str, Nanoseconds, Nanoseconds]] = []
+        self._known: set[str] = set()
+        self.scores: dict[tuple[str, str], list[Score]] = defaultdict(list)
+
+    def probe(self, now: Nanoseconds) -> None:
+        """Forecast all pending Workloads, and score those that are new."""
+        self._apply_scores(now)
+        held = {each.key: each for each in self._truth.attempts if _holds(each, now)}
+        arrived = self._truth.arrivals[: bisect_right(self._times, now)]
+        over = {each.key for each in self._truth.attempts if each.reason == "Finished" and (each.released or 0) <= now}
+        objects: list[WatchedObject] = [*self._truth.objects]
+        pending = []
+        for each in arrived:
+            key = f"{NAMESPACE}/{each.workload.metadata.name}"
+            if key in over:
+                continue
+            if key in held:
+                objects.append(running(each.workload, held[key]))
+            else:
+                objects.append(each.workload)
+                pending.append(key)
+        estimates = self._estimates(now)
+        by_uid = {each.workload.metadata.uid: estimates[number_class(each.workload)] for each in arrived}
+        lengths: dict[str, int] = {}
+        found = forecast.forecast(
+            SchedulerCase(tuple(objects)),
+            now,
+            lambda sample: EstimatedDraws(sample, by_uid, lengths),
+            arrivals=lambda sample: self._newcomers(sample, now, lengths),
+            effort=10**9,
+            samples=self._samples,
+        )
+        for item in found.items:
+            started = self._started.get(item.key)
+            if item.key in self._known or item.p50 is None or item.p90 is None or started is None:
+                continue
+            self._known.add(item.key)
+            self._score(item, started, now, pending)
+
+    def _score(self, item: forecast.StartForecast, started: Nanoseconds, now: Nanoseconds, pending: list[str]) -> None:
+        one = self._by_key[item.key]
+        queue = one.spec.queue_name or ""
+        shown = forecast.corrected(item, self._corrections.get(queue, forecast.NO_CORRECTION), now, forecast.HORIZON)
+        assert item.p50 is not None
+        assert item.p90 is not None
+        p50, p90 = shown.p50 or item.p50, shown.p90 or now + forecast.HORIZON
+        position = 1 + [key for key in pending if self._by_key[key].spec.queue_name == queue].index(item.key)
+        admitted = bisect_left(self._admissions, now) - bisect_left(self._admissions, now - DAY * SECOND)
+        rate = max(1, admitted) / DAY / self._truth.kind.queues
+        baseline = now + int(position / rate) * SECOND
+        size = "big" if cpu_of(one) >= BIG else "small"
+        score = Score(
+            started <= item.p90, started <= p90, started <= p50, abs(started - p50) / SECOND / 60,
+            abs(started - baseline) / SECOND / 60,
+        )  # fmt: skip
+        self.scores[queue, size].append(score)
+        self._waiting_scores.append((started, queue, p50, p90))
+
+    def _apply_scores(self, now: Nanoseconds) -> None:
+        """Correct by the starts that have happened [FC3]."""
+        for started, queue, p50, p90 in sorted(each for each in self._waiting_scores if each[0] <= now):
+            before = self._corrections.get(queue, forecast.NO_CORRECTION)
+            self._corrections[queue] = before.after(later_than_p50=started > p50, later_than_p90=started > p90)
+        self._waiting_scores = [each for each in self._waiting_scores if each[0] > now]
+
+    def _estimates(self, now: Nanoseconds) -> dict[int, RunEstimate]:
+        """What is known of each class of jobs: its last runs that have ended."""
+        runs: dict[int, deque[Run]] = {number: deque(maxlen=RUNS_KEPT) for number in range(len(CLASSES))}
+        for attempt in self._ended[: bisect_right(self._ends, now)]:
+            if attempt.admitted is not None and attempt.released is not None:
+                length = (attempt.released - attempt.admitted) // SECOND
+                runs[number_class(self._by_key[attempt.key])].append(Run(float(length), attempt.reason != "Finished"))
+        return {
+            number: RunEstimate("bench", len(found), RunDistribution(tuple(found)).quantile)
+            for number, found in runs.items()
+        }
+
+    def _newcomers(self, sample: int, now: Nanoseconds, lengths: dict[str, int]) -> Iterator[Arrival]:
+        weeks = max(1, min(4, (now - NOW) // (WEEK * SECOND)))
+        week = 1 + int(uniform(sample, "newcomers", 0) * weeks)
+        shift = week * WEEK * SECOND + int((uniform(sample, "newcomers", 1) - 0.5) * 3600) * SECOND
+        for place in range(bisect_left(self._times, now - shift), bisect_left(self._times, now)):
+            past = self._truth.arrivals[place]
+            one = _renamed(created(past.workload, past.at + shift), f"new-{sample}-{place}")
+            lengths[one.metadata.uid] = self._truth.lengths[past.workload.metadata.uid]
+            yield Arrival(past.at + shift, one)
+
+
+def _renamed(one: kueue.Workload, name: str) -> kueue.Workload:
+    return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, name=name, uid=name))
+
+
+def _holds(attempt: ProjectedAttempt, now: Nanoseconds) -> bool:
+    return attempt.reserved <= now and (attempt.released is None or attempt.released > now)
+
+
+def calibrate(kind: WorldKind, days: int, every: float, samples: int) -> list[CalibrationFigures]:
+    past = 2 * WEEK
+    truth = generate(kind, past + days * DAY, seed=11)
+    calibration = Calibration(truth, samples)
+    at = past
+    while at < past + (days - 0.5) * DAY:
+        calibration.probe(NOW + int(at) * SECOND)
+        at += int(every * 3600)
+    rows = []
+    for (queue, size), scores in sorted(calibration.scores.items()):
+        settled = scores[len(scores) // 4 :]  # the correction needs some starts first
+        rows.append(
+            CalibrationFigures(
+                kind.name,
+                queue,
+                size,
+                len(settled),
+                statistics.fmean(each.covered_raw for each in settled),
+                statistics.fmean(each.covered for each in settled),
+                statistics.fmean(each.covered_p50 for each in settled),
+                statistics.median(each.error for each in settled),
+                statistics.median(each.baseline_error for each in settled),
+            )
+        )
+    return rows
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench forecast", description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--pending", type=int, default=1000)
+    parser.add_argument("--days", type=int, default=7)
+    parser.add_argument("--every", type=float, default=2.0, help="hours between forecasts")
+    parser.add_argument("--samples", type=int, default=forecast.SAMPLES)
+    parser.add_argument("--worlds", default=",".join(kind.name for kind in WORLDS))
+    chosen = parser.parse_args(arguments)
+    speed = [
+        measure_speed(chosen.pending, 5, 6, "30 queues"),
+        measure_speed(chosen.pending // 5, 1, 6, "one scope"),
+    ]
+    print(f"{'speed':<12} {'pending':>8} {'samples':>8} {'decisions':>10} {'seconds':>8}")
+    for each in speed:
+        print(
+            f"{each.name:<12} {each.pending:>8} {each.samples:>8} {each.decisions:>10} {each.seconds:>8.2f}", flush=True
+        )
+    rows = []
+    print(
+        f"\n{'world':<12} {'queue':<10} {'size':<6} {'n':>5}"
+        f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'error':>8} {'baseline':>9}"
+    )
+    for kind in WORLDS:
+        if kind.name in chosen.worlds.split(","):
+            for row in calibrate(kind, chosen.days, chosen.every, chosen.samples):
+                rows.append(row)
+                covered = f"{row.p90_raw:>8.2f} {row.p90:>6.2f} {row.p50:>6.2f}"
+                errors = f"{row.median_error_minutes:>7.0f}m {row.baseline_error_minutes:>8.0f}m"
+                print(f"{row.world:<12} {row.queue:<10} {row.size:<6} {row.scored:>5} {covered} {errors}", flush=True)
+    if chosen.json is not None:
+        figures = {"speed": [asdict(each) for each in speed], "calibration": [asdict(row) for row in rows]}
+        chosen.json.write_text(json.dumps(figures, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""The process that computes forecasts, and what a manager shows when it dies or is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from kubemachinery.meta import SECOND
+from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
+from pykueue.controllers import forecast_question
+from pykueue.controllers.forecast_question import ForecastAnswer, ForecastQuestion
+from pykueue.controllers.forecaster import Forecaster, ForecastFailed, ProcessWorker
+from pykueue.history.learning import Run, RunDistribution, RunEstimate
+from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
+from pykueue.history.store import HistoryStore
+from pykueue.projection import SchedulerCase
+from pykueue.testing import Kueue
+
+
+def estimate(seconds: int) -> RunEstimate:
+    return RunEstimate("test", 5, RunDistribution((Run(float(seconds)),) * 5).quantile)
+
+
+def question(pending: int = 3) -> ForecastQuestion:
+    queue = QueueCase("q", "", (QuotaCase(1, None, None),), "LowerPriority", "Never", strict=True)
+    holder = WorkloadCase(0, "q", 1, 0, 5, "f0")
+    waiting = tuple(WorkloadCase(number, "q", 1, 0, 4) for number in range(1, pending + 1))
+    cluster = ClusterCase((), (queue,), (holder, *waiting), fair=False)
+    case = SchedulerCase(tuple(cluster.things()), policy=cluster.policy)
+    return ForecastQuestion(case, NOW, {each.metadata.uid: estimate(1800) for each in case.workloads()})
+
+
+def test_the_process_gives_the_same_answer() -> None:
+    async def work() -> ForecastAnswer:
+        worker = ProcessWorker()
+        try:
+            return await worker.ask(question())
+        finally:
+            await worker.close()
+
+    assert asyncio.run(work()) == forecast_question.answer(question())
+
+
+def test_a_slow_or_dead_process_is_an_error_and_the_next_question_starts_another() -> None:
+    async def work() -> ForecastAnswer:
+        slow = ProcessWorker(timeout_seconds=0.01)
+        with pytest.raises(ForecastFailed, match=r"took longer than 0\.01 s"):
+            await slow.ask(question())
+        worker = ProcessWorker()
+        await worker.ask(question())
+        assert worker.process_id is not None
+        worker.kill()
+        with pytest.raises(ForecastFailed, match="the process that computes forecasts ended"):
+            await worker.ask(question())
+        try:
+            return await worker.ask(question())
+        finally:
+            await worker.close()
+
+    assert asyncio.run(work()).result.items
+
+
+class DeadWorker:
+    """A worker whose process is dead."""
+
+    async def ask(self, question: ForecastQuestion) -> ForecastAnswer:
+        raise ForecastFailed("the process that computes forecasts ended")
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.kueue({"featureGates": {"WorkloadHints": True}})
+def test_the_last_answer_is_shown_with_a_warning_that_is_logged_once(
+    kueue: Kueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    kueue.submit(["sleep", "600"], cpu=8, time_limit_seconds=3600)
+    kueue.submit(["sleep", "600"], cpu=8, time_limit_seconds=3600)
+    forecaster: Forecaster | None = kueue._manager.forecaster
+    assert forecaster is not None
+    first = kueue._run(forecaster.of("default"))
+    forecaster._worker = DeadWorker()
+    kueue.submit(["sleep", "600"], cpu=8, time_limit_seconds=3600)
+    with caplog.at_level(logging.WARNING, "pykueue.controllers.forecaster"):
+        for _ in range(2):
+            again = kueue._run(forecaster.of("default"))
+            assert (again.answer, again.warning) == (first.answer, "the process that computes forecasts ended")
+    assert len(caplog.records) == 1
+
+
+# --- Newcomers --------------------------------------------------------------------------------------------------------
+
+
+def past(number: int, submitted: int, seconds: int, priority: int) -> WorkloadRecord:
+    """A record of a Workload that ran for some time as soon as it was submitted."""
+    segment = UsageSegment(submitted, submitted + seconds, (("f0", "cpu", 1000),))
+    attempt = Attempt(submitted, "q", submitted, submitted, submitted + seconds, "Finished", segments=(segment,))
+    return WorkloadRecord(
+        uid=f"00000000-0000-0000-0000-{number:012}",
+        namespace="ns",
+        name=f"past-{number}",
+        queue="q",
+        priority=priority,
+        shape=b'[{"name":"main","count":1,"requests":{"cpu":"1"}}]',
+        submitted=submitted,
+        ended=submitted + seconds,
+        outcome=Outcome.SUCCEEDED,
+        attempts=(attempt,),
+        revision=number + 1,
+    )
+
+
+def test_a_higher_priority_that_came_in_two_of_four_weeks_delays_p90_and_not_p50() -> None:  # [FC2]
+    store = HistoryStore(None)
+    now, week = NOW // SECOND, 7 * 86_400
+    rows = [past(0, now - 4 * week - 7200, 60, 0), past(1, now - 2 * week + 600, 7200, 100)]
+    rows.append(past(2, now - 3 * week + 600, 7200, 100))
+    store.save(rows)
+    asked = question(pending=1)
+    with_newcomers = forecast_question.answer(asked, store)
+    item = next(each for each in with_newcomers.result.items if each.key == "ns/w1")
+    assert item.p50 is not None
+    assert item.p90 is not None
+    assert (item.p50 - NOW) // SECOND == pytest.approx(1800, abs=20)
+    assert (item.p90 - NOW) // SECOND >= 1800 + 3600
+    assert with_newcomers.assumes == ("Workloads arrive as in the last 4 weeks",)
+    alone = forecast_question.answer(asked)
+    assert alone.assumes == ("no other Workload arrives: the history is shorter than a week",)
+    assert all(each.p50 == each.p90 for each in alone.result.items)
