@@ -212,6 +212,53 @@ def test_outside_change_ends_every_delay(found: list[tuple[int, ClusterCase, Sta
             assert not any(isinstance(each, Wait) and "is delayed until" in each.message for each in decisions)
 
 
+# --- Pods that a controller creates again [LG3] -----------------------------------------------------------------------
+
+
+class PodCluster(ClosedCluster):
+    """The same cluster with a single pod as each Workload. An evicted pod is deleted, and another one created."""
+
+    def __init__(self, case: ClusterCase, policy: SchedulingPolicy) -> None:
+        self._generation = 0
+        super().__init__(case, policy)
+
+    def _put(self, workload: kueue.Workload) -> None:
+        if not workload.metadata.owner_references:
+            workload = self._pod(workload, chr(ord("a") + int(workload.metadata.uid[1:])) * 3)
+        super()._put(workload)
+
+    def _pod(self, workload: kueue.Workload, name: str) -> kueue.Workload:
+        self._generation += 1
+        full = f"{name}-x{self._generation:04d}"
+        owner = meta.OwnerReference(api_version="v1", kind="Pod", name=full, uid=full, controller=True)
+        metadata = msgspec.structs.replace(
+            workload.metadata, name=f"{full}-0a1b2", uid=f"u{self._generation}", owner_references=(owner,)
+        )
+        return msgspec.structs.replace(workload, metadata=metadata)
+
+    def _set_status(self, key: str, given: kueue.Admission | None, *types: str) -> None:
+        if types != ("Requeued",):
+            super()._set_status(key, given, *types)
+            return
+        evicted = self.workloads.pop(key)
+        self.world.drop(evicted)
+        bare = msgspec.structs.replace(evicted, status=kueue.WorkloadStatus())
+        self._put(self._pod(bare, evicted.metadata.name.partition("-")[0]))
+
+
+def test_loops_of_pods_that_are_created_again_are_likely(
+    found: list[tuple[int, ClusterCase, StateCycle | None]],
+) -> None:
+    for seed, case, cycle in found:
+        closed = PodCluster(case, AS_KUEUE)
+        steps = STEPS_MAX // 4 if cycle is None else cycle.begin + 6 * cycle.period
+        for _ in range(steps):
+            closed.step()
+        loops = closed.world.take_new_loops()
+        assert bool(loops) == (cycle is not None), f"seed {seed}: {cycle}"
+        assert all(loop.is_likely for loop in loops), f"seed {seed}"
+
+
 # --- Starvation [LG-L5] -----------------------------------------------------------------------------------------------
 
 

@@ -112,6 +112,7 @@ def _show_troubles(connection: Connection, queue: str, all_namespaces: bool, for
     from pykueue.client import job_troubles
     from pykueue.history import documents
     from pykueue.history.columns import local_time
+    from pykueue.history.documents import WorkloadTrouble
 
     async def work(client: ApiClient, namespace: str) -> list[WorkloadTrouble]:
         found = await job_troubles.troubles(client, "" if all_namespaces else namespace)

@@ -1,0 +1,60 @@
+"""The history of an elastic job: one record for each slice, linked, and no second is charged twice [HI5]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubemachinery.meta import SECOND, parse_time
+from pykueue.history.documents import JobRecord
+from pykueue.testing import system
+
+JOB: dict[str, Any] = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {
+        "name": "grows",
+        "labels": {"kueue.x-k8s.io/queue-name": "default"},
+        "annotations": {"kueue.x-k8s.io/elastic-job": "true"},
+    },
+    "spec": {
+        "parallelism": 2,
+        "completions": 8,
+        "template": {
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "x",
+                        "command": ["sleep", "10000"],
+                        "resources": {"requests": {"cpu": "1"}},
+                    }
+                ],
+            }
+        },
+    },
+}
+
+
+def pod_seconds(record: JobRecord) -> int:
+    return int(record.resource_seconds["cpu"])
+
+
+def test_elastic_job_that_grows_has_two_linked_records_and_is_charged_once() -> None:
+    with system() as kueue:
+        kueue.apply(JOB)
+        kueue.advance(100)
+        kueue.patch("job", "grows", {"spec": {"parallelism": 4}})
+        kueue.advance(100)
+        first, second = kueue.history()
+        assert (first.state, second.state) == ("Replaced", "Running")
+        assert second.slice_of == f"default/{first.workload}"
+        assert (first.pods, second.pods) == (2, 4)
+        assert first.ended is not None
+        assert second.started is not None
+        # Without a gap and without an overlap, but for the second that the API's times are rounded to.
+        gap = (parse_time(second.started) - parse_time(first.ended)) // SECOND
+        assert abs(gap) <= 1
+        assert first.ran_seconds * 2 == pod_seconds(first)
+        assert second.ran_seconds * 4 == pod_seconds(second)
+        assert abs(first.ran_seconds + second.ran_seconds - 202) <= 2
