@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from kubemachinery import codec, meta
-from pykueue.api import kube, kueue, labels, topology_encoding
+from pykueue.api import backfill, kube, kueue, labels, topology_encoding
 from pykueue.api.config import ResourceTransformation
 from pykueue.core import messages, requests
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, SecondPassFailed, Wait
@@ -88,6 +88,7 @@ class ScenarioRunner:
     _named: set[str] = field(default_factory=set)
     _workloads: dict[str, kueue.Workload] = field(default_factory=dict)
     _queues: dict[str, kueue.ClusterQueue] = field(default_factory=dict)
+    _announced: dict[str, int | None] = field(default_factory=dict)  # the planned starts of Workloads
     _seconds: int = 0
 
     @property
@@ -226,7 +227,7 @@ class ScenarioRunner:
             borrow = kueue.BorrowWithinCohort(policy=options["borrow-within"], max_priority_threshold=threshold)
         rules = tuple(kueue.AdmissionCheckStrategyRule(name=c) for c in options.get("checks", "").split(",") if c)
         queue = kueue.ClusterQueue(
-            metadata=meta.ObjectMeta(name=name),
+            metadata=meta.ObjectMeta(name=name, annotations=_backfill(options)),
             spec=kueue.ClusterQueueSpec(
                 cohort_name=options.get("cohort", ""),
                 resource_groups=self._groups(options),
@@ -325,6 +326,48 @@ class ScenarioRunner:
     def cycle(self, names: list[str], options: Options) -> None:
         for decision in sorted(self.world.decide(self.now), key=lambda d: d.workload):
             self.output.append(_line(decision))
+
+    def drain(self, names: list[str], options: Options) -> None:
+        """Cycles until there is nothing to decide: the last decision for each Workload, and what became of plans."""
+        last: dict[str, Decision] = {}
+        while decisions := self.world.decide(self.now):
+            last.update((decision.workload, decision) for decision in decisions)
+        for _, decision in sorted(last.items()):
+            self.output.append(_line(decision))
+            if isinstance(decision, Wait) and decision.advice:
+                self.output.append(f"  would let it in: {decision.advice}")
+        for change in self.world.take_plan_changes():
+            date = f" {meta.format_time(change.date)[11:]}" if change.date is not None else ""
+            cause = f" ({change.cause})" if change.cause is not None else ""
+            self.output.append(f"  {_short(change.workload)}: {change.event}{date}{cause}")
+            self._announced[_short(change.workload)] = change.date
+
+    def wake(self, names: list[str], options: Options) -> None:
+        """The time of the next timer comes."""
+        at = self.world.next_wake()
+        assert at is not None, "there is no timer"
+        self._seconds = (at - DAY) // meta.SECOND
+        self.output.append(f"{meta.format_time(self.now)[11:]}")
+
+    def restart(self, names: list[str], options: Options) -> None:
+        """A new process reads the objects, with the dates that were announced. Admitted Workloads are put by `holds`."""
+        held = {name: workload for name, workload in self._workloads.items() if workload.status.admission is not None}
+        self._world = None
+        for name in sorted(self._named):
+            self._put(kueue.ResourceFlavor(metadata=meta.ObjectMeta(name=name)))
+        for queue in self._queues.values():
+            spec = kueue.LocalQueueSpec(cluster_queue=queue.metadata.name)
+            self._put(queue)
+            self._put(
+                kueue.LocalQueue(metadata=meta.ObjectMeta(name=queue.metadata.name, namespace=NAMESPACE), spec=spec)
+            )
+        for name, workload in self._workloads.items():
+            date = self._announced.get(name)
+            if date is not None and name not in held:
+                marks = {**workload.metadata.annotations, backfill.PLANNED_START: meta.format_time(date)}
+                metadata = msgspec.structs.replace(workload.metadata, annotations=marks)
+                workload = msgspec.structs.replace(workload, metadata=metadata)
+            self._put(workload)
 
     def recheck(self, names: list[str], options: Options) -> None:
         for name in names:
@@ -428,6 +471,7 @@ class ScenarioRunner:
                 priority=int(options.get("priority", "0")),
                 pod_sets=(pod_set,),
                 preemption_gates=tuple(kueue.PreemptionGate(name=name) for name in _named(options, "gates")),
+                maximum_execution_time_seconds=int(options["run-time"]) if "run-time" in options else None,
             ),
             status=status,
         )
@@ -457,10 +501,24 @@ _COMMANDS: dict[str, Callable[[ScenarioRunner, list[str], Options], None]] = {
     "stop": ScenarioRunner.stop,
     "wait": ScenarioRunner.wait,
     "cycle": ScenarioRunner.cycle,
+    "drain": ScenarioRunner.drain,
+    "wake": ScenarioRunner.wake,
+    "restart": ScenarioRunner.restart,
     "recheck": ScenarioRunner.recheck,
     "queues": ScenarioRunner.queues,
     "usage": ScenarioRunner.usage,
 }
+
+
+def _backfill(options: Options) -> dict[str, str]:
+    """`backfill=EASY plan-after=10m drain-after=24h depth=2`: the annotations of planned backfill."""
+    names = {
+        "backfill": backfill.MODE,
+        "depth": backfill.DEPTH,
+        "plan-after": backfill.PLAN_AFTER,
+        "drain-after": backfill.DRAIN_AFTER,
+    }
+    return {annotation: options[word] for word, annotation in names.items() if word in options}
 
 
 def _requests(options: Options) -> dict[str, str]:

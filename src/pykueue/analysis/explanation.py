@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,8 @@ from pykueue.analysis.trial import SearchBudget, SearchBudgetExhausted, Trial, n
 from pykueue.api import kueue
 from pykueue.api.conditions import EvictedReason, WorkloadCondition
 from pykueue.core import amounts
-from pykueue.core.decision import Wait
+from pykueue.core.decision import Requeue, Wait
+from pykueue.core.planned_starts import PlannedStart
 from pykueue.lifecycle import states
 from pykueue.lifecycle.queues import References
 from pykueue.lifecycle.states import State
@@ -67,6 +68,8 @@ class Explanation:
     holders: tuple[dict[str, Any], ...] = ()
     starts_next: bool = False  # nothing blocks it: the next cycles admit it
     warnings: tuple[str, ...] = ()  # problems that will occur although nothing blocks it now
+    planned_start: str = ""  # the sentence about its planned start; empty without one
+    advice: tuple[str, ...] = ()  # what of its own would let it start before a planned start
     suggestions: tuple[Suggestion, ...] = ()
     search: SearchExtent = SearchExtent.NONE
 
@@ -82,6 +85,8 @@ class Explanation:
             "notCounted": [each.tree() for each in self.not_counted],
             "ahead": list(self.ahead),
             "tried": list(self.tried),
+            **({"plannedStart": self.planned_start} if self.planned_start else {}),
+            **({"advice": list(self.advice)} if self.advice else {}),
             "holders": list(self.holders),
             "startsNext": self.starts_next,
             "warnings": list(self.warnings),
@@ -189,6 +194,9 @@ def _waiting(
     # With a blocker there is no decision on quota: the messages would repeat the blocker.
     if not starts and explained.get("decision") == Wait.__name__ and _was_tried(alone, key):
         causes += explained["because"]
+    planned = _planned(case, key, now) if case.configured.policy.planned_backfill and not closed else _NOT_PLANNED
+    if planned.cause:
+        causes, starts = [planned.cause], False
     if not causes and not starts:
         causes = [_overtaken(ahead)]
     found, search = ([], SearchExtent.NONE) if starts or effort is None else _suggested(trial, objects, closed, effort)
@@ -209,6 +217,8 @@ def _waiting(
         holders=tuple(explained.get("holders", ())),
         starts_next=starts,
         warnings=_loop_warnings(case, key, workload, now),
+        planned_start=planned.start,
+        advice=planned.advice,
         suggestions=tuple(found),
         search=search,
     )
@@ -233,6 +243,40 @@ def _window_causes(world: World, cluster_queue: str) -> Iterator[str]:
                     f" {given.flavor} in {kind} {given.name} from {spec} to {amount}"
                     f" until {meta.format_time(window.until)}"
                 )
+
+
+class _Planned(NamedTuple):
+    """The planned start of a pending Workload, or the one that it would delay."""
+
+    start: str = ""
+    cause: str = ""
+    advice: tuple[str, ...] = ()
+
+
+_NOT_PLANNED: Final = _Planned()
+
+
+def _planned(case: Case, key: str, now: Nanoseconds) -> _Planned:
+    made = planner.settle(case, now)
+    plan = made.world.planned_start(key)
+    start = planned_start_sentence(plan) if plan is not None else ""
+    decided = [each for cycle in made.cycles for each in cycle if each.workload == key]
+    last = decided[-1] if decided else None
+    if not isinstance(last, Wait) or last.requeue is not Requeue.PLANNED:
+        return _Planned(start)
+    return _Planned(start, last.message, (last.advice,) if last.advice else ())
+
+
+def planned_start_sentence(plan: PlannedStart) -> str:
+    """The sentence about a planned start."""
+    if plan.date is None:
+        return "it starts when the workloads in its way have ended; at least one of them has no run-time limit"
+    if plan.is_expected:
+        return f"its start is expected by {meta.format_time(plan.date)}; its placement on nodes is not planned"
+    return (
+        f"its start is planned for {meta.format_time(plan.date)} at the latest: "
+        "everything it waits for has a run-time limit"
+    )
 
 
 # The budget of the search for a preemption loop, in Workloads read: a fraction of a second.

@@ -208,6 +208,10 @@ def lines(answer: Explanation) -> list[str]:
         shown += ["", "Warning", *(f"  {warning}" for warning in answer.warnings)]
     if answer.causes:
         shown += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
+    if answer.planned_start:
+        shown += ["", "When", f"  {answer.planned_start}"]
+    if answer.advice:
+        shown += ["", "What would let it in", *(f"  {number}. {each}" for number, each in enumerate(answer.advice, 1))]
     if answer.not_counted:
         shown += ["", "Not counted against quota", *(f"  {each}" for each in answer.not_counted)]
     if answer.ahead:

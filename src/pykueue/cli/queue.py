@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubemachinery import meta
 from kubemachinery.errors import UsageError
+from pykueue.api import backfill
 from pykueue.cli import completion_candidates, flags, printing
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import OutputFormat, TableColumn
@@ -94,6 +96,7 @@ def command(
         TableColumn("PRIORITY", lambda entry: str(entry.priority), wide=True),
         TableColumn("CLUSTERQUEUE", lambda entry: entry.cluster_queue, wide=True),
         TableColumn("WORKLOAD", lambda entry: entry.workload, wide=True),
+        TableColumn("PLANNED", _planned_start, wide=True),
         TableColumn("MESSAGE", lambda entry: entry.status.message),
     ]
     printing.show(
@@ -163,6 +166,17 @@ def _with_forecast(entry: QueueEntry, forecasts: Mapping[str, ForecastItem]) -> 
 
     item = forecasts.get(f"{entry.namespace}/{entry.workload}")
     return entry.tree if item is None else {**entry.tree, "forecast": codec.to_tree(item)}
+
+
+def _planned_start(entry: QueueEntry) -> str:
+    """The latest start that is planned for a pending Workload; empty without one."""
+    from pykueue.history.columns import local_time
+
+    annotations = entry.tree.get("metadata", {}).get("annotations") or {}
+    try:
+        return local_time(annotations.get(backfill.PLANNED_START)) if not entry.cluster_queue else ""
+    except meta.TimeError:
+        return ""
 
 
 def _past_columns() -> list[TableColumn[QueueEntry]]:

@@ -35,6 +35,7 @@ from pykueue.controllers.in_use_protection import InUseController
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.jobs import JobsController
 from pykueue.controllers.metrics import ManagerMetrics
+from pykueue.controllers.planned_starts import BackfillAnnotations, PlannedStartController
 from pykueue.controllers.priority_class import PriorityClassController
 from pykueue.controllers.queues import QueuesController
 from pykueue.controllers.quota_schedules import QuotaScheduleController
@@ -305,6 +306,12 @@ def _as_chosen(options: ManagerOptions, tools: _Tools, executor: JobReconciler) 
     if options.quota_calendar:
         schedules = QuotaScheduleController(client, informers, tools.scheduler, writer, tools.clock, rng)
         yield _Part(schedules.loop, (schedules.informer,))
+    if options.policy.planned_backfill:
+        planned = PlannedStartController(client, tools.scheduler.world, informers, writer, tools.clock, rng)
+        planned.on_change.append(tools.measures.metrics.plan_changed)
+        tools.scheduler.on_plan_change.append(planned.publish)
+        BackfillAnnotations(informers, tools.reporter)
+        yield _Part(planned.loop)
     if options.policy.concurrent_admission:
         family = VariantsController(
             client,

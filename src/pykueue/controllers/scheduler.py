@@ -26,6 +26,7 @@ from pykueue.lifecycle import states
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER
+from pykueue.state.planning import PlanChange
 from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.quota_windows import ScheduledWindows
 from pykueue.state.quota_withdrawal import Withdrawal
@@ -69,6 +70,8 @@ class Scheduler:
         self.on_sweep: list[Callable[[int], None]] = []
         # Called with the ClusterQueue of every preemption loop that is found.
         self.on_loop: list[Callable[[str], None]] = []
+        # Called with every change of a planned start.
+        self.on_plan_change: list[Callable[[PlanChange], None]] = []
         self._sweep_at = clock.now() + _SWEEP_SECONDS * SECOND
         self._wake = asyncio.Event()
         workloads.add_handler(self.handle)
@@ -178,6 +181,9 @@ class Scheduler:
                 )
         for observer in self.on_cycle:
             observer(decisions, loop.time() - started)
+        for change in self.world.take_plan_changes():
+            for publish in self.on_plan_change:
+                publish(change)
         for found in self.world.take_new_loops():
             self._report_loop(found)
         return decisions

@@ -10,16 +10,18 @@ next scan of its flavors continues included, is part of the decision; `state` st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
-from kubemachinery.meta import Nanoseconds
+from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import amounts, deferred_preemption, ordering, quota, variants
 from pykueue.core.assignment import Assignment, FlavorAssignmentMode
+from pykueue.core.cohort import CohortTree
 from pykueue.core.decision import (
     Admit,
     Decision,
@@ -33,10 +35,12 @@ from pykueue.core.decision import (
     Wait,
 )
 from pykueue.core.nomination import Nominator, has_lost_node
+from pykueue.core.planned_starts import PlannedStarts
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget
 from pykueue.core.queue import UsageByNumber
 from pykueue.core.snapshot import Queue, Snapshot
+from pykueue.core.timeline import ENDLESS
 from pykueue.core.topology import PlacedPods
 from pykueue.core.workload import AssignedPodSet, Reservation, ScanPosition, WorkloadInfo
 
@@ -45,6 +49,10 @@ _OVERLAP: Final = "Workload has overlapping preemption targets with another work
 _NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
 _STILL_HELD: Final = "Its quota is still used by workloads that are being preempted"
 _LEFT_OUT: Final = "Another workload of the ClusterQueue was processed first in this cycle"
+
+
+NO_PLANS: Final[Mapping[CohortTree, PlannedStarts]] = MappingProxyType({})
+"""The planned starts of a cycle without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,13 @@ class CycleEntry:
         return {} if self.workload.reservation is not None else self.assignment.usage
 
 
-def run(snapshot: Snapshot, heads: Iterable[Head], policy: SchedulingPolicy, now: Nanoseconds) -> list[Decision]:
+def run(
+    snapshot: Snapshot,
+    heads: Iterable[Head],
+    policy: SchedulingPolicy,
+    now: Nanoseconds,
+    plans: Mapping[CohortTree, PlannedStarts] = NO_PLANS,
+) -> list[Decision]:
     """Decide every head and return the decisions in the order in which the heads were processed, then those that were
     not processed. The snapshot and the Workloads are afterwards as they were.
 
@@ -123,7 +137,7 @@ def run(snapshot: Snapshot, heads: Iterable[Head], policy: SchedulingPolicy, now
     remaining, failed = list(heads), list[Decision]()
     while True:
         try:
-            return [*Cycle(snapshot, policy, now).run(remaining), *failed]
+            return [*Cycle(snapshot, policy, now, plans).run(remaining), *failed]
         except _EvaluationFailed as failure:
             remaining = [head for head in remaining if head is not failure.head]
             failed.append(_failed(failure))
@@ -184,7 +198,14 @@ def _not_admitted(
 class Cycle:
     """One cycle. The snapshot is written on while it runs, and restored at its end."""
 
-    def __init__(self, snapshot: Snapshot, policy: SchedulingPolicy, now: Nanoseconds) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: SchedulingPolicy,
+        now: Nanoseconds,
+        plans: Mapping[CohortTree, PlannedStarts] = NO_PLANS,
+    ) -> None:
+        self.plans = plans  # by tree; trees without planned starts have none
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
@@ -200,6 +221,8 @@ class Cycle:
             return self._run(heads)
         finally:
             self.snapshot.undo(mark)
+            for plans in self.plans.values():
+                plans.undo()
 
     def _run(self, heads: Iterable[Head]) -> list[Decision]:
         refused: list[Decision] = []
@@ -271,7 +294,10 @@ class Cycle:
             why = "A more favorable variant is already admitted"
             return self._skip(entry, why, QuotaReservedReason.PENDING_EVALUATION)
         fits = self._refresh(entry)
-        return self._unassigned(entry) or self._overtaken(entry, fits) or self._granted(entry)
+        refused = self._unassigned(entry) or self._overtaken(entry, fits)
+        if refused is None and self.plans:
+            refused = self._delaying(entry)
+        return refused or self._granted(entry)
 
     def _unassigned(self, entry: CycleEntry) -> Decision | None:
         """The decision for an entry that has no flavors, or none that it could use now; None for any other."""
@@ -319,6 +345,24 @@ class Cycle:
         if must_fit_now and self._fits_beside_targets(entry) is not _Fits.YES:
             return self._skip(entry, f"{_NO_LONGER_FITS}. {_STILL_HELD}")
         return None
+
+    def _delaying(self, entry: CycleEntry) -> Decision | None:
+        """The decision for an entry that fits now and would delay a planned start; None for any other. Preemptors are
+        not bound ([BF7]). What may start counts for later entries of the cycle."""
+        plans = self.plans.get(entry.queue.node.tree)
+        workload, usage = entry.workload, entry.quota_usage()
+        if plans is None or entry.assignment.mode is not FlavorAssignmentMode.FIT or workload.reservation is not None:
+            return None
+        is_limited = workload.limit is not None and is_admitted(workload, entry.queue, entry.assignment.recorded())
+        end = workload.limit.end(self.now - self.now % SECOND) if workload.limit is not None and is_limited else ENDLESS
+        conflict = plans.conflict(self.snapshot, workload, entry.queue, usage, end, self.now)
+        if conflict is None:
+            plans.assume(workload, usage, end)
+            return None
+        message = conflict.message(workload.limit if is_limited else None)
+        waiting = self._wait(entry, QuotaReservedReason.WAITING_FOR_QUOTA, Requeue.PLANNED, message)
+        assert isinstance(waiting, Wait), "a second pass is not asked"
+        return replace(waiting, advice=conflict.advice(workload.limit, self.now))
 
     def _granted(self, entry: CycleEntry) -> Decision:
         """The decision for an entry that fits, now or once its targets are evicted. What it gets is used from here on
@@ -434,6 +478,9 @@ class Cycle:
         """Keep capacity for a head that found no targets, where its ClusterQueue cannot always reclaim: otherwise
         smaller Workloads of the cohort could take whatever becomes free, for ever ([CY8])."""
         spec, node = entry.queue.spec, entry.queue.node
+        plans = self.plans.get(node.tree) if self.plans else None
+        if plans is not None and entry.workload.key in plans.plans:
+            return  # its planned start protects it beyond this cycle ([BF9])
         if spec.preemption.can_always_reclaim and not (self.policy.preemptors_first and entry.is_preemptor):
             return
         claim = {}

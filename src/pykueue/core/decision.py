@@ -35,6 +35,7 @@ class Requeue(StrEnum):
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
     PENDING_MIGRATION = "PendingMigration"
+    PLANNED = "Planned"  # ours: it fits, and would delay a planned start ([BF4])
     SET_ASIDE = "SetAside"  # ours: its evaluation failed, or the decision cannot be written
 
 
@@ -177,6 +178,7 @@ class Wait(Decision):
     reason: QuotaReservedReason
     requeue: Requeue
     message: str = ""
+    advice: str = field(default="", compare=False)  # what would let it in now; it depends on the present time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,4 +124,5 @@ GATES: Final[Mapping[str, str]] = {
     "refuse_claims": "KueueDRARejectWorkloadsWhenDRADisabled",
     "loop_detection": "LoopDetection",
     "loop_guard": "LoopGuard",
+    "planned_backfill": "PlannedBackfill",
 }

@@ -14,6 +14,7 @@ from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy, Que
 from pykueue.core.amounts import UNLIMITED, Amount
 
 if TYPE_CHECKING:
+    from pykueue.api.backfill import BackfillSettings
     from pykueue.api.kube import Taint, Toleration
 
 
@@ -103,6 +104,7 @@ class QueueSpec:
     is_topology_only: bool = False
     has_variants: bool = False  # a concurrentAdmissionPolicy: Workloads are tried on its flavors by variants
     last_acceptable_flavor: str | None = None
+    backfill: BackfillSettings | None = None
     listed: bool = True
 
     @property

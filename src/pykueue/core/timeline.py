@@ -15,6 +15,7 @@ Nothing here reads or writes the usage of the live tree after construction. Time
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,11 +65,17 @@ def stop_allowance(grace_seconds: Iterable[int | None], *, counts_from_job_start
 
 
 class TimedUsage(NamedTuple):
-    """Usage in a ClusterQueue, by the flavor-resource numbers of its tree, and its hard end."""
+    """Usage in a ClusterQueue, by the flavor-resource numbers of its tree, and its hard end. Priority and queue-order
+    time decide whether the owner of a planned start could preempt it."""
 
     queue: str
     usage: _Usage
     end: Nanoseconds = ENDLESS
+    priority: int = 0
+    queue_time: Nanoseconds = 0
+
+
+MayPreempt = Callable[[TimedUsage], bool]
 
 
 class QuotaChange(NamedTuple):
@@ -83,13 +90,17 @@ class QuotaChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The quota that a Workload with a planned start will use, from its date until its hard end. `may_preempt` selects
-    usage that its owner could preempt at the date, which therefore does not count for it."""
+    """The quota that a Workload with a planned start will use, from its date until its hard end.
+
+    `may_preempt` selects usage that its owner could preempt at the date, which therefore does not count for it.
+    `within_nominal`: the owner must be within the nominal quota of its ClusterQueue at the date, because it can reclaim
+    quota only then ([BF7])."""
 
     owner: str
     use: TimedUsage  # its end is that of a start at the date
     date: Nanoseconds
-    may_preempt: Callable[[str], bool] | None = None
+    may_preempt: MayPreempt | None = None
+    within_nominal: bool = False
 
     def is_held_at(self, time: Nanoseconds) -> bool:
         return self.date <= time < self.use.end
@@ -141,10 +152,14 @@ class Projection:
             self.remove(use)
         self.at = at
 
-    def fits(self, use: TimedUsage) -> bool:
-        """Whether the usage is available then."""
+    def fits(self, use: TimedUsage, *, within_nominal: bool = False) -> bool:
+        """Whether the usage is available then, and on request without borrowing."""
         node = self._node(use.queue)
-        return all(amount <= quota.available(node, number) for number, amount in use.usage)
+        return all(
+            amount <= quota.available(node, number)
+            and not (within_nominal and quota.borrows_with(node, number, amount))
+            for number, amount in use.usage
+        )
 
     def is_within_quota(self, use: TimedUsage) -> bool:
         """Whether usage that was added leaves its ClusterQueue within its nominal quota or without debt, for every
@@ -199,6 +214,11 @@ class Timeline:
         self.changes: Sequence[QuotaChange] = sorted(changes, key=lambda change: change.at)
         self._at_claims: dict[str, Projection] = {}  # by owner
         self._at_drops: dict[Nanoseconds, Projection] = {}
+        self._ends = [(use.end, key) for key, use in self._uses.items()]  # hard ends, also of uses that have ended
+        heapq.heapify(self._ends)
+        self._present = Projection(-1, tree.without_usage(), tree)  # with everything that is in use
+        for use in self._uses.values():
+            self._present.add(use)
 
     @property
     def claims(self) -> Mapping[str, Claim]:
@@ -214,14 +234,18 @@ class Timeline:
         """Add the usage of a reservation, in place of the one it had before."""
         self.remove_use(key)
         self._uses[key] = use
-        for projection in self._counting(key):
+        self._present.add(use)
+        if use.end < ENDLESS:
+            heapq.heappush(self._ends, (use.end, key))
+        for projection in self._counting(use):
             projection.add(use)
 
     def remove_use(self, key: str) -> None:
         """Remove the usage of a reservation that has ended, if there is any."""
         use = self._uses.pop(key, None)
         if use is not None:
-            for projection in self._counting(key):
+            self._present.remove(use)
+            for projection in self._counting(use):
                 projection.remove(use)
 
     def add_claim(self, claim: Claim) -> None:
@@ -243,18 +267,24 @@ class Timeline:
         return claim
 
     def overdue(self, now: Nanoseconds) -> list[str]:
-        """The reservations that still hold quota after their hard end: their limit was not enforced in time."""
-        return [key for key, use in self._uses.items() if use.end < now]
+        """The reservations that still hold quota after their hard end: their limit was not enforced in time. Each is
+        returned once."""
+        found = []
+        while self._ends and self._ends[0][0] < now:
+            end, key = heapq.heappop(self._ends)
+            if key in self._uses and self._uses[key].end == end:
+                found.append(key)
+        return found
 
     def _projections(self) -> Iterator[Projection]:
         yield from self._at_claims.values()
         yield from self._at_drops.values()
 
-    def _counting(self, key: str) -> Iterator[Projection]:
+    def _counting(self, use: TimedUsage) -> Iterator[Projection]:
         """The projections that count the usage of a reservation."""
         for owner, projection in self._at_claims.items():
             may_preempt = self._claims[owner].may_preempt
-            if may_preempt is None or not may_preempt(key):
+            if may_preempt is None or not may_preempt(use):
                 yield projection
         yield from self._at_drops.values()
 
@@ -265,8 +295,8 @@ class Timeline:
         without the usage that it may preempt."""
         projection = self.empty_projection(at)
         may_preempt = claim.may_preempt if claim is not None else None
-        for key, use in self._uses.items():
-            if may_preempt is None or not may_preempt(key):
+        for use in self._uses.values():
+            if may_preempt is None or not may_preempt(use):
                 projection.add(use)
         for other in self._claims.values():
             if (claim is None or other.owner != claim.owner) and other.is_held_at(at):
@@ -287,6 +317,13 @@ class Timeline:
             found = self._at_drops[at] = self.project(at)
         return found
 
+    def present(self) -> Projection:
+        """A copy of the tree with everything that is in use, whatever its hard end."""
+        found = self.empty_projection(-1)
+        for node, of_now in zip(found.tree.nodes, self._present.tree.nodes, strict=True):
+            node.usage[: len(of_now.usage)] = of_now.usage
+        return found
+
     def empty_projection(self, at: Nanoseconds) -> Projection:
         """The tree with the quotas of a time, without usage. Flavor-resources have the numbers of the live tree."""
         in_force = [change for change in self.changes if change.at <= at]
@@ -298,7 +335,10 @@ class Timeline:
 
     def fits_at_date(self, owner: str) -> bool:
         """Whether the owner of a claim fits at its date."""
-        return self.projection_of(owner).fits(self._claims[owner].use)
+        return self._keeps(self._claims[owner], self.projection_of(owner))
+
+    def _keeps(self, claim: Claim, projection: Projection) -> bool:
+        return projection.fits(claim.use, within_nominal=claim.within_nominal)
 
     def allows(
         self, candidate: Candidate, now: Nanoseconds, binds: Callable[[Claim], bool] = lambda claim: True
@@ -312,7 +352,7 @@ class Timeline:
                 continue
             projection = self.projection_of(claim.owner)
             with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
-                if not projection.fits(claim.use):
+                if not self._keeps(claim, projection):
                     return TimelineConflict(claim.date, owner=claim.owner)
         for change in self.changes:
             if change.is_drop and now < change.at < candidate.use.end:
@@ -340,7 +380,9 @@ class Timeline:
         usage: _Usage,
         limit: RunLimit | None,
         now: Nanoseconds,
-        may_preempt: Callable[[str], bool] | None = None,
+        may_preempt: MayPreempt | None = None,
+        *,
+        within_nominal: bool = False,
     ) -> Nanoseconds | None:
         """The first time from `now` on at which the Workload fits, and with which every planned start and every lowered
         quota before its end is still kept; None: there is none ([TL5]).
@@ -352,7 +394,9 @@ class Timeline:
         for at in sweep.times():
             end = limit.end(at) if limit is not None else ENDLESS
             use = TimedUsage(queue, usage, end)
-            if sweep.fits(at, use) and self._keeps_later_moments(Candidate(owner, use), at):
+            if sweep.fits(at, use, within_nominal=within_nominal) and self._keeps_later_moments(
+                Candidate(owner, use), at
+            ):
                 return at
         return None
 
@@ -365,10 +409,12 @@ class _Sweep:
     """The tree at every time at which a Workload could begin to fit, in order. One tree is updated from time to time;
     it is built again only where quota changes."""
 
-    def __init__(self, timeline: Timeline, may_preempt: Callable[[str], bool] | None, now: Nanoseconds) -> None:
+    def __init__(self, timeline: Timeline, may_preempt: MayPreempt | None, now: Nanoseconds) -> None:
         self._timeline = timeline
         self._now = now
-        counted = [use for key, use in timeline.uses.items() if may_preempt is None or not may_preempt(key)]
+        uses = list(timeline.uses.values())
+        self._preempted = [use for use in uses if may_preempt is not None and may_preempt(use)]
+        counted = [use for use in uses if may_preempt is None or not may_preempt(use)]
         counted.sort(key=lambda use: use.end)
         # Usage beyond the bound counts as endless, which may make the date later, and never too early.
         self._uses = [*counted[:MOST_USES], *(use._replace(end=ENDLESS) for use in counted[MOST_USES:])]
@@ -382,17 +428,23 @@ class _Sweep:
         yield self._now
         yield from sorted(end for end in ends if self._now < end < ENDLESS)
 
-    def fits(self, at: Nanoseconds, use: TimedUsage) -> bool:
+    def fits(self, at: Nanoseconds, use: TimedUsage, *, within_nominal: bool) -> bool:
         projection = self._advance(at)
         with projection.supposing([claim.use for claim in self._claims if claim.is_held_at(at)]):
-            return projection.fits(use)
+            return projection.fits(use, within_nominal=within_nominal)
 
     def _advance(self, at: Nanoseconds) -> Projection:
         """The tree at `at`, without claims."""
         start, projection = self._next, self._projection
         while self._next < len(self._uses) and self._uses[self._next].end <= at:
             self._next += 1
-        if projection is None or any(projection.at < change <= at for change in self._changes):
+        if projection is None and not any(change <= at for change in self._changes):
+            # Cheaper than adding up what lasts: few attempts end before the Workload fits.
+            projection = self._projection = self._timeline.present()
+            for use in self._preempted:
+                projection.remove(use)
+            projection.advance(at, self._uses[: self._next])
+        elif projection is None or any(projection.at < change <= at for change in self._changes):
             projection = self._projection = self._timeline.empty_projection(at)
             for use in self._uses[self._next :]:
                 projection.add(use)

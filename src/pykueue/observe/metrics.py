@@ -36,6 +36,7 @@ from pykueue.core.decision import Admit, Decision, Preempt, SecondPassFailed
 from pykueue.lifecycle import states
 from pykueue.lifecycle.workload_changes import Admitted, Change, Evicted, Finished, Released, Reserved, SetCondition
 from pykueue.observe.custom_labels import CustomLabels
+from pykueue.state.planning import PlanChange, PlanEvent
 from pykueue.version import __version__
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -420,6 +421,30 @@ METRICS: Final[tuple[Metric, ...]] = (
         "How long the oldest pending Workload waits; 0 without one.",
     ),
     Metric(
+        f"{OWN}planned_starts_total",
+        MetricType.COUNTER,
+        (*_CLUSTER_QUEUE, ROLE),
+        "Workloads whose start was planned (gate PlannedBackfill).",
+    ),
+    Metric(
+        f"{OWN}planned_starts_kept_total",
+        MetricType.COUNTER,
+        (*_CLUSTER_QUEUE, ROLE),
+        "Workloads with a planned start that got their quota.",
+    ),
+    Metric(
+        f"{OWN}planned_starts_withdrawn_total",
+        MetricType.COUNTER,
+        (*_CLUSTER_QUEUE, "cause", ROLE),
+        "Planned starts that were withdrawn or moved to a later date, by cause.",
+    ),
+    Metric(
+        f"{OWN}backfilled_workloads_total",
+        MetricType.COUNTER,
+        (*_CLUSTER_QUEUE, ROLE),
+        "Workloads that were admitted before a Workload with a planned start that precedes them in queue order.",
+    ),
+    Metric(
         f"{OWN}history_gaps_total",
         MetricType.COUNTER,
         (ROLE,),
@@ -736,6 +761,18 @@ class Metrics:
     def loop_delayed(self, seconds: float) -> None:
         """Observe by how much a timer of the event loop was late."""
         self._series[f"{OWN}event_loop_delay_seconds"][self.role.value,].observe(seconds)
+
+    def plan_changed(self, change: PlanChange) -> None:
+        """Count a change of a planned start."""
+        match change.event:
+            case PlanEvent.PLANNED:
+                self._add(f"{OWN}planned_starts_total", change.cluster_queue)
+            case PlanEvent.KEPT:
+                self._add(f"{OWN}planned_starts_kept_total", change.cluster_queue)
+            case PlanEvent.BACKFILLED:
+                self._add(f"{OWN}backfilled_workloads_total", change.cluster_queue)
+            case PlanEvent.REPLANNED | PlanEvent.WITHDRAWN if change.cause is not None:
+                self._add(f"{OWN}planned_starts_withdrawn_total", change.cluster_queue, str(change.cause))
 
     def history_gaps(self, count: int) -> None:
         """Count Workloads that the history does not have as they were."""

@@ -19,6 +19,7 @@ from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, Seco
 from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.state.parts import WorldParts
 from pykueue.state.pending_queue import PendingQueue
+from pykueue.state.planning import Planning
 from pykueue.state.replaced_pods import PodLikeness
 from pykueue.state.scheduling_scope import HeadSet, SchedulingScope
 
@@ -43,6 +44,8 @@ class CycleDriver:
         self._namespaces = parts.namespaces
         self._loops = parts.loops
         self._preemption_order = parts.preemption_order
+        self._planning = parts.planning
+        self._plans = parts.planning.plans if parts.planning is not None else cycle.NO_PLANS
 
     def decide(self, now: Nanoseconds, enough: int | None) -> list[Decision]:
         """Run one cycle in every scope where something changed; see `World.decide`."""
@@ -58,9 +61,11 @@ class CycleDriver:
             if heads:
                 self._scopes.mark_ready(scope.queues[0])  # until every head has been tried
                 restricted = {head.workload.key for head in heads if head.spared}
-                for decided in cycle.run(self._snapshot, heads, self._policy, now):
+                for decided in cycle.run(self._snapshot, heads, self._policy, now, self._plans):
                     decision = self._guarded(decided, scope.queues, now) if self._policy.loop_guard else decided
                     self._compare_preemption(decision, scope.queues, now)
+                    if self._planning is not None:
+                        self._plan(self._planning, decision, now)
                     self._apply(decision, now, is_restricted=decision.workload in restricted)
                     decisions.append(decision)
         self.cycles += bool(decisions)
@@ -150,6 +155,10 @@ class CycleDriver:
                 self._reservations.mark_evicted(decision.workload)
                 self._second_passes.drop(decision.workload)
 
+    def _plan(self, planning: Planning, decision: Decision, now: Nanoseconds) -> None:
+        queue = self._pending.queues.get(decision.cluster_queue)
+        planning.decided(decision, queue.in_flight.get(decision.workload) if queue is not None else None, now)
+
     def _compare_preemption(self, decision: Decision, queues: tuple[str, ...], now: Nanoseconds) -> None:
         """Let the loop detector compare a decision that evicts Workloads which were not being evicted before."""
         if isinstance(decision, Preempt | SecondPassFailed):
@@ -201,7 +210,16 @@ class CycleDriver:
     def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds, *, parks_class: bool) -> None:
         queue = self._pending.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
-        queue.requeue(workload, requeue, decision.reason, now, scan=decision.scan_position, parks_class=parks_class)
+        has_plans = self._planning is not None and bool(self._planning.in_queue(decision.cluster_queue))
+        queue.requeue(
+            workload,
+            requeue,
+            decision.reason,
+            now,
+            scan=decision.scan_position,
+            parks_class=parks_class,
+            as_best_effort=has_plans,
+        )
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:
         """Count the reservation from now on, before it is written to the API."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import kube, kueue
+from pykueue.api import backfill, kube, kueue
 from pykueue.core import topology
 from pykueue.lifecycle import states
 from pykueue.state import assumed, specs, workload_info
@@ -293,6 +293,9 @@ class Intake:
         if before is not None and pending.differs_from(before):
             self._mark_changed(cluster_queue)
         self._pending.put(pending, now)
+        if self._parts.planning is not None and before is None:
+            text = workload.metadata.annotations.get(backfill.PLANNED_START)
+            self._parts.planning.announced(pending.key, workload_info.time_of(text) or None)
 
     def _put_reservation(self, workload: kueue.Workload) -> None:
         shape = self._shapes.shape(workload, self._parts.excluded_by(self._parts.target_of(workload)))

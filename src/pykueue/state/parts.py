@@ -18,6 +18,7 @@ from pykueue.state.namespaces import Namespaces
 from pykueue.state.non_tas_usage import NonTASUsage
 from pykueue.state.pending_index import PendingIndex
 from pykueue.state.pending_queue import PreemptorRecord
+from pykueue.state.planning import Planning
 from pykueue.state.pod_set_requests import WorkloadShapes
 from pykueue.state.preemption_loops import LoopDetector
 from pykueue.state.preemption_order import PreemptionOrder
@@ -53,6 +54,9 @@ class WorldParts:
         self.starts = StartCounts()
         self.preemption_order = PreemptionOrder(self.loops) if policy.ensures_progress else None
         self.reservations = Reservations(self.structure, scopes, self.loops)
+        self.planning: Planning | None = None
+        if policy.planned_backfill:
+            self.planning = self.structure.usage_observer = Planning(self.structure, self.pending, scopes, policy)
         self.second_passes = SecondPasses()
         self.non_tas_usage = NonTASUsage(self.snapshot.topology_cache)
         self.namespaces = Namespaces(self.structure)
@@ -85,6 +89,8 @@ class WorldParts:
             self.loops.changed()
         self.rebuild_trees()
         self.pending.wake(now)
+        if self.planning is not None:
+            self.planning.settle(now)
         released = self.scopes.take_released()
 
         def may_return(workload: WorkloadInfo) -> bool:

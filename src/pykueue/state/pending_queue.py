@@ -218,8 +218,10 @@ class PendingQueue:
         *,
         scan: ScanPosition | None = None,
         parks_class: bool = True,
+        as_best_effort: bool = False,
     ) -> None:
-        """Return a head without a reservation to the queue [QU22]. Its next scan of flavors continues at `scan`."""
+        """Return a head without a reservation to the queue [QU22]. Its next scan of flavors continues at `scan`.
+        `as_best_effort`: it does not stay the head although the queue is StrictFIFO ([BF4])."""
         key = workload.key
         newest = self.in_flight.pop(key, workload)
         newest.scan_position = scan
@@ -230,7 +232,7 @@ class PendingQueue:
         may_compete = newest.may_compete(now)
         target = requeue_policy.target(
             requeue,
-            self.strategy,
+            QueueingStrategy.BEST_EFFORT_FIFO if as_best_effort else self.strategy,
             may_compete=may_compete,
             has_reason_to_retry=self._released_at >= self._pops or (scan is not None and scan.has_untried_flavors),
             parks_class=parks_class,

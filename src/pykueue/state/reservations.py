@@ -44,7 +44,8 @@ class Reservations:
         before = self.held.get(reservation.key)
         if before is not None and before.is_like(reservation):
             before.shape = reservation.shape
-            before.hard_end = reservation.hard_end
+            if before.hard_end != reservation.hard_end:
+                self._structure.set_hard_end(before, reservation.hard_end)
             self._structure.note_update(before.cluster_queue)
             return before
         self._replace(before, reservation)

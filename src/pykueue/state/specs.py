@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from kubemachinery import quantity
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import kueue, labels
+from pykueue.api import backfill, kueue, labels
 from pykueue.core import amounts
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import (
@@ -106,6 +106,7 @@ def queue_spec(cluster_queue: kueue.ClusterQueue, context: QueueContext) -> Reso
             is_topology_only=context.policy.topology and flavors <= topologies.keys(),
             has_variants=concurrent is not None,
             last_acceptable_flavor=constraints.last_acceptable_flavor_name if constraints is not None else None,
+            backfill=backfill.settings(cluster_queue.metadata.annotations) if context.policy.planned_backfill else None,
             listed=not is_blocked and references.topologies.issuperset(topologies.values()),
         ),
         is_blocked=is_blocked,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kubemachinery import selectors
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import kueue
+from pykueue.api import backfill, kueue
 from pykueue.core import cohort, topology
 from pykueue.core.cohort import CohortTree, Forest, QuotaNode, TreePlan
 from pykueue.core.policy import SchedulingPolicy
@@ -29,6 +29,13 @@ class _BuiltTree(NamedTuple):
     plan: TreePlan
     spec_ids: frozenset[int]
     tree: CohortTree
+
+
+class UsageObserver(Protocol):
+    """Is called with every reservation that is added to a tree, changed or removed."""
+
+    def used(self, queue: Queue, reservation: Reservation) -> None: ...
+    def released(self, queue: Queue, key: str) -> None: ...
 
 
 class Structure:
@@ -53,23 +60,28 @@ class Structure:
         self._trees: dict[tuple[bool, str], _BuiltTree] = {}
         self._to_read: set[str] = set()
         self._is_reshaped = False
+        self.usage_observer: UsageObserver | None = None
         self._topology_queues: tuple[str, ...] | None = None  # None: to be computed again
 
     # Objects.
 
     def put_cluster_queue(self, cluster_queue: kueue.ClusterQueue) -> bool:
-        """Put a ClusterQueue; whether anything but its status changed."""
+        """Put a ClusterQueue; whether anything changed that the scheduler reads."""
         name = cluster_queue.metadata.name
         before = self.cluster_queues.get(name)
         self.cluster_queues[name] = cluster_queue
-        if before is not None and (before.spec, before.metadata.deletion_timestamp) == (
-            cluster_queue.spec,
-            cluster_queue.metadata.deletion_timestamp,
-        ):
+        if before is not None and self._facts(before) == self._facts(cluster_queue):
             return False
         self.selectors[name] = selectors.compile(cluster_queue.spec.namespace_selector)
         self._to_read.add(name)
         return True
+
+    def _facts(self, cluster_queue: kueue.ClusterQueue) -> tuple[object, ...]:
+        """Everything of a ClusterQueue that the scheduler reads."""
+        spec, metadata = cluster_queue.spec, cluster_queue.metadata
+        if not self.policy.planned_backfill:
+            return spec, metadata.deletion_timestamp
+        return spec, metadata.deletion_timestamp, *map(metadata.annotations.get, backfill.ANNOTATIONS)
 
     def drop_cluster_queue(self, name: str) -> None:
         self.cluster_queues.pop(name, None)
@@ -360,6 +372,8 @@ class Structure:
         if queue is not None:
             queue.remove_reservation(reservation)
             self.snapshot.end(queue, reservation)
+            if self.usage_observer is not None:
+                self.usage_observer.released(queue, reservation.key)
         if reservation.placed:
             self.snapshot.topology_cache.release(reservation.placed)
         self.note_update(reservation.cluster_queue)
@@ -382,3 +396,12 @@ class Structure:
     def _add_reservation(self, queue: Queue, reservation: Reservation) -> None:
         queue.add_reservation(reservation)
         self.snapshot.assume(queue, reservation.usage_by_number)
+        if self.usage_observer is not None:
+            self.usage_observer.used(queue, reservation)
+
+    def set_hard_end(self, reservation: Reservation, hard_end: Nanoseconds) -> None:
+        """Change when the quota of a reservation is back at the latest."""
+        reservation.hard_end = hard_end
+        queue = self._queues_by_name.get(reservation.cluster_queue)
+        if queue is not None and self.usage_observer is not None:
+            self.usage_observer.used(queue, reservation)

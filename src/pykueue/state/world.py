@@ -15,6 +15,7 @@ from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import requests
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.decision import Decision, Wait
+from pykueue.core.planned_starts import PlannedStart
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import FlavorResource, QueueSpec, Quota
 from pykueue.core.requests import Exclusion
@@ -28,6 +29,7 @@ from pykueue.state.cycle_driver import CycleDriver
 from pykueue.state.intake import Intake, WatchedObject
 from pykueue.state.parts import WorldParts
 from pykueue.state.pending_queue import PendingQueue
+from pykueue.state.planning import PlanChange
 from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.quota_windows import QuotaOwner, QuotaWindows, ScheduledWindows
 from pykueue.state.quota_withdrawal import Withdrawal
@@ -116,9 +118,11 @@ class World:
         return self._driver.cycles
 
     def next_wake(self) -> Nanoseconds | None:
-        """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption, or
-        the next edge of a window."""
+        """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption, the
+        next edge of a window, or a planned start."""
         times = [queue.next_wake for queue in self._parts.pending.queues.values()]
+        if self._parts.planning is not None:
+            times.append(self._parts.planning.next_wake)
         pauses = self._parts.second_passes.backoff_ends()
         delayed, edge = self._parts.loops.next_due, self._parts.structure.windows.next_edge
         return min((time for time in (*times, *pauses, delayed, edge) if time is not None), default=None)
@@ -126,6 +130,20 @@ class World:
     def take_new_loops(self) -> list[PreemptionLoop]:
         """Return and clear the preemption loops that were found since the last call."""
         return self._parts.loops.take_new()
+
+    # Planned starts.
+
+    def take_plan_changes(self) -> list[PlanChange]:
+        """Return and clear what happened to planned starts since the last call."""
+        return self._parts.planning.take_changes() if self._parts.planning is not None else []
+
+    def planned_start(self, key: str) -> PlannedStart | None:
+        """Return the planned start of a pending Workload, if it has one."""
+        return self._parts.planning.plan_of(key) if self._parts.planning is not None else None
+
+    def planned_starts(self, cluster_queue: str) -> list[PlannedStart]:
+        """Return the planned starts of a ClusterQueue, in the order in which they were made."""
+        return self._parts.planning.in_queue(cluster_queue) if self._parts.planning is not None else []
 
     def loop_of(self, key: str) -> PreemptionLoop | None:
         """Return the preemption loop that a Workload is in, if it is in one."""

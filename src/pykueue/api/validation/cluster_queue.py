@@ -8,6 +8,7 @@ from typing import Any, Final
 from kubemachinery import selectors, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.unstructured import Tree
+from pykueue.api import backfill
 from pykueue.api.validation import field_error, metadata, quotas
 from pykueue.api.validation.gates import ValidationGates
 from pykueue.api.validation.semantic_equality import same
@@ -28,12 +29,14 @@ _CONCURRENT: Final = "spec.concurrentAdmissionPolicy"
 def validate_create(tree: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     spec = unstructured.mapping(tree.get("spec"))
     yield from _spec(spec, gates)
+    yield from _backfill(tree, gates)
     yield from _checks_on_known_flavors(spec, {})
 
 
 def validate_update(new: Tree, old: Tree, gates: ValidationGates) -> Iterator[FieldError]:
     spec, old_spec = unstructured.mapping(new.get("spec")), unstructured.mapping(old.get("spec"))
     yield from _spec(spec, gates)
+    yield from _backfill(new, gates)
     tolerated = {} if gates.reject_updates_to_cq_with_invalid_on_flavors else _flavors_by_check(spec, old_spec)
     yield from _checks_on_known_flavors(spec, tolerated)
     policy = spec.get("concurrentAdmissionPolicy")
@@ -49,6 +52,19 @@ def _spec(spec: Mapping[str, Any], gates: ValidationGates) -> Iterator[FieldErro
     yield from _sizes(spec)
     if gates.concurrent_admission:
         yield from _concurrent_admission(spec)
+
+
+def _backfill(tree: Tree, gates: ValidationGates) -> Iterator[FieldError]:
+    """The annotations of planned backfill ([BF1])."""
+    if not gates.planned_backfill:
+        return
+    annotations = unstructured.mapping(unstructured.get(tree, "metadata", "annotations"))
+    for problem in backfill.problems({name: unstructured.text(value) for name, value in annotations.items()}):
+        path = f"metadata.annotations[{problem.annotation}]"
+        if problem.supported:
+            yield field_error.unsupported(path, problem.value, problem.supported)
+        else:
+            yield field_error.invalid(path, problem.value, problem.message)
 
 
 def _namespace_selector(selector: object) -> Iterator[FieldError]:

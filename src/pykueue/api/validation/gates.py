@@ -13,6 +13,7 @@ class ValidationGates(msgspec.Struct, frozen=True, rename="pascal"):
     cluster_queue_exclude_resource_prefixes: bool = False
     elastic_jobs_via_workload_slices: bool = True
     partial_admission: bool = True
+    planned_backfill: bool = False
     priority_boost: bool = False
     reject_updates_to_cq_with_invalid_on_flavors: bool = msgspec.field(
         default=False, name="RejectUpdatesToCQWithInvalidOnFlavors"

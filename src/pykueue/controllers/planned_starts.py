@@ -1,0 +1,150 @@
+"""Publishes planned starts: the annotation of the Workload, Events and metrics (gate PlannedBackfill, rules BF).
+
+The annotation keeps a date over a restart. It is written when a start is planned or withdrawn, and when its date moves
+by more than a minute and more than a tenth of the time that is left ([BF10]).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from kubemachinery import meta
+from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.controller import Controller
+from kubemachinery.client.informer import InformerEvent, ObjectKey
+from kubemachinery.client.priority import LOW
+from kubemachinery.clock import Clock
+from kubemachinery.meta import SECOND, Nanoseconds
+from pykueue.api import backfill, kueue
+from pykueue.controllers.informers import Informers
+from pykueue.controllers.workload_writer import WORKLOAD, WorkloadWriter
+from pykueue.controllers.world_feed import key_of
+from pykueue.lifecycle import states
+from pykueue.lifecycle.workload_changes import EmitEvent, EventType
+from pykueue.observe.events import SCHEDULER, Reporter
+from pykueue.state.planning import PlanChange, PlanEvent
+from pykueue.state.world import World
+
+_EVENT_PAUSE: Final[Nanoseconds] = 60 * SECOND
+_SMALLEST_MOVE: Final[Nanoseconds] = 60 * SECOND
+
+_CAUSES: Final = {
+    "AheadInOrder": "a workload ahead of it in the order of its ClusterQueue was admitted",
+    "NominalUse": "another ClusterQueue uses its nominal quota",
+    "Preemption": "a workload was admitted by preemption",
+    "QuotaChanged": "quota or flavors changed",
+    "LimitExceeded": "a workload still holds quota after its run-time limit",
+    "OwnerChanged": "the workload itself changed",
+    "UsageChanged": "usage changed outside of a scheduling cycle",
+}
+
+
+class PlannedStartController:
+    """Keys are Workloads. The date is read from the scheduler's state, so that a retry writes the newest."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        world: World,
+        informers: Informers,
+        writer: WorkloadWriter,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._world = world
+        self._informers = informers
+        self._writer = writer
+        self._clock = clock
+        self._emitted_at: dict[str, Nanoseconds] = {}
+        self.loop: Controller[ObjectKey] = Controller("planned-start", self._reconcile, rng)
+        # Called with every change, for the metrics.
+        self.on_change: list[Callable[[PlanChange], None]] = []
+        informers.workloads.add_handler(self._seen)
+
+    def publish(self, change: PlanChange) -> None:
+        """Emit the Event of a change, at most one per Workload and minute, and write the annotation."""
+        for observer in self.on_change:
+            observer(change)
+        if change.event is PlanEvent.BACKFILLED:
+            return
+        key = key_of(change.workload)
+        self.loop.add(key, priority=LOW)
+        workload = self._writer.current(key)
+        now = self._clock.now()
+        is_last = change.event is PlanEvent.KEPT
+        if workload is None or (not is_last and now < self._emitted_at.get(change.workload, 0) + _EVENT_PAUSE):
+            return
+        if is_last:
+            self._emitted_at.pop(change.workload, None)
+        else:
+            self._emitted_at[change.workload] = now
+        self._writer.emit(workload, event_of(change), SCHEDULER)
+
+    def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
+        if change.new is None:
+            self._emitted_at.pop(str(change.key), None)
+        elif change.initial and backfill.PLANNED_START in change.new.metadata.annotations:
+            self.loop.add(change.key, priority=LOW)  # it may have been admitted, or lost its plan, meanwhile
+
+    async def _reconcile(self, key: ObjectKey) -> None:
+        workload = self._informers.workloads.get(key.name, key.namespace)
+        if workload is None:
+            return
+        plan = self._world.planned_start(str(key))
+        date = plan.date if plan is not None else None
+        shown = workload.metadata.annotations.get(backfill.PLANNED_START)
+        if not _is_outdated(shown, date, self._clock.now()):
+            return
+        patch = {
+            "metadata": {
+                "resourceVersion": workload.metadata.resource_version,
+                "annotations": {backfill.PLANNED_START: None if date is None else meta.format_time(date)},
+            }
+        }
+        await self._client.patch(WORKLOAD, key.name, patch, key.namespace, accept=METADATA)
+
+
+def _is_outdated(shown: str | None, date: Nanoseconds | None, now: Nanoseconds) -> bool:
+    """Whether the annotation is to be written: there is another date, and the difference matters."""
+    before = states.moment(shown)
+    if date is None or before is None:
+        return (shown is None) is not (date is None)
+    return abs(date - before) > max(_SMALLEST_MOVE, (date - now) // 10)
+
+
+def event_of(change: PlanChange) -> EmitEvent:
+    """Return the Event of a change of a planned start."""
+    word = "expected" if change.is_expected else "planned"
+    when = f"{word} for {meta.format_time(change.date)} at the latest" if change.date is not None else "not dated"
+    match change.event:
+        case PlanEvent.KEPT:
+            reason, note = "PlanKept", "The workload got its quota; later workloads did not delay it"
+        case PlanEvent.PLANNED:
+            undated = "" if change.date is not None else ": a workload in its way has no run-time limit"
+            reason, note = "StartPlanned", f"The start of the workload is {when}{undated}"
+        case PlanEvent.WITHDRAWN:
+            reason, note = "StartReplanned", "The workload has no planned start any more"
+        case _:
+            reason, note = "StartReplanned", f"The start of the workload is {when}"
+    because = f", because {_CAUSES[change.cause]}" if change.cause is not None else ""
+    return EmitEvent(EventType.NORMAL, reason, note + because)
+
+
+class BackfillAnnotations:
+    """Emits an Event on a ClusterQueue whose backfill annotations are invalid and count as absent. The webhook refuses
+    them; a ClusterQueue may have been created without it."""
+
+    def __init__(self, informers: Informers, reporter: Reporter) -> None:
+        self._reporter = reporter
+        informers.cluster_queues.add_handler(self._seen)
+
+    def _seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
+        new, old = change.new, change.old
+        if new is None or (old is not None and old.metadata.annotations == new.metadata.annotations):
+            return
+        for problem in backfill.problems(new.metadata.annotations):
+            note = f"annotation {problem.annotation}: {problem.value!r} {problem.message}; backfill is off"
+            self._reporter.event(new, EventType.WARNING, "InvalidBackfill", note, SCHEDULER)

@@ -1,0 +1,79 @@
+"""Planned backfill in the whole system on a virtual clock: limits of jobs, annotation, Events, columns, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykueue.api import backfill
+from pykueue.testing import Kueue
+
+CONFIGURATION = {"featureGates": {"PlannedBackfill": True, "WorkloadHints": True}}
+
+
+def queues(**annotations: str) -> str:
+    marks = "".join(f"    {name}: {value}\n" for name, value in annotations.items())
+    return f"""
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: any}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata:
+  name: physics
+  annotations:
+{marks or "    {}"}
+spec:
+  namespaceSelector: {{}}
+  queueingStrategy: StrictFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{{name: any, resources: [{{name: cpu, nominalQuota: 10}}]}}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: physics}}
+spec: {{clusterQueue: physics}}
+"""
+
+
+def planned(kueue: Kueue, job: str) -> str | None:
+    [found] = [each for each in kueue.all("workload") if each["metadata"]["ownerReferences"][0]["name"] == job]
+    return (found["metadata"].get("annotations") or {}).get(backfill.PLANNED_START)
+
+
+def reasons(kueue: Kueue) -> set[str]:
+    return {each["reason"] for each in kueue.all("event")}
+
+
+@pytest.mark.kueue(configuration=CONFIGURATION)
+def test_small_jobs_pass_a_large_one_and_do_not_delay_it(kueue: Kueue) -> None:
+    kueue.apply(queues(**{backfill.MODE: "EASY"}))
+    kueue.submit(["sleep", "7000"], name="running", cpu=6, queue="physics", time_limit_seconds=7200)
+    kueue.submit(["sleep", "600"], name="big", cpu=10, queue="physics", time_limit_seconds=3600)
+    kueue.submit(["sleep", "3600"], name="short", cpu=2, queue="physics", time_limit_seconds=3600)
+    kueue.submit(["sleep", "3600"], name="long", cpu=2, queue="physics", time_limit_seconds=14400)
+    states = {name: kueue.status(name).state for name in ("running", "big", "short", "long")}
+    assert states == {"running": "Running", "big": "Waiting", "short": "Running", "long": "Waiting"}
+    kueue.advance(5)
+    assert planned(kueue, "big") is not None
+    assert "whose start is planned for" in kueue.status("long").message
+    kueue.advance(7100)
+    assert kueue.status("big").state in ("Running", "Starting")
+    assert planned(kueue, "big") is None
+    assert {"StartPlanned", "PlanKept"} <= reasons(kueue)
+
+
+@pytest.mark.kueue(configuration=CONFIGURATION)
+def test_invalid_annotations_are_refused(kueue: Kueue) -> None:
+    invalid: dict[str, tuple[dict[str, str], str]] = {
+        "mode": ({backfill.MODE: "Easy"}, 'must be one of "Conservative", "EASY"'),
+        "depth": ({backfill.MODE: "EASY", backfill.DEPTH: "'33'"}, "must be an integer from 1 to 32"),
+        "duration": ({backfill.MODE: "EASY", backfill.PLAN_AFTER: "soon"}, "must be a duration such as 10m"),
+        "estimates": ({backfill.MODE: "EASY", backfill.BY: "Estimates"}, "is not implemented"),
+        "alone": ({backfill.DEPTH: "'2'"}, "has no effect without pykueue.io/backfill"),
+    }
+    for name, (marks, message) in invalid.items():
+        with pytest.raises(Exception, match=r"metadata\.annotations") as refused:
+            kueue.apply(queues(**marks))
+        assert message in str(refused.value), name
