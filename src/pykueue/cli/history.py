@@ -198,13 +198,25 @@ def csv_text(head: Sequence[str], rows: Any) -> str:
     return text.getvalue()
 
 
+_WHOLE: Final = frozenset({"waited", "ran", "exit", "evicted", "pods", "priority", "limit", "expected"})
+_FRACTIONS: Final = frozenset({"gpu_hours", "cpu_hours"})
+
+
+def column_type(name: str) -> type:
+    """The type of the values of a column."""
+    return int if name in _WHOLE else float if name in _FRACTIONS else str
+
+
 def write_parquet(file: Path, rows: list[dict[str, Any]]) -> None:
     """Write rows as Parquet, if pyarrow is installed."""
     try:
         pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise UsageError("-o parquet needs pyarrow: pip install 'pykueue[parquet]'") from None
-    parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    # Given, and not read from the rows: a column without a value would have no type, and files could not be joined.
+    schema = pyarrow.schema([(name, types[column_type(name)]) for name in (rows[0] if rows else {})])
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), file)
 
 
 def _write(file: Path | None, text: str) -> None:
