@@ -29,7 +29,10 @@ def _locked(rows: list[dict[str, str]]) -> set[tuple[str, str]]:
 
 def test_the_lock_is_that_of_the_declared_dependencies() -> None:
     (own,) = [package for package in LOCK["package"] if package["name"] == PROJECT["project"]["name"]]
-    declared = {_normal(each) for each in PROJECT["project"]["dependencies"]}
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    declared = {
+        _normal(each) for each in [*PROJECT["project"]["dependencies"], *(row for rows in extras for row in rows)]
+    }
     assert _locked(own["metadata"]["requires-dist"]) == declared, "run make lock"
     groups = PROJECT["dependency-groups"]
     assert {name: _locked(rows) for name, rows in own["metadata"]["requires-dev"].items()} == {
