@@ -96,7 +96,7 @@ def nominal(windows: QuotaWindows, queue: str) -> int:
     return windows.quotas(QuotaOwner(False, queue), BASE)[PAIR].nominal
 
 
-def judged(all_schedules: tuple[ScheduledWindows, ...], queue: str, now: int) -> int:
+def expected_nominal(all_schedules: tuple[ScheduledWindows, ...], queue: str, now: int) -> int:
     """The nominal quota, worked out from the text of rule QS1 and QS4, minute by minute."""
     sets: list[tuple[int, str, str, int]] = []
     total = 0
@@ -120,7 +120,9 @@ def test_the_effective_quota_is_that_of_the_rules_at_any_sequence_of_instants(
     windows.replace_all(drawn)
     for now in instants:
         windows.advance(now)
-        assert [nominal(windows, queue) for queue in QUEUES] == [judged(drawn, queue, now) for queue in QUEUES]
+        assert [nominal(windows, queue) for queue in QUEUES] == [
+            expected_nominal(drawn, queue, now) for queue in QUEUES
+        ]
     restarted = QuotaWindows()
     restarted.replace_all(drawn)
     restarted.advance(instants[-1])
@@ -161,4 +163,4 @@ def test_the_next_edge_is_the_next_change(drawn: tuple[ScheduledWindows, ...], n
     windows.advance(now)
     until = windows.next_edge or now + HOUR
     before = [nominal(windows, queue) for queue in QUEUES]
-    assert [judged(drawn, queue, until - SECOND) for queue in QUEUES] == before
+    assert [expected_nominal(drawn, queue, until - SECOND) for queue in QUEUES] == before

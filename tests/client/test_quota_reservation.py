@@ -1,0 +1,88 @@
+"""Advance reservations: when they begin, what they write, and what the list of windows shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kubemachinery import codec, meta
+from kubemachinery.errors import UsageError
+from pykueue import calendars
+from pykueue.api import validation
+from pykueue.api.quota_schedule import QuotaSchedule
+from pykueue.client import quota_reservation
+from pykueue.client.quota_reservation import QuotaReservation
+
+# A Monday.
+NOW = meta.parse_time("2026-11-16T12:00:00Z")
+CLASS = QuotaReservation(
+    name="class-101",
+    resource="nvidia.com/gpu",
+    amount="16",
+    flavor="a100",
+    source="research",
+    target="class-101",
+    at="tue 14:00",
+    length="2h",
+    repeat="weekly",
+    time_zone="Europe/Berlin",
+)
+
+
+def schedule(reservation: QuotaReservation) -> QuotaSchedule:
+    return codec.from_tree(reservation.document(NOW), QuotaSchedule)
+
+
+def test_a_weekly_reservation_is_a_valid_schedule_that_moves_the_amount() -> None:
+    tree = CLASS.document(NOW)
+    assert validation.validate(tree) == []
+    assert list(calendars.problems(tree)) == []
+    assert tree["spec"]["windows"] == [{"name": "reservation", "cron": "0 14 * * 2", "duration": "2h"}]
+    changes = [target["flavors"][0]["resources"][0]["change"] for target in tree["spec"]["targets"]]
+    assert changes == ["-16", "16"]
+
+
+@pytest.mark.parametrize(
+    ("at", "start", "end"),
+    [
+        ("tue 14:00", "2026-11-17T13:00:00Z", "2026-11-17T15:00:00Z"),
+        ("14:00", "2026-11-16T13:00:00Z", "2026-11-16T15:00:00Z"),
+        ("12:30", "2026-11-17T11:30:00Z", "2026-11-17T13:30:00Z"),
+        ("2026-12-18T09:00", "2026-12-18T08:00:00Z", "2026-12-18T10:00:00Z"),
+        ("2026-12-18T09:00Z", "2026-12-18T09:00:00Z", "2026-12-18T11:00:00Z"),
+    ],
+)
+def test_a_single_reservation_begins_at_the_next_such_time(at: str, start: str, end: str) -> None:
+    made = replace(CLASS, at=at, repeat="").document(NOW)
+    assert made["spec"]["windows"] == [{"name": "reservation", "start": start, "end": end}]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"at": "someday 14:00"}, "--at someday 14:00: must be a weekday with a time"),
+        ({"at": "2020-01-01", "repeat": ""}, "is in the past"),
+        ({"at": "tue 14:00", "repeat": "daily"}, "a weekday repeats weekly, not daily"),
+        ({"at": "14:00", "repeat": "weekly"}, "weekly needs a weekday with a time"),
+        ({"repeat": "", "length": "2 hours"}, "is not a duration"),
+        ({"repeat": "", "time_zone": "Mars/Olympus"}, "is not a time zone"),
+    ],
+)
+def test_a_reservation_that_cannot_be_read_is_refused(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        replace(CLASS, **changed).document(NOW)  # type: ignore[arg-type]
+
+
+def test_the_list_has_every_window_until_the_end_and_names_those_that_clash() -> None:
+    exam = replace(CLASS, name="exam", target="exam", at="2026-11-17T15:00", repeat="")
+    other = replace(CLASS, name="other", source="biology", target="other", at="2026-11-17T15:00", repeat="")
+    end = quota_reservation.until("+14d", NOW)
+    found = quota_reservation.rows(map(schedule, (CLASS, exam, other)), NOW, end)
+    assert [(row.schedule, meta.format_time(row.start), row.clashes) for row in found] == [
+        ("class-101", "2026-11-17T13:00:00Z", ("exam",)),
+        ("exam", "2026-11-17T14:00:00Z", ("class-101",)),
+        ("other", "2026-11-17T14:00:00Z", ()),
+        ("class-101", "2026-11-24T13:00:00Z", ()),
+    ]
+    assert found[0].quotas == "research a100 nvidia.com/gpu -16, class-101 a100 nvidia.com/gpu +16"
