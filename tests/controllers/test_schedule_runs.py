@@ -109,7 +109,7 @@ async def a_run(seed: int) -> None:
             else:
                 start = rng.randrange(10, 120)
                 windows = [{"name": "w", "start": made.at(start), "end": made.at(start + rng.randrange(10, 60))}]
-            entry = rng.choice(({"nominalQuota": rng.randrange(5)}, {"change": rng.randrange(-4, 3)}))
+            entry: Tree = rng.choice(({"nominalQuota": rng.randrange(5)}, {"change": rng.randrange(-4, 3)}))
             spec = {"timeZone": "Europe/Berlin", "windows": windows, "targets": [target(**entry)], "onStart": "Evict"}
             await made.create("QuotaSchedule", f"s{n}", spec)
         last: dict[str, int] = {}
