@@ -129,6 +129,7 @@ class Informer(Generic[T]):
         self._may_be_absent = may_be_absent
         self._poll_seconds = 0.0  # 0 while the kind is served
         self._asked_again = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None  # while the kind is absent
         self._served_handlers: list[Callable[[bool], None]] = []
         # Whether the server serves this kind, by its last response.
         self.is_served = True
@@ -242,14 +243,17 @@ class Informer(Generic[T]):
             self._notify_served(served=False)
         self._poll_seconds = min(2 * self._poll_seconds, _MAX_POLL_SECONDS) or _INITIAL_POLL_SECONDS
         self._asked_again.clear()
+        self._loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._poll_seconds):
                 await self._asked_again.wait()
                 self._poll_seconds = _INITIAL_POLL_SECONDS / 2  # the next wait is the first again
 
     def ask_again(self) -> None:
-        """Ask at once for a kind that is absent, because it is probably served now. Called in the event loop."""
-        self._asked_again.set()
+        """Ask at once for a kind that is absent, because it is probably served now. May be called in any thread: the
+        embedded server decides about large objects in one of its own."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._asked_again.set)
 
     def _present(self) -> None:
         if self._poll_seconds:

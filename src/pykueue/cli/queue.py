@@ -57,7 +57,11 @@ def command(
     thorough: bool,
     form: OutputFormat,
 ) -> None:
-    """Show running jobs, then waiting jobs in the order of their queues."""
+    """Show running jobs, then waiting jobs in the order of their queues.
+
+    Jobs without a Workload are shown if their kind is in use: Jobs, pods, and kinds that have Workloads or warnings. -a
+    looks for those of every kind.
+    """
     if trouble:
         if everything:
             raise UsageError("--trouble shows jobs that are not finished; it cannot be combined with --all")
