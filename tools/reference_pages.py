@@ -407,9 +407,11 @@ def integrations_page() -> Iterator[str]:
     yield "## Other kinds and controllers\n"
     yield (
         "A framework may watch second kinds, of which a change reconciles the job that controls the object, and may"
-        " read objects that its jobs refer to. The manager gets the permissions for them. The field that names the"
-        " controller of a job is respected: a job of another controller is queued, and started by that. MultiKueue is"
-        " not implemented.\n"
+        " read objects that its jobs refer to. The manager gets the permissions for them.\n\n"
+        "A job is queued and started whatever the field that names its controller contains, and the named controller"
+        " runs it. MultiKueue is not implemented: the field is never set to `kueue.x-k8s.io/multikueue`, and a job that"
+        " has this value is queued and holds quota once admitted, but no controller creates its pods. The webhook"
+        " returns a warning for it, and the job gets the Warning Event `MultiKueueNotImplemented`.\n"
     )
     yield from table(
         ["framework", "reconciled by changes of", "reads", "field of the controller", "own controller"],

@@ -78,7 +78,7 @@ class Settings:
     @cached_property
     def job_kinds(self) -> kinds.JobKinds:
         """The job integrations, shared by the manager and the webhooks of one program: one finds which kinds are not
-        served, the other that an object of such a kind is written."""
+        served, the other that an object of such a kind is written (JF12)."""
         return kinds.load()
 
     @property

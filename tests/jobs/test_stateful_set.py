@@ -420,6 +420,19 @@ def test_pods_beyond_the_quota_of_an_admitted_set_wait_with_an_event() -> None:
     assert sorted(harness.pods) == ["web-0", "web-1", "web-2"]
 
 
+@pytest.mark.parametrize(
+    ("cpu", "expected"), [("1", 0), ("1000m", 0), ("2", 1)], ids=["the same", "another spelling", "more"]
+)
+def test_template_that_was_changed_without_the_webhook_is_reported(cpu: str, expected: int) -> None:
+    """[SS12] The Workload keeps the requests that it has quota for."""
+    harness = running()
+    before = harness.workload.spec
+    container = {**REQUESTS["containers"][0], "resources": {"requests": {"cpu": cpu}}}
+    harness.edit({"spec": {"template": {"spec": {"containers": [container]}}}}, "web").settle()
+    assert harness.events.count("Warning PodTemplateChanged") == expected
+    assert harness.workload.spec == before
+
+
 def test_set_that_shrinks_keeps_its_quota() -> None:
     """[SS9]"""
     harness = scaled(running(), 1)

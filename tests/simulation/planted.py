@@ -35,11 +35,25 @@ from pykueue.core.preemption import search
 from pykueue.core.requests import Accounting
 from pykueue.core.topology.nodes import TopologyCache
 from pykueue.core.workload import WorkloadInfo
-from pykueue.jobs import pod, podsets, reconcile, selection, slices, triggers, workload_matching, workloads
+from pykueue.jobs import (
+    parent_workloads,
+    pod,
+    podsets,
+    reconcile,
+    selection,
+    slices,
+    triggers,
+    workload_matching,
+    workloads,
+)
+from pykueue.jobs.batch_job import BatchJob
+from pykueue.jobs.deployment import Deployment
 from pykueue.jobs.jobset import JobSet
+from pykueue.jobs.leader_worker_set import LeaderWorkerSet
 from pykueue.jobs.ray import RayClusterOwner
 from pykueue.jobs.ray_cluster import RayCluster
 from pykueue.jobs.ray_job import RayJob
+from pykueue.jobs.stateful_set import StatefulSet
 from pykueue.lifecycle import checks, eviction, provisioning, readiness, states, step
 from pykueue.lifecycle.rules import END
 from pykueue.state import equivalence_buckets, intake
@@ -489,7 +503,40 @@ def _never_asks_again_for_a_kind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Informer, "_absent", once)
 
 
+def _keeps_the_workloads_of_deleted_parents(patch: pytest.MonkeyPatch) -> None:
+    """Their finalizers stay, so that the garbage collector cannot delete them."""
+    patch.setattr(parent_workloads, "without_finalizer", lambda workload: ())
+    patch.setattr(reconcile, "_released", lambda workload: ())
+
+
+def _keeps_the_quota_of_an_empty_set(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StatefulSet, "_held", lambda self, workload, members, options, now: ())
+
+
+def _never_queues_a_set_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StatefulSet, "_resumed", lambda self, workload, options, now: ())
+
+
+def _overlooks_that_a_set_is_scaled(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StatefulSet, "_resized", lambda self, workload: ())
+
+
+def _keeps_the_workloads_of_removed_groups(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaderWorkerSet, "_surplus", lambda self, workload, members, options, now: ())
+
+
+def _gates_no_pods_of_deployments(patch: pytest.MonkeyPatch) -> None:
+    """The template is not marked."""
+    patch.setattr(Deployment, "defaulted", lambda self, options: self.tree)
+
+
+def _gives_back_twice_what_pods_had(patch: pytest.MonkeyPatch) -> None:
+    reclaimable = BatchJob.reclaimable
+    patch.setattr(BatchJob, "reclaimable", lambda self: {name: 2 * count for name, count in reclaimable(self).items()})
+
+
 _LOST = {"lost answer": 0.3, "watch dropped": 0.2, "watch late": 0.3, "slow": 0.3}
+_CONTROLLERS = ("pods of controllers",)
 _JUMPY = {"slow answer": 0.5, "watch late": 0.8}
 
 BUGS = (
@@ -553,6 +600,13 @@ BUGS = (
     Bug("overlooks what an autoscaler does", _overlooks_the_autoscaler, ("slice", "L2", "L6"), traits=("job kinds", "jobs", "elastic"), weather={}, first_seed=4),
     Bug("counts the workers of a job, not of its cluster", _counts_the_workers_of_the_job, ("slice",), traits=("job kinds", "jobs", "elastic"), weather={}, first_seed=4),
     Bug("never asks again for a kind that was not served", _never_asks_again_for_a_kind, ("3589", "S7", "L2", "L6"), traits=("job kinds",), weather={}),
+    Bug("keeps the Workloads of deleted parents", _keeps_the_workloads_of_deleted_parents, ("L5",), traits=_CONTROLLERS, weather={}),
+    Bug("keeps the quota of an empty set", _keeps_the_quota_of_an_empty_set, ("groups",), traits=_CONTROLLERS, weather={}),
+    Bug("never queues a set again", _never_queues_a_set_again, ("groups",), traits=_CONTROLLERS, weather={}, first_seed=1),
+    Bug("overlooks that a set is scaled", _overlooks_that_a_set_is_scaled, ("groups",), traits=_CONTROLLERS, weather={}),
+    Bug("keeps the Workloads of removed groups", _keeps_the_workloads_of_removed_groups, ("groups",), traits=_CONTROLLERS, weather={}),
+    Bug("gates no pods of Deployments", _gates_no_pods_of_deployments, ("S7", "groups"), traits=_CONTROLLERS, weather={}),
+    Bug("gives back twice what pods had", _gives_back_twice_what_pods_had, ("done", "S1"), traits=("jobs", "piecemeal"), weather={}, first_seed=1),
     Bug("takes its time to begin", _takes_its_time_to_begin, ("L4",)),
     Bug("forgets an acknowledged write", _forgets_the_newest_workload, ("S11",), traits=("disk",), weather={"server killed": 0.1}),
 )  # fmt: skip

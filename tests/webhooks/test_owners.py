@@ -14,10 +14,13 @@ import pytest
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines
+from pykueue import settings
 from pykueue.api import labels
 from pykueue.app import in_process_webhooks
+from pykueue.app.options import manager_options, webhook_options
 from pykueue.install import rbac
-from pykueue.jobs import selection
+from pykueue.jobs import admission, selection
+from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.webhooks import facts
 from pykueue.webhooks.review import CREATE, AdmissionRequest, AdmissionResponse, Phase, WebhookOptions, review
@@ -281,3 +284,25 @@ async def test_inside_the_process_the_definition_gives_the_plural() -> None:
     sources = in_process_webhooks._StoreSources(find)
     assert await sources.owner(selection.external_kind("example.com/v1", "Sheep"), "top", "default") == sheep
     assert await sources.owner(selection.external_kind("example.com/v1", "Goat"), "top", "default") is None
+
+
+def test_webhooks_know_from_the_reconciler_which_kinds_are_not_served() -> None:
+    """[JF12] A child of an enabled kind gets no default queue; while the kind is not served, nothing else queues it."""
+    loaded = settings.load(
+        {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "kind": "Configuration",
+            "integrations": {"frameworks": ["batch/job", "ray.io/rayjob"]},
+        }
+    )
+    reviewing, reconciling = webhook_options(loaded), manager_options(loaded)
+    known = JobAdmissionFacts(default_queue=True)
+    (row,) = reviewing.kinds.enabled(["batch/job"])
+
+    def queue() -> str | None:
+        after = admission.default(row, child("ray.io/v1", "RayJob"), known, reviewing.kinds, reviewing.jobs)
+        return after["metadata"].get("labels", {}).get(labels.QUEUE_NAME)
+
+    assert queue() is None
+    reconciling.kinds.not_served.add("ray.io/rayjob")
+    assert queue() == labels.DEFAULT_LOCAL_QUEUE

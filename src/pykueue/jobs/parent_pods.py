@@ -56,6 +56,18 @@ def _container_changes(new: list[Tree], old: list[Tree], path: str) -> Iterator[
                 yield field_error.immutable(f"{path}[{number}].{'.'.join(key)}", after)
 
 
+def requests(spec: object) -> Any:
+    """What the containers of a pod spec request, in a form in which equal amounts are equal."""
+    found = _shape(spec)
+    return [
+        [
+            _exact(unstructured.get(container, "resources", "requests"))
+            for container in unstructured.sequence(found.get(key))
+        ]
+        for key in ("containers", "initContainers")
+    ]
+
+
 def _exact(value: Any) -> Any:
     """A value in which absent equals empty, and equal quantities are equal."""
     if isinstance(value, dict):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kubemachinery import unstructured
+from kubemachinery import codec, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.object_view import ObjectView
@@ -140,6 +140,7 @@ class StatefulSet(PodParent):
             *self._adopted(workload),
             *parent_workloads.synced(self, workload, facts, options),
             *self._resized(workload),
+            *self._reshaped(workload),
             *self._resumed(workload, options, now),
         )
 
@@ -171,6 +172,19 @@ class StatefulSet(PodParent):
             f" {workload.spec.pod_sets[0].count} pods; the pods beyond them stay gated until the set is scaled to 0"
         )
         return (EmitJobEvent(self.tree, "ScaledWithoutQuota", note, warning=True),)
+
+    def _reshaped(self, workload: kueue.Workload) -> Actions:
+        """A Warning Event while the template requests other amounts than the Workload [SS12]. The webhook refuses such
+        a template; this one was stored while the webhook was not called. Pod sets are not recomputed, as in Kueue."""
+        ours = parent_pods.requests(self.template.spec)
+        theirs = [parent_pods.requests(codec.to_tree(each.template.spec)) for each in workload.spec.pod_sets]
+        if theirs == [ours]:
+            return ()
+        note = (
+            f"The pod template requests other resources than Workload {states.key(workload)} has quota for; restore the"
+            " template, or scale the set to 0 and delete the Workload"
+        )
+        return (EmitJobEvent(self.tree, "PodTemplateChanged", note, warning=True),)
 
     def _resumed(self, workload: kueue.Workload, options: IntegrationOptions, now: Nanoseconds) -> Actions:
         if not states.is_on_hold(workload):

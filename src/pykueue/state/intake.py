@@ -85,6 +85,8 @@ class Intake:
         name = cluster_queue.metadata.name
         self._loops.cluster_queue_deleted(name)
         self._parts.starts.forget(name)
+        if self._parts.preemption_order is not None:
+            self._parts.preemption_order.cluster_queue_deleted(name)
         self._scopes.release(self._structure.tree_queues(name))
         self._structure.drop_cluster_queue(name)
         self._pending.close(name)

@@ -34,6 +34,10 @@ class PreemptionOrder:
         self._loops = loops
         self._scopes: dict[str, _Edges] = {}  # by the first ClusterQueue of the scope
 
+    def __len__(self) -> int:
+        """The number of scopes of which preemptions are remembered."""
+        return len(self._scopes)
+
     def preempted(self, queues: tuple[str, ...], preemptor: str, targets: Iterable[str]) -> None:
         """Record a preemption that was decided in the scope of these ClusterQueues."""
         edges = self._edges(queues)
@@ -56,6 +60,10 @@ class PreemptionOrder:
             found |= above
             remaining += above
         return frozenset(found)
+
+    def cluster_queue_deleted(self, name: str) -> None:
+        """Forget the preemptions of a scope whose first ClusterQueue is deleted: nothing asks for them again."""
+        self._scopes.pop(name, None)
 
     def _edges(self, queues: tuple[str, ...]) -> _Edges | None:
         """The edges of a scope; None, and forgotten, after an outside change."""

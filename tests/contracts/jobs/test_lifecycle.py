@@ -14,6 +14,7 @@ from jobs.samples import SAMPLES, JobSample
 from kubemachinery import unstructured
 from kubemachinery.meta import format_time
 from kubemachinery.unstructured import Tree
+from pykueue.api import labels
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.jobs import admission, related
 from pykueue.jobs.admission import JobAdmissionFacts
@@ -73,6 +74,21 @@ def test_new_job_is_suspended_by_the_webhook(row: JobIntegration) -> None:
     held = admission.default(row, tree, facts, KINDS, ALL_KINDS)
     assert row.job(held, facts.related).is_suspended()
     assert admission.validate_create(row, held, facts, KINDS, ALL_KINDS).errors == ()
+
+
+@pytest.mark.parametrize("row", [row for row in SUSPENDABLE if row.managed_by_path], ids=lambda row: row.framework)
+@pytest.mark.parametrize("controller", ["own", "example.com/runner", labels.MULTIKUEUE_CONTROLLER])
+def test_job_of_another_controller_is_queued_and_started(row: JobIntegration, controller: str) -> None:
+    """[JF47] Only MultiKueue, which would run the job in another cluster, is reported."""
+    named = row.own_controller if controller == "own" else controller
+    tree = unstructured.put(sample_of(row).job(), row.managed_by_path, named)
+    harness = JobHarness(tree, options=ALL_KINDS, row=row, related_objects=sample_of(row).related)
+    stop(run(harness))
+    assert unstructured.find(harness.job, row.managed_by_path) == named
+    assert (harness.events.count("Started"), harness.events.count("Stopped")) == (1, 1)
+    warned = "Warning MultiKueueNotImplemented" in harness.events
+    assert warned == (controller == labels.MULTIKUEUE_CONTROLLER)
+    assert bool(list(job_of(harness).warnings(ALL_KINDS))) >= warned
 
 
 @every_suspendable_kind

@@ -187,8 +187,8 @@ def jobs_run_admitted(store: StoredState, name: str) -> Found:
 
 
 def parents_have_their_workloads(store: StoredState, name: str) -> Found:
-    """An object made of pods has as many Workloads as it has groups, each as large as a group unless it holds quota;
-    its pods know the flavors they run on."""
+    """An object made of pods has as many Workloads as it has groups, each as large as a group; its
+    pods know the flavors they run on."""
     for key, row, tree in store.parents():
         if "deletionTimestamp" in tree["metadata"]:
             continue
@@ -198,7 +198,9 @@ def parents_have_their_workloads(store: StoredState, name: str) -> Found:
         wanted = [each for each in own if not each.is_on_hold]
         if len(wanted) != row.workloads(tree):
             yield key, f"has {len(wanted)} Workloads for {row.workloads(tree)} groups of pods"
-        sizes = {sum(each["count"] for each in workload.spec["podSets"]) for workload in wanted if workload.waits}
+        is_rescaled = tree["metadata"]["uid"] in store.rescaled
+        sized = [workload for workload in wanted if workload.waits or not is_rescaled]
+        sizes = {sum(each["count"] for each in workload.spec["podSets"]) for workload in sized}
         if sizes - {row.pods(tree)}:
             yield key, f"has groups of {row.pods(tree)} pods, and Workloads of {sorted(sizes)}"
         for pod in pods:

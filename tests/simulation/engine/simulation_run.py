@@ -162,6 +162,7 @@ class SimulationRun:
 
     async def _execute(self, folder: Path | None) -> None:
         plugins, choices = _configured(msgspec.json.encode(self.configuration))
+        choices.kinds.not_served.clear()  # an earlier run of the configuration may have left some
         self.server = Server(
             self._installed, self._clock, self._chances["server"], plugins, folder, Disk(self._chances["disk"])
         )

@@ -225,6 +225,8 @@ class StoredState:
     # When a Workload of this job, or of this pod, was last seen admitted.
     admitted: dict[str, float] = field(default_factory=dict)
     running: dict[str, float] = field(default_factory=dict)  # since when a pod runs, by UID
+    # Objects made of pods, by UID, that were scaled without being empty in between, which only a webhook refuses.
+    rescaled: set[str] = field(default_factory=set)
 
     @property
     def gates(self) -> dict[str, bool]:
@@ -253,6 +255,8 @@ class StoredState:
             known.pop(key, None)
         else:
             known[key] = after
+        if kind in job_kinds.PARENTS_BY_RESOURCE and before is not None and after is not None:
+            self._scaled(after["metadata"]["uid"], before["spec"]["replicas"], after["spec"]["replicas"])
         if kind == "pods" and after is not None:
             if after.get("status", {}).get("phase") == "Running":
                 self.running.setdefault(after["metadata"]["uid"], stored.seconds)
@@ -272,6 +276,12 @@ class StoredState:
             self.trees = [tree for tree in self.trees if tree.until >= stored.seconds - GRACE_SECONDS]
             self.trees.append(QuotaTree.read(self.specs("clusterqueues"), self.specs("cohorts")))
         return before, after
+
+    def _scaled(self, uid: str, before: int, after: int) -> None:
+        if after == 0:
+            self.rescaled.discard(uid)
+        elif before not in (0, after):
+            self.rescaled.add(uid)
 
     def read_workload(self, stored: Stored) -> tuple[StoredWorkload | None, StoredWorkload | None]:
         """A Workload: before and after."""

@@ -345,14 +345,16 @@ def _reshaping(rng: random.Random, world: World) -> Iterator[UserAction]:
 
 
 def _rescaling(rng: random.Random, world: World) -> Iterator[UserAction]:
-    """An object made of pods gets another number of them, some by way of none; also when all else is quiet."""
+    """An object made of pods gets another number of them, or none; also when all else is quiet."""
     for plan in world.plans:
         if plan.kind in job_kinds.PARENTS and rng.random() < 0.6:
-            at = round(rng.uniform(plan.at + 1.0, CHAOS_SECONDS + 20.0), 3)
-            if rng.random() < 0.6:
+            at = round(rng.uniform(plan.at + 1.0, CHAOS_SECONDS + 30.0), 3)
+            way = rng.choice(("to none", "by none", "at once"))
+            if way != "at once":
                 yield UserAction(at, "scale", plan.name, 0)
                 at = round(at + rng.uniform(4.0, 12.0), 3)
-            yield UserAction(at, "scale", plan.name, rng.randint(1, 3))
+            if way != "to none":
+                yield UserAction(at, "scale", plan.name, rng.randint(1, 3))
 
 
 def _made(rng: random.Random, world: World) -> Iterator[UserAction]:
