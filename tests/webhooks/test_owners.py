@@ -14,6 +14,7 @@ import pytest
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines
+from kubemachinery.object_view import ObjectView
 from pykueue import settings
 from pykueue.api import labels
 from pykueue.app import in_process_webhooks
@@ -301,7 +302,7 @@ def test_webhooks_know_from_the_reconciler_which_kinds_are_not_served() -> None:
 
     def queue() -> str | None:
         after = admission.default(row, child("ray.io/v1", "RayJob"), known, reviewing.kinds, reviewing.jobs)
-        return after["metadata"].get("labels", {}).get(labels.QUEUE_NAME)
+        return ObjectView(after).labels.get(labels.QUEUE_NAME)
 
     assert queue() is None
     reconciling.kinds.not_served.add("ray.io/rayjob")
