@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +89,19 @@ def test_the_last_answer_is_shown_with_a_warning_that_is_logged_once(
             again = kueue._run(forecaster.of("default"))
             assert (again.answer, again.warning) == (first.answer, "the process that computes forecasts ended")
     assert len(caplog.records) == 1
+
+
+def test_a_question_that_is_too_large_is_cut_short() -> None:  # [FC9]
+    asked = question(pending=60)
+    whole = forecast_question.answer(asked).result
+    cut = forecast_question.answer(replace(asked, effort=3 * whole.decisions // whole.samples)).result
+    assert (whole.is_complete, cut.is_complete) == (True, False)
+    assert cut.decisions <= 4 * whole.decisions // whole.samples
+    assert all(item.p50 is not None and item.p90 is None for item in cut.items)
+    shorter = forecast_question.answer(replace(asked, effort=20)).result
+    assert shorter.samples == 1
+    reasons = {item.reason for item in shorter.items if item.p50 is None}
+    assert reasons == {"the computation was cut short before it started"}
 
 
 # --- Newcomers --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,11 @@ from pykueue.cli.trace_options import TraceOptions
 from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
+    from kubemachinery.client.client import ApiClient
+    from kubemachinery.meta import Nanoseconds
+    from pykueue.analysis.planner import Case
     from pykueue.analysis.whatif import WhatIfReport
+    from pykueue.projection.documents import ForecastDocument
 
 
 @click.command("whatif")
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 @flags.files("The current objects, from files instead of a server; may be repeated.", "--in")
 @click.option("--now", "now_text", default=None, help="The time of the decision, RFC 3339 (default: now).")
 @flags.timeout("Stop")
+@click.option("--eta", is_flag=True, help="Also show when the jobs that -f adds are expected to start.")
 @click.option(
     "--trace",
     default="",
@@ -76,6 +81,7 @@ def command(
     now_text: str | None,
     timeout_seconds: float,
     output: str,
+    eta: bool,
     **of_traces: Any,
 ) -> None:
     """Show what a change would do before it is made: which Workloads would start, wait or be evicted.
@@ -90,7 +96,7 @@ def command(
     pykueue whatif --trace 2026-11-09..2026-11-16 -f cohort-v2.yaml --report compare.html
     pykueue whatif --trace wagap-2013.swf --in base.yaml -f other.yaml
     """
-    from kubemachinery import meta
+    from kubemachinery import codec, meta
     from pykueue.analysis import live_case, planner, whatif
     from pykueue.analysis.object_changes import indexed
     from pykueue.cli.plan import at, case_of, print_ignored, print_ignored_and_unknown, print_notices, read, within
@@ -125,20 +131,63 @@ def command(
                 raise UsageError(f"--delete {text}: not found")
         changed = whatif.changed_by(case, change, names, now)
         difference = whatif.compare(case, changed, now, within(timeout_seconds))
+        forecasts = _forecasts(None if files else connection, case, changed, now) if eta else None
     print_ignored(changed)
     if change.extensions and planner.QUOTA_CALENDAR not in changed.configured.on:
         click.echo("QuotaSchedules have no effect: the gate QuotaCalendar is off", err=True)
     if coming is not None:
         click.echo(f"at {meta.format_time(coming.start)}, when window {coming.window} begins", err=True)
     if output == "text":
-        for line in lines(difference):
+        for line in [*lines(difference), *forecast_lines(forecasts)]:
             click.echo(line)
     else:
-        printing.document(difference.tree(), output)
+        known = {} if forecasts is None else {"forecast": codec.to_tree(forecasts)}
+        printing.document({**difference.tree(), **known}, output)
     if difference.before.unstable_because:
         click.echo(f"no stable state without the change: {difference.before.unstable_because}", err=True)
     if difference.after.unstable_because:
         raise NegativeResult(f"no stable state with the change: {difference.after.unstable_because}")
+
+
+def _forecasts(connection: Connection | None, case: Case, changed: Case, now: Nanoseconds) -> ForecastDocument:
+    """When the Workloads that the change adds are expected to start. Run times of present Workloads come from the
+    history of the server, if there is one."""
+    from pykueue.analysis import start_forecasts
+    from pykueue.client import job_history
+    from pykueue.history.learning import RunEstimate
+    from pykueue.lifecycle import states
+
+    new = start_forecasts.new_workloads(case, changed)
+    scope = start_forecasts.scope_of(changed, new, now)
+    estimates: dict[str, RunEstimate] = {}
+
+    async def read(client: ApiClient, _: str) -> None:
+        for workload in set(map(states.key, scope.workloads())) - set(map(states.key, new)):
+            namespace, _, name = workload.partition("/")
+            found = await job_history.run_time(client, namespace, name)
+            if found is not None and found.p50_seconds is not None and found.p90_seconds is not None:
+                estimates[workload] = start_forecasts.estimate_of(
+                    found.p50_seconds, found.p90_seconds, found.limit_seconds
+                )
+
+    if connection is not None:
+        connection.talk(read)
+    return start_forecasts.starts(scope, new, now, estimates)
+
+
+def forecast_lines(found: ForecastDocument | None) -> list[str]:
+    """When each new Workload is expected to start."""
+    from datetime import datetime
+
+    from pykueue.projection import words
+
+    if found is None or not found.items:
+        return []
+    shown = ["", "When"]
+    for item in found.items:
+        first, *others = words.lines(found, item, datetime.now().astimezone())
+        shown += [f"  {item.workload}: {first}", *(f"    {line}" for line in others)]
+    return shown
 
 
 def _named(text: str, namespace: str) -> tuple[type, str, str]:
