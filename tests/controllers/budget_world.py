@@ -102,9 +102,11 @@ class BudgetWorld:
 
     # --- Objects ------------------------------------------------------------------------------------------------------
 
-    async def install(self, *budgets: dict[str, Any], flavors: tuple[str, ...] = ()) -> None:
-        """Create Budgets with a check for each, required by the ClusterQueue of the machine."""
-        rules = []
+    async def install(
+        self, *budgets: dict[str, Any], flavors: tuple[str, ...] = (), others: tuple[str, ...] = ()
+    ) -> None:
+        """Create Budgets with a check for each, required by the ClusterQueue of the machine, with other checks."""
+        rules: list[dict[str, Any]] = [{"name": name} for name in others]
         for each in budgets:
             name = each["metadata"]["name"]
             await self.api.create(BUDGETS, each)
@@ -166,14 +168,22 @@ def chosen_settings(**gates: bool) -> settings.Settings:
 
 
 @asynccontextmanager
-async def budget_world(path: Path) -> AsyncIterator[BudgetWorld]:
+async def budget_world(
+    path: Path, journal: MemoryJournal | None = None, begin: int = BEGIN
+) -> AsyncIterator[BudgetWorld]:
     usual, loaded = installed()
     clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
-    clock.wrong_by_seconds = BEGIN - clock.now() / SECOND % DAY
+    clock.wrong_by_seconds = begin - clock.now() / SECOND % DAY
     own = managed_parts(chosen_settings(), MACHINE)
     parts = replace(usual, plugins=own.plugins, initial=(*usual.initial, *own.first))
     embedded = Embedded(
-        parts, MemoryJournal(), authentication.Authenticator({}, ()), clock, rng, ServerInfo("test"), loaded=loaded
+        parts,
+        journal or MemoryJournal(),
+        authentication.Authenticator({}, ()),
+        clock,
+        rng,
+        ServerInfo("test"),
+        loaded=loaded,
     )
     await embedded.start()
     place = ServerSettings(data_dir=Path(), durability=Durability.MEMORY)

@@ -148,21 +148,38 @@ class ChargeCounter:
         self._period = calendar.at(first)
 
     def count(self, attempts: tuple[Attempt, ...], namespace: str, queue: str, user: str) -> None:
-        rules, sums = self._rules, self.sums
+        """Add the charges of `attempt_spans`, written out here: a call for each amount would double the time."""
+        rules, period = self._rules, self._period
+        scope, all_weights = rules.scope, rules.weights
         for attempt in attempts:
-            if attempt.cluster_queue not in rules.scope:
+            admitted, cluster_queue = attempt.admitted, attempt.cluster_queue
+            if admitted is None or cluster_queue not in scope:
                 continue
-            group = rules.group(namespace, queue, attempt.cluster_queue, user)
-            for (_, resource), start, end, rate in attempt_spans(attempt, group, rules):
-                period = self._period
-                if end is not None and period.start <= start and end <= period.end:
-                    key = (group, resource, period.start)
-                    sums[key] = sums.get(key, 0) + rate * (end - start)
-                elif end is not None:
-                    for begun, seconds in by_period(self._calendar, max(start, self._first), end):
-                        key = (group, resource, begun)
-                        sums[key] = sums.get(key, 0) + rate * seconds
-                        self._period = self._calendar.at(begun)
+            if scope[cluster_queue] is not None:
+                flavors = (flavor for segment in attempt.segments for flavor, _, _ in segment.amounts)
+                if not rules.requires(cluster_queue, flavors):
+                    continue
+            group = rules.group(namespace, queue, cluster_queue, user)
+            for start, end, amounts in ((each.start, each.end, each.amounts) for each in attempt.segments):
+                if start < admitted or end is None or end <= start:
+                    continue
+                if start < period.start or end > period.end:
+                    period = self._period = self._calendar.at(start)
+                is_within = self._first <= start and end <= period.end
+                for flavor, resource, amount in amounts:
+                    weights = all_weights.get(resource)
+                    if weights is None:
+                        continue
+                    rate = amount * weights.get(flavor, WEIGHT_ONE)
+                    if is_within:
+                        self._add(group, resource, period.start, rate * (end - start))
+                    else:
+                        for begun, seconds in by_period(self._calendar, max(start, self._first), end):
+                            self._add(group, resource, begun, rate * seconds)
+
+    def _add(self, group: str, resource: str, period: Seconds, charge: Charge) -> None:
+        key = (group, resource, period)
+        self.sums[key] = self.sums.get(key, 0) + charge
 
 
 @dataclass(slots=True)

@@ -1,0 +1,193 @@
+"""Runs of a system with a Budget from a seed: jobs come and go, managers are stopped and killed, a day ends, the limit
+changes. A judge reads every revision; accounts and answers are compared with it at many moments."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from controllers.budget_world import CHECKS, WORKLOADS, BudgetWorld, budget, budget_world
+from kubemachinery import meta
+from kubemachinery.client.errors import ApiError
+from kubemachinery.meta import SECOND
+from kubeserver.storage.sqlite import JournalRecord, MemoryJournal
+from pykueue.api import kueue, registry
+from pykueue.controllers.assembly import Manager
+from simulation.budget_judge import BudgetJudge
+from simulation.engine.revisions import Stored, Violation
+
+LOCAL_QUEUES = registry.ALL.of(kueue.LocalQueue)
+# 0.1 core hours, in milli core seconds.
+LIMIT = 360_000
+_BEGIN, _END = -400, 150
+
+
+class _Tapped(MemoryJournal):
+    """A journal that passes every revision to the judge."""
+
+    def __init__(self, judge: BudgetJudge) -> None:
+        self._judge = judge
+
+    def commit(self, records: Sequence[JournalRecord]) -> None:
+        for each in records:
+            key = each.key
+            stored = Stored(0.0, each.revision, key.resource, key.namespace, key.name, each.op.name, each.body)
+            self._judge.read(stored, each.at // SECOND)
+
+
+class BudgetRun:
+    """One run. `violations` are what the judge found."""
+
+    def __init__(self, seed: int, made: BudgetWorld, judge: BudgetJudge) -> None:
+        self._rng = random.Random(seed)
+        self._made = made
+        self._judge = judge
+        self._stack = AsyncExitStack()
+        self._manager: Manager | None = None
+        self._jobs: list[str] = []
+        self._submitted = 0
+        # A check of another controller, so that time passes between reservation and admission.
+        self._has_slow_check = self._rng.random() < 0.6
+        self.compared = 0
+
+    async def play(self) -> None:
+        rng, made = self._rng, self._made
+        async with self._stack:
+            await self._start()
+            spec = {"per": "LocalQueue", "whenSpent": rng.choice(("LetRun", "LetRun", "Evict"))}
+            if self._has_slow_check:
+                await self._install_slow_check()
+            await made.install(budget(**spec), others=("slow",) if self._has_slow_check else ())
+            self._judge.created(made.clock.now() // SECOND)
+            await made.api.create(LOCAL_QUEUES, _queue("second"))
+            # Half of the runs restart over midnight, so that no manager sees the day end.
+            restarts_over_midnight = rng.random() < 0.5
+            while made.now < _END:
+                await self._act()
+                if self._has_slow_check:
+                    await self._answer_slow_check()
+                pause = rng.choice((1.5, 7.25, 20.0, 28.0))
+                if made.now < 0 <= made.now + pause:
+                    await self._pass_midnight(restarts_over_midnight)
+                else:
+                    await asyncio.sleep(pause)
+                self._compare()
+            await self._stop(kill=False)
+
+    async def _act(self) -> None:
+        rng, made = self._rng, self._made
+        match rng.choice(("submit", "submit", "submit", "cancel", "restart", "kill", "wait")):
+            case "submit":
+                self._submitted += 1
+                name = f"job-{self._submitted}"
+                queue = rng.choice(("default", "default", "second"))
+                seconds, cpu = rng.choice((20, 90, 200, 700)), rng.choice((1, 1, 2, 3))
+                await made.submit(name, seconds, cpu=cpu, queue=queue)
+                self._jobs.append(name)
+            case "cancel" if self._jobs and rng.random() < 0.5:
+                await made.client.cancel(self._jobs.pop(rng.randrange(len(self._jobs))))
+            case "restart" | "kill" as how:
+                if rng.random() < 0.4:
+                    await self._restart(rng.choice((0.0, 3.0, 25.0)), kill=how == "kill")
+            case _:
+                pass
+
+    async def _install_slow_check(self) -> None:
+        tree = {"apiVersion": kueue.API_VERSION, "kind": "AdmissionCheck", "metadata": {"name": "slow"}}
+        await self._made.api.create(CHECKS, {**tree, "spec": {"controllerName": "example.com/slow"}})
+        active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+        status = {"conditions": [{**active, "lastTransitionTime": self._written_now()}]}
+        await self._made.api.patch(CHECKS, "slow", {"status": status}, subresource="status")
+
+    async def _answer_slow_check(self) -> None:
+        """Answer Ready to some of the Workloads with quota."""
+        for tree in await self._made.all(WORKLOADS):
+            entries = tree.get("status", {}).get("admissionChecks", [])
+            if "admission" not in tree.get("status", {}) or self._rng.random() < 0.4:
+                continue
+            answered = [
+                {**each, "state": "Ready", "lastTransitionTime": self._written_now()}
+                if each["name"] == "slow"
+                else each
+                for each in entries
+            ]
+            metadata = {"resourceVersion": tree["metadata"]["resourceVersion"]}
+            patch = {"metadata": metadata, "status": {"admissionChecks": answered}}
+            with suppress(ApiError):
+                await self._made.api.patch(
+                    WORKLOADS, tree["metadata"]["name"], patch, tree["metadata"]["namespace"], subresource="status"
+                )
+
+    def _written_now(self) -> str:
+        return meta.format_time(self._made.clock.now())
+
+    async def _pass_midnight(self, restarts: bool) -> None:
+        if restarts:
+            await self._stop(kill=self._rng.random() < 0.5)
+            await self._made.until(1)
+            await self._start()
+            await asyncio.sleep(2)
+        else:
+            await self._made.until(3)
+        self._compare()
+        # Those that waited for this day are back in the queue.
+        at = self._made.clock.now() // SECOND
+        for group in self._judge.waits_in_vain(at):
+            self._judge.violations.append(Violation("BU4", 0, group, "a Workload waits although hours are left"))
+
+    # --- Managers -----------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        self._manager = await self._stack.enter_async_context(self._made.manager())
+
+    async def _stop(self, *, kill: bool) -> None:
+        manager, self._manager = self._manager, None
+        if kill and manager is not None and manager.history is not None:
+            # What was not stored is lost.
+            manager.history._unsaved.clear()
+        await self._stack.pop_all().aclose()
+
+    async def _restart(self, gap: float, *, kill: bool) -> None:
+        if self._made.now < 0 <= self._made.now + gap + 2:
+            return
+        await self._stop(kill=kill)
+        await asyncio.sleep(gap)
+        await self._start()
+        await asyncio.sleep(1)
+
+    # --- Comparing ----------------------------------------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        """Hold the accounts of the manager against the judge [BU-L1], [BU-L5]."""
+        budgets = self._manager.budgets if self._manager is not None else None
+        book = budgets.books.get("cpu") if budgets is not None else None
+        if book is None:
+            return
+        at = book.accounts.now
+        for group in sorted(self._judge.groups()):
+            key = (group, "cpu")
+            found = book.accounts.spent(key) // 1000, book.ledger.allowance(key) // 1000
+            wanted = self._judge.spent(group, at), self._judge.allowance(group, at)
+            self.compared += 1
+            for law, one, other in zip(("BU-L1", "BU-L5"), found, wanted, strict=True):
+                if one != other:
+                    self._judge.violations.append(Violation(law, 0, group, f"{one} and not {other} at {at}"))
+
+
+def _queue(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default"}
+    spec = {"clusterQueue": "default"}
+    return {"apiVersion": kueue.API_VERSION, "kind": "LocalQueue", "metadata": metadata, "spec": spec}
+
+
+async def run(seed: int, path: Path) -> tuple[list[Violation], int, dict[str, int]]:
+    """The violations of a run, how many amounts were compared, and how often each answer was given."""
+    judge = BudgetJudge("check-cpu", LIMIT)
+    async with budget_world(path / f"history-{seed}.db", _Tapped(judge), _BEGIN) as made:
+        played = BudgetRun(seed, made, judge)
+        await played.play()
+    return judge.violations, played.compared, judge.answers
