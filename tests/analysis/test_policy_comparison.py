@@ -14,6 +14,7 @@ from pykueue.analysis.planner import Case
 from pykueue.analysis.policy_comparison import CHANGED, RECORDED, REPLAYED, PolicyComparison, compare
 from pykueue.analysis.trace_replay import TraceDraws, replay
 from pykueue.analysis.traces import Trace, TraceJob
+from pykueue.api.quota_schedule import QuotaSchedule
 from pykueue.history.records import Attempt, UsageSegment
 
 
@@ -188,6 +189,13 @@ def test_signs_of_another_quota_are_reported() -> None:
         "ClusterQueue old was used and does not exist now",
         "at 2027-01-15T08:00:00Z, 7 cpu of flavor default were in use, and the quota is 4 now: it was changed since",
     )
+
+
+def test_kinds_that_are_not_replayed_are_named() -> None:
+    base = case(*queue())
+    with_schedule = replace(base, extensions=(QuotaSchedule(),))
+    found = compare(trace(FOUR), base, with_schedule)
+    assert "Objects of kind QuotaSchedule are not replayed." in comparison_report.following(found)
 
 
 def test_admission_checks_last_as_long_as_they_did() -> None:

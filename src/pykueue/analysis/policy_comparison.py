@@ -121,6 +121,8 @@ def compare(
     end = max(trace.begin, min([trace.end, *cut])) if cut else None
     columns = tuple(_columns(name, trace, case, found, warm_up, end) for name, case, found in runs)
     notices = [*trace.notices, *(_quota_notices(trace, base) if trace.has_recorded else ())]
+    kinds = sorted({type(each).__name__ for case in (base, changed) for each in case.extensions})
+    notices += [f"objects of kind {kind} are not replayed" for kind in kinds]
     return PolicyComparison(
         trace=trace, columns=columns, drawn=draws.drawn, endless=draws.endless, notices=tuple(notices)
     )
