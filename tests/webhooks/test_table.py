@@ -28,6 +28,7 @@ def test_reviewed_kinds_and_operations() -> None:
         "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor CREATE kueue.x-k8s.io/v1beta2/resourceflavors",
         "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload CREATE kueue.x-k8s.io/v1beta2/workloads",
         "vadmissioncheck.kb.io /validate-kueue-x-k8s-io-v1beta2-admissioncheck CREATE,UPDATE kueue.x-k8s.io/v1beta2/admissionchecks",
+        "vbudget.kb.io /validate-pykueue-io-v1alpha1-budget CREATE,UPDATE pykueue.io/v1alpha1/budgets",
         "vclusterqueue.kb.io /validate-kueue-x-k8s-io-v1beta2-clusterqueue CREATE,UPDATE kueue.x-k8s.io/v1beta2/clusterqueues",
         "vcohort.kb.io /validate-kueue-x-k8s-io-v1beta2-cohort CREATE,UPDATE kueue.x-k8s.io/v1beta2/cohorts",
         "vjob.kb.io /validate-batch-v1-job CREATE,UPDATE batch/v1/jobs",
