@@ -99,7 +99,7 @@ PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], set[str], int]] = [
     (_forgets_debts, {"BU-L5"}, 0),
     (_ends_no_wait_at_the_edge, {"BU4"}, 3),
     (_misses_the_edge_after_a_restart, {"BU4"}, 5),
-    (_closes_no_period, {"BU-L1"}, 0),
+    (_closes_no_period, {"BU-L1"}, 4),
     (_answers_ready_at_the_limit, {"BU-L2"}, 2),
     (_loses_what_ended_before_a_restart, {"BU-L1"}, 0),
     (_charges_reservations, {"BU-L1"}, 1),
