@@ -231,7 +231,7 @@ def test_manager_reports_a_loop_by_event_metric_and_explain() -> None:
         # No time passes on the virtual clock while decisions repeat, so the system is never idle.
         with pytest.raises(Stuck, match=r"never idle at .*; preemption loop: .*w3.* preempts .*w1"):
             kueue_.apply(*objects)
-        assert kueue_.explain("w1").warnings[0].startswith("preemption loop: ")
+        assert kueue_.explain("w1").warnings[0].startswith("EvictionLoop since ")
         counted = re.search(r'pykueue_eviction_loops_total{cluster_queue="q1",.*} (.*)', kueue_.metrics())
         assert counted is not None
         assert float(counted[1]) >= 1
