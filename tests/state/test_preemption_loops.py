@@ -241,7 +241,8 @@ def test_manager_reports_a_loop_by_event_metric_and_explain() -> None:
         assert {event["type"] for event in events} == {"Warning"}
         assert {event["regarding"]["name"].split("-")[1] for event in events} >= {"w1", "w3"}
         assert all(" preempts " in event["note"] and "without any other change" in event["note"] for event in events)
-        assert kueue_.explain("w1").warnings == ()
+        # The loop has ended; it was preempted too often all the same.
+        assert [warning.split()[0] for warning in kueue_.explain("w1").warnings] == ["Thrashing"]
 
 
 def test_manager_comes_to_rest_with_the_gate_on() -> None:
