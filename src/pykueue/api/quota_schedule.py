@@ -159,7 +159,8 @@ class QuotaScheduleSpec(ApiStruct, frozen=True):
         Field(
             "What happens before a window that lowers quota. `Ignore`: Workloads are admitted as if it did not come."
             " `EndBefore`: a Workload that would still hold, at the start, what the window takes is not admitted; one"
-            " without a limit on its run time counts as holding it for ever.",
+            " without a limit on its run time counts as holding it for ever. Not implemented yet: the API server warns"
+            " about it, and it counts as `Ignore`.",
             enum=ScheduleApproach,
             default="Ignore",
         ),

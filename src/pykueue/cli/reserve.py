@@ -52,7 +52,6 @@ def command() -> None:
 @click.option("--weekly", "repeat", flag_value="weekly", default=None, help="Every week.")
 @click.option("--daily", "repeat", flag_value="daily", help="Every day.")
 @click.option("--time-zone", default="UTC", show_default=True, help="The time zone of --at, such as Europe/Berlin.")
-@click.option("--end-before", is_flag=True, help="Admit nothing before that would still hold the quota then.")
 @click.option("--evict", is_flag=True, help="At the start, evict as few Workloads as needed.")
 @click.option("--notice", default="", help="With --evict: an Event this long before, such as 10m.")
 @kinds.dry_run
@@ -70,7 +69,6 @@ def create(
     length: str,
     repeat: str | None,
     time_zone: str,
-    end_before: bool,
     evict: bool,
     notice: str,
     dry_run: str,
@@ -96,7 +94,6 @@ def create(
         length,
         repeat or "",
         time_zone,
-        end_before,
         evict,
         notice,
     ).document(time.time_ns())

@@ -45,7 +45,6 @@ class QuotaReservation:
     length: str
     repeat: str = ""  # daily, weekly, or once
     time_zone: str = "UTC"
-    ends_before: bool = False
     evicts: bool = False
     notice: str = ""
 
@@ -59,8 +58,6 @@ class QuotaReservation:
                 self._target(self.target, self.amount),
             ],
         }
-        if self.ends_before:
-            spec["approach"] = "EndBefore"
         if self.evicts:
             spec["onStart"] = "Evict"
         if self.notice:
