@@ -70,7 +70,7 @@ async def test_a_life_is_counted_and_queues_are_read(env: Environment) -> None:
 
 async def test_delays_of_the_event_loop_are_observed(env: Environment) -> None:
     async with env.manager():
-        while not (await page(env))[f"pykueue_event_loop_delay_seconds_count{{{STANDALONE}}}"]:
+        while not (await page(env)).get(f"pykueue_event_loop_delay_seconds_count{{{STANDALONE}}}"):
             await asyncio.sleep(MONITOR_SECONDS)
 
 
