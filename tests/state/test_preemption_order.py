@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from laws.random_clusters import NOW, QueueCase, QuotaCase
-from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
-from pykueue.core.requests import PLAIN
-from pykueue.state.intake import Intake
-from pykueue.state.parts import WorldParts
 from pykueue.state.preemption_loops import LoopDetector
 from pykueue.state.preemption_order import REPEATS_MAX, PreemptionOrder
-from pykueue.state.scheduling_scope import SchedulingScopes
 
 TREE = ("q0", "q1")
 OTHER = ("q9",)
@@ -63,20 +57,10 @@ def test_preemptions_of_another_tree_do_not_count_and_its_changes_forget_nothing
     assert order.spared(TREE, "b") == {"a"}
 
 
-def test_deleted_cluster_queue_is_forgotten_with_its_preemptions() -> None:
-    quotas = (QuotaCase(1, None, None), QuotaCase(1, None, None))
-    queues = [QueueCase(name, "", quotas, "LowerPriority", "Never", strict=False) for name in ("p", "q")]
-    parts = WorldParts(
-        SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy), departures=True), PLAIN, None, SchedulingScopes()
-    )
-    intake = Intake(parts)
-    for queue in queues:
-        intake.put(queue.thing(), NOW)
-    parts.settle(NOW)
-    order = parts.preemption_order
-    assert order is not None
-    for queue in queues:
-        order.preempted((queue.name,), "a", ["b"])
-    assert len(order) == 2
-    intake.drop(queues[1].thing())
+def test_deleted_cluster_queue_is_forgotten_with_its_preemptions(order: PreemptionOrder) -> None:
+    for queue in ("p", "q"):
+        order.preempted((queue,), "a", ["b"])
+    order.cluster_queue_deleted("q")
     assert len(order) == 1
+    assert order.spared(("p",), "b") == {"a"}
+    assert order.spared(("q",), "b") == frozenset()
