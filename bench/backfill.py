@@ -30,7 +30,7 @@ from bench.decisions import NAMESPACE, NOW, local_queue, workload
 from kubemachinery import meta
 from pykueue.api import backfill, kube, kueue
 from pykueue.core.decision import Admit
-from pykueue.core.planned_starts import usage_options
+from pykueue.core.planned_starts import PlannedStart, PlannedStarts, usage_options
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.state.world import World
 
@@ -170,16 +170,26 @@ def date_cost(attempts: int, rounds: int) -> dict[str, Any]:
     """Milliseconds to find one date among this many hard ends: half of them end before it."""
     made = Loaded("EASY", attempts)
     made.world.settle(made.now)
-    plans = next(iter(made.world._parts.planning.plans.values()))  # type: ignore[union-attr]
-    owner = next(iter(plans.plans.values()))
-    queue = made.world.snapshot().queues[owner.queue]
-    options, _ = usage_options(made.world.snapshot(), POLICY, owner.workload, queue)
+    snapshot = made.world.snapshot()
+    owner, *others = [plan for name in snapshot.queues for plan in made.world.planned_starts(name)]
+    plans = PlannedStarts(snapshot.queues[owner.queue].node.tree, POLICY)
+    for queue in snapshot.queues.values():
+        for reservation in queue.reservations.values():
+            plans.use(reservation)
+
+    def plan(each: PlannedStart) -> None:
+        queue = snapshot.queues[each.queue]
+        options, _ = usage_options(snapshot, POLICY, each.workload, queue)
+        plans.plan(each.number, each.workload, queue, options, made.now)
+
+    for other in others:
+        plan(other)
     taken = []
     for _ in range(rounds):
-        plans.withdraw(owner.key)
         began = time.process_time()
-        plans.plan(owner.number, owner.workload, queue, options, made.now)
+        plan(owner)
         taken.append((time.process_time() - began) * 1e3)
+        plans.withdraw(owner.key)
     return {"attempts": attempts, "milliseconds per date": statistics.median(taken), "worst": max(taken)}
 
 
