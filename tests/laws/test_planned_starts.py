@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubemachinery.meta import SECOND
@@ -47,7 +47,25 @@ def test_no_planned_start_is_later_without_a_cause(case: BackfillCase) -> None:
     assert delayed(BackfillRun(case).run()) == []
 
 
+# It requests more than nominal quota, and may not preempt while borrowing.
+CANNOT_PREEMPT = BackfillCase(
+    (
+        BackfillQueue(1, None, None, False, "EASY", "Never", "LowerPriority"),
+        BackfillQueue(1, None, None, False, "EASY"),
+        BackfillQueue(7, None, None, False, "EASY"),
+    ),
+    (
+        *(BackfillJob(0, 1, 0, 0, 1) for _ in range(4)),
+        BackfillJob(0, 1, 0, 0, 181),
+        BackfillJob(0, 1, 0, 0, 181, 1),
+        BackfillJob(0, 8, 0, 0, 1, 1),
+        BackfillJob(1, 1, 0, 60, 1),
+    ),
+)
+
+
 @SMALL
+@example(CANNOT_PREEMPT)
 @given(WITH_PREEMPTION)
 def test_no_planned_start_is_later_than_a_stop_allowance_where_owners_preempt(case: BackfillCase) -> None:
     """BF-L1 with BF7. Here preempted Workloads stop at once."""

@@ -209,7 +209,7 @@ class PlannedStarts:
         limit = plan.workload.limit
         end = limit.end(date) if limit is not None else ENDLESS
         use = TimedUsage(queue.name, plan.usage, end, plan.workload.priority, plan.workload.queue_time)
-        may_preempt = _preemptible(plan.workload, queue, reclaims=reclaims)
+        may_preempt = self._preemptible(plan.workload, queue, plan.usage, reclaims=reclaims)
         self.timeline.add_claim(Claim(plan.key, use, date, may_preempt, within_nominal=reclaims))
 
     def _date(
@@ -222,7 +222,7 @@ class PlannedStarts:
         *,
         reclaims: bool,
     ) -> Nanoseconds | None:
-        may_preempt = _preemptible(workload, queue, reclaims=reclaims)
+        may_preempt = self._preemptible(workload, queue, usage, reclaims=reclaims)
         found = self.timeline.earliest(
             workload.key, queue.name, usage, workload.limit, now, may_preempt, within_nominal=reclaims
         )
@@ -233,6 +233,19 @@ class PlannedStarts:
             workload.key, queue.name, usage, workload.limit, kept_date, may_preempt, within_nominal=reclaims
         )
         return kept if kept == kept_date else found
+
+    def _preemptible(
+        self, owner: WorkloadInfo, queue: Queue, usage: PlannedUsage, *, reclaims: bool
+    ) -> MayPreempt | None:
+        """Which usage the owner of a plan could preempt at its date ([BF7]); None if it may not preempt, because it
+        requests more than nominal quota and may not preempt while borrowing ([FL14])."""
+        policies = queue.spec.preemption
+        may_borrow = policies.borrow_within_cohort or (
+            self._policy.is_fair and policies.reclaim_within_cohort is not PreemptionPolicy.NEVER
+        )
+        if not may_borrow and any(amount > queue.node.subtree[number] for number, amount in usage):
+            return None
+        return _preemptible(owner, queue, reclaims=reclaims)
 
     def _may_reclaim(self, queue: Queue) -> bool:
         reclaim = queue.spec.preemption.reclaim_within_cohort
