@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -87,7 +86,8 @@ HAPPENS = (
 def test_every_event_that_the_invariants_are_about_occurs() -> None:
     """The rarer traits are forced on in turn; what else happens is up to the seeds."""
     seen: Counter[str] = Counter()
-    for seed, trait in zip(range(30), itertools.cycle(LATER)):
+    for seed in range(20, 50):
+        trait = list(LATER)[seed % len(LATER)]
         report = simulation_run.run(seed, also=(trait, NEEDS.get(trait, trait)))
         seen += report.seen
         seen.update(report.traits)
