@@ -305,6 +305,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         on_create=workloads.on_create_claim,
         on_update=workloads.on_update_claim,
         validate=workloads.validate_claim,
+        warn=workloads.warn_of_claim,
     ),
     _resource(
         "core.v1.Service",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -336,6 +337,19 @@ def validate_revision(new: Tree, old: Tree | None, _subresource: str) -> Errors:
 # --- PersistentVolumeClaim --------------------------------------------------------------------------------------------
 
 
+_VOLUME_MODES: Final = ("Block", "Filesystem")
+
+
+def _storage(amounts: Tree) -> quantity.Quantity:
+    return quantity.parse(amounts.get("storage", "0"))
+
+
+def warn_of_claim(new: Tree, _old: Tree | None) -> Iterator[str]:
+    requested = _storage(new["spec"].get("resources", {}).get("requests", {}))
+    if requested != quantity.parse(str(requested.rounded())):
+        yield f'spec.resources.requests[storage]: fractional byte value "{requested}" is invalid, must be an integer'
+
+
 def on_create_claim(tree: Tree) -> None:
     tree["status"] = {"phase": "Pending"}
 
@@ -351,6 +365,12 @@ def validate_claim(new: Tree, old: Tree | None, subresource: str) -> Errors:
     yield from _validate_claim(new["spec"], "spec")
     if old is None:
         return
+    if new["spec"].get("volumeMode") not in _VOLUME_MODES:
+        yield not_supported("spec.volumeMode", new["spec"].get("volumeMode"), _VOLUME_MODES)
+    yield from checks.immutable(new["spec"], old["spec"], "", "volumeMode")
+    amounts = [_storage(tree["spec"].get("resources", {}).get("requests", {})) for tree in (new, old)]
+    if amounts[0] < amounts[1] and amounts[0] <= _storage(old["status"].get("capacity", {})):
+        yield forbidden("spec.resources.requests.storage", "must not be less than status.capacity")
     allowed = {"volumeName"} if not old["spec"].get("volumeName") else set()
     if old["status"].get("phase") == "Bound":
         allowed |= {"resources", "volumeAttributesClassName"}
