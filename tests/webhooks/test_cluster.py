@@ -146,9 +146,9 @@ async def test_from_install_to_uninstall(cluster: client_config.ClientConfig) ->
             await until_asked(client)  # conversion and webhooks still lead to us
             assert (await client.get(OLD, "cq"))["spec"]["cohort"] == "team"
             again = await installed(client)
-            # Two webhook configurations and two APIServices.
-            assert sum("maintained by the manager" in line for line in again) == 4
-            assert sum(line.endswith(" unchanged") for line in again) == len(again) - 5
+            # Two webhook configurations and three APIServices.
+            assert sum("maintained by the manager" in line for line in again) == 5
+            assert sum(line.endswith(" unchanged") for line in again) == len(again) - 6
 
         gone: list[str] = []
         objects = manifests.all_manifests(manifests.InstallPlan())
