@@ -205,10 +205,14 @@ async def uninstall(client: ApiClient, documents: Sequence[Tree], report: Report
 
 
 async def _remove_finalizers(client: ApiClient, report: Report) -> None:
-    """Remove the finalizers of Kueue's objects: without the manager they would block every deletion."""
-    for row in registry.KUEUE:
+    """Remove the finalizers of our objects: without the manager they would block every deletion.
+
+    Every kind is listed, also those without finalizers: the API server opens the storage of a kind with its first
+    request, and the deletion of a CRD whose storage is not open fails and is repeated much later.
+    """
+    for row in registry.CUSTOM:
         try:
-            found = (await client.list(row)).items
+            found = (await retry_transient(partial(client.list, row))).items
         except errors.NotFound:
             continue
         for item in found:
