@@ -179,6 +179,13 @@ def test_workload_is_passed_by_those_behind_it(queued: int, started: int, priori
     assert starts.passed(pending("ns/w", NOW)) == int(counts)
 
 
+def test_uids_order_workloads_of_the_same_second() -> None:
+    starts = StartCounts()
+    for key in ("ns/a", "ns/y", "ns/z"):
+        starts.started(pending(key, NOW), NOW + 1)
+    assert starts.passed(pending("ns/w", NOW)) == 2
+
+
 def test_starts_of_other_cluster_queues_do_not_count() -> None:
     starts, other = StartCounts(), pending("ns/other", NOW + 1)
     other.cluster_queue = "q1"

@@ -1,8 +1,9 @@
 """How many Workloads started that are behind a pending one in the order of its ClusterQueue [LG8].
 
 A Workload passes a pending one if its priority is lower and it starts after the other was queued, or if its priority is
-the same and it was queued later. So two sorted lists per ClusterQueue and priority are enough, of the times of starts
-and of their times in the queue: no pairs are kept, and a pending Workload is only read when it is asked about.
+the same and it is behind in the queue: queued later, or in the same second with a greater UID. So two sorted lists per
+ClusterQueue and priority are enough, of the times of starts and of the positions in the queue: no pairs are kept, and a
+pending Workload is only read when it is asked about.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _KEPT_MAX: Final = 8192
 @dataclass(slots=True)
 class _Starts:
     started: list[Nanoseconds] = field(default_factory=list)
-    queued: list[Nanoseconds] = field(default_factory=list)
+    positions: list[tuple[Nanoseconds, str]] = field(default_factory=list)  # time in the queue and UID
 
 
 class StartCounts:
@@ -34,18 +35,19 @@ class StartCounts:
         """Record that quota was reserved for a pending Workload."""
         starts = self._queues.setdefault(workload.cluster_queue, {}).setdefault(workload.priority, _Starts())
         insort(starts.started, now)  # at the end, unless the clock was set back
-        insort(starts.queued, workload.queue_time)
+        insort(starts.positions, (workload.queue_time, workload.uid))
         if len(starts.started) > _KEPT_MAX:
             del starts.started[: _KEPT_MAX // 2]
-            del starts.queued[: _KEPT_MAX // 2]
+            del starts.positions[: _KEPT_MAX // 2]
 
     def passed(self, workload: WorkloadInfo) -> int:
         """Return how many Workloads have passed a pending one."""
-        found, since = 0, workload.queue_time
+        found, position = 0, (workload.queue_time, workload.uid)
         for priority, starts in self._queues.get(workload.cluster_queue, {}).items():
-            if priority <= workload.priority:
-                times = starts.queued if priority == workload.priority else starts.started
-                found += len(times) - bisect_right(times, since)
+            if priority == workload.priority:
+                found += len(starts.positions) - bisect_right(starts.positions, position)
+            elif priority < workload.priority:
+                found += len(starts.started) - bisect_right(starts.started, workload.queue_time)
         return found
 
     def forget(self, cluster_queue: str) -> None:
