@@ -23,7 +23,6 @@ from pykueue.api.quota_schedule import (
     QuotaSchedule,
     QuotaScheduleSpec,
     QuotaWindow,
-    ScheduleApproach,
     ScheduleOnStart,
 )
 from pykueue.api.validation import field_error
@@ -135,7 +134,6 @@ def _scheduled_windows(name: str, spec: QuotaScheduleSpec, now: Nanoseconds, hor
                 key=lambda span: (span.start, span.window),
             )
         ),
-        end_before=spec.approach == ScheduleApproach.END_BEFORE,
         evicts=spec.on_start == ScheduleOnStart.EVICT,
         notice=_duration(spec.notice) if spec.notice else 0,
     )

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from kubemachinery import codec, meta, quantity
+from kubemachinery import meta, quantity
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND
 from kubemachinery.quantity import Quantity, QuantityError
 from pykueue.api import kube, kueue
 from pykueue.core import amounts
+from pykueue.history import records
 from pykueue.history.records import (
     DELETED,
     FINISHED,
@@ -111,11 +112,11 @@ class Trace:
 # --- From the history -------------------------------------------------------------------------------------------------
 
 
-def of_records(records: Iterable[WorkloadRecord], begin: Seconds, end: Seconds, source: str) -> Trace:
+def of_records(recorded: Iterable[WorkloadRecord], begin: Seconds, end: Seconds, source: str) -> Trace:
     """The trace of a time range: what was submitted in it, and what was waiting or running when it began [PC3]."""
     shapes = _Shapes()
     jobs, skipped = [], 0
-    for record in records:
+    for record in recorded:
         if record.submitted >= end or (record.ended is not None and record.ended < begin):
             continue
         if record.outcome is Outcome.REPLACED or record.slice_of:
@@ -175,26 +176,8 @@ class _Shapes:
     def pod_sets(self, shape: bytes) -> PodSets:
         found = self._known.get(shape)
         if found is None:
-            rows = msgspec.json.decode(shape) if shape else []
-            found = self._known[shape] = tuple(map(_pod_set, rows))
+            found = self._known[shape] = records.pod_sets(shape)
         return found
-
-
-def _pod_set(row: Mapping[str, Any]) -> kueue.PodSet:
-    tree = {
-        "name": row.get("name", "main"),
-        "count": row.get("count", 1),
-        "template": {
-            "spec": {
-                "containers": [{"name": "main", "resources": {"requests": row.get("requests", {})}}],
-                **({"nodeSelector": row["nodeSelector"]} if "nodeSelector" in row else {}),
-                **({"tolerations": row["tolerations"]} if "tolerations" in row else {}),
-            }
-        },
-        **({"minCount": row["minCount"]} if "minCount" in row else {}),
-        **({"topologyRequest": row["topologyRequest"]} if "topologyRequest" in row else {}),
-    }
-    return codec.from_tree(tree, kueue.PodSet)
 
 
 # --- From a file in the Standard Workload Format ----------------------------------------------------------------------

@@ -95,9 +95,6 @@ START_P50: Final = "pykueue.io/start-p50"
 START_P90: Final = "pykueue.io/start-p90"
 """On items of the visibility API: when the Workload is expected to start, in half and in 9 of 10 cases."""
 ACTIVE_DEADLINE_SECONDS: Final = "pykueue.io/active-deadline-seconds"
-# On a ClusterQueue: starts of its pending Workloads are planned; on such a Workload: when it is planned to start.
-BACKFILL: Final = "pykueue.io/backfill"
-PLANNED_START: Final = "pykueue.io/planned-start"
 """On Workloads: the deadline that the controller of their job enforces, in seconds (gate WorkloadHints)."""
 
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"

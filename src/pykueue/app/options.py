@@ -13,7 +13,7 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import config
 from pykueue.api.budget import BudgetEvery
 from pykueue.controllers.assembly import ManagerOptions
-from pykueue.controllers.forecaster import inline_worker, process_worker
+from pykueue.controllers.forecaster import InlineWorker, process_worker
 from pykueue.controllers.history_recorder import (
     DEFAULT_RETENTION_SECONDS,
     HistoryOptions,
@@ -77,7 +77,7 @@ def manager_options(
         history=history,
         starving_after=starving_after,
         budgets=on["Budgets"],
-        forecasts=(process_worker if is_real_time else inline_worker) if on["StartForecast"] else None,
+        forecasts=(process_worker if is_real_time else InlineWorker) if on["StartForecast"] else None,
     )
 
 

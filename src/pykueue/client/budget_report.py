@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue import calendars
 from pykueue.api import registry
 from pykueue.api.budget import Budget, BudgetGroupStatus
+from pykueue.history.budget_answers import hours_number
 
 _HOUR: Final = 3600
 _GIB: Final = "Gi"
@@ -53,8 +54,8 @@ def of(budget: Budget, now: Nanoseconds) -> Iterator[BudgetLine]:
         return
     elapsed = min(now, meta.parse_time(status.period_end)) - meta.parse_time(status.observed_at)
     for row in status.groups:
-        spent = _number(row.spent) + _number(row.per_hour) * max(0, elapsed) / SECOND / _HOUR
-        limit = _number(row.limit)
+        spent = hours_number(row.spent) + hours_number(row.per_hour) * max(0, elapsed) / SECOND / _HOUR
+        limit = hours_number(row.limit)
         yield BudgetLine(
             budget=budget.metadata.name,
             group=row.group,
@@ -89,13 +90,6 @@ def _local(budget: Budget, time: str) -> str:
     except calendars.CalendarError:
         return time
     return datetime.fromtimestamp(meta.parse_time(time) // SECOND, zone).strftime("%a %d %b %H:%M")
-
-
-def _number(text: str) -> Decimal:
-    try:
-        return Decimal(text.removesuffix(_GIB))
-    except InvalidOperation:
-        return Decimal(0)
 
 
 def _text(number: Decimal, row: BudgetGroupStatus) -> str:

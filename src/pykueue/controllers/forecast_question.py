@@ -11,13 +11,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api import kube, kueue
+from pykueue.api import kueue
+from pykueue.history import records
 from pykueue.history.learning import RunEstimate
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.store import HistoryStore, HistoryStoreError
@@ -182,23 +181,6 @@ def workload_of(record: WorkloadRecord, created: int, name: str) -> kueue.Worklo
         generation=1,
         creation_timestamp=meta.format_time(created * SECOND),
     )
-    pod_sets = tuple(_pod_set(row) for row in msgspec.json.decode(record.shape))
+    pod_sets = records.pod_sets(record.shape)
     spec = kueue.WorkloadSpec(queue_name=record.queue, priority=record.priority, pod_sets=pod_sets)
     return kueue.Workload(metadata=metadata, spec=spec)
-
-
-def _pod_set(row: Mapping[str, Any]) -> kueue.PodSet:
-    container = kube.Container(name="main", resources=kube.ResourceRequirements(requests=row.get("requests", {})))
-    spec = kube.PodSpec(
-        containers=(container,),
-        node_selector=row.get("nodeSelector", {}),
-        tolerations=msgspec.convert(row.get("tolerations", ()), tuple[kube.Toleration, ...]),
-    )
-    topology = row.get("topologyRequest")
-    return kueue.PodSet(
-        name=row["name"],
-        count=row["count"],
-        min_count=row.get("minCount"),
-        template=kube.PodTemplateSpec(spec=spec),
-        topology_request=None if topology is None else msgspec.convert(topology, kueue.PodSetTopologyRequest),
-    )

@@ -142,14 +142,9 @@ class ProcessWorker:
             await process.wait()
 
 
-def process_worker(history: HistoryRecorder | None) -> ForecastWorker:
-    """Return the worker of a manager."""
+def process_worker(_: HistoryRecorder | None) -> ForecastWorker:
+    """Return the worker of a manager. It opens the history itself."""
     return ProcessWorker()
-
-
-def inline_worker(history: HistoryRecorder | None) -> ForecastWorker:
-    """Return the worker of a manager on a virtual clock."""
-    return InlineWorker(history)
 
 
 async def _message(question: ForecastQuestion) -> bytes:

@@ -21,6 +21,7 @@ from pykueue.api import backfill, kueue
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD, WorkloadWriter
 from pykueue.controllers.world_feed import key_of
+from pykueue.core.planned_starts import WithdrawalCause
 from pykueue.lifecycle import states
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER, Reporter
@@ -31,13 +32,13 @@ _EVENT_PAUSE: Final[Nanoseconds] = 60 * SECOND
 _SMALLEST_MOVE: Final[Nanoseconds] = 60 * SECOND
 
 _CAUSES: Final = {
-    "AheadInOrder": "a workload ahead of it in the order of its ClusterQueue was admitted",
-    "NominalUse": "another ClusterQueue uses its nominal quota",
-    "Preemption": "a workload was admitted by preemption",
-    "QuotaChanged": "quota or flavors changed",
-    "LimitExceeded": "a workload still holds quota after its run-time limit",
-    "OwnerChanged": "the workload itself changed",
-    "UsageChanged": "usage changed outside of a scheduling cycle",
+    WithdrawalCause.AHEAD_IN_ORDER: "a workload ahead of it in the order of its ClusterQueue was admitted",
+    WithdrawalCause.NOMINAL_USE: "another ClusterQueue uses its nominal quota",
+    WithdrawalCause.PREEMPTION: "a workload was admitted by preemption",
+    WithdrawalCause.QUOTA_CHANGED: "quota or flavors changed",
+    WithdrawalCause.LIMIT_EXCEEDED: "a workload still holds quota after its run-time limit",
+    WithdrawalCause.OWNER_CHANGED: "the workload itself changed",
+    WithdrawalCause.USAGE_CHANGED: "usage changed outside of a scheduling cycle",
 }
 
 

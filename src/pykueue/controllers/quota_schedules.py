@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import codec, conditions
@@ -271,22 +270,18 @@ def effective_quotas(expanded: ScheduledWindows, world: World) -> Iterator[Effec
 
 
 def _effective(owner: QuotaOwner, pair: FlavorResource, found: Quota) -> EffectiveQuota:
-    limits = {
-        name: amounts.text(pair.resource, value)
-        for name, value in (("borrowing_limit", found.borrowing_limit), ("lending_limit", found.lending_limit))
-        if value != amounts.UNLIMITED
-    }
-    return msgspec.convert(
-        {
-            "cohort" if owner.is_cohort else "clusterQueue": owner.name,
-            "flavor": pair.flavor,
-            "resource": pair.resource,
-            "nominalQuota": amounts.text(pair.resource, found.nominal),
-            **{
-                "borrowingLimit" if name == "borrowing_limit" else "lendingLimit": text for name, text in limits.items()
-            },
-        },
-        EffectiveQuota,
+    borrowing, lending = (
+        None if limit == amounts.UNLIMITED else amounts.text(pair.resource, limit)
+        for limit in (found.borrowing_limit, found.lending_limit)
+    )
+    return EffectiveQuota(
+        cohort=owner.name if owner.is_cohort else None,
+        cluster_queue=None if owner.is_cohort else owner.name,
+        flavor=pair.flavor,
+        resource=pair.resource,
+        nominal_quota=amounts.text(pair.resource, found.nominal),
+        borrowing_limit=borrowing,
+        lending_limit=lending,
     )
 
 

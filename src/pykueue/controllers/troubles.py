@@ -13,7 +13,7 @@ from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from kubemachinery.serving.views import CollectionView, VirtualResource
 from kubemachinery.unstructured import Tree
-from pykueue.api import kueue, labels, schema
+from pykueue.api import backfill, kueue, schema
 from pykueue.controllers.history_views import Parameters
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WorkloadWriter
@@ -74,7 +74,7 @@ class TroubleReporter:
 
     def _has_planned_start(self, key: str) -> bool:
         workload = self._workload(key)
-        return workload is not None and labels.PLANNED_START in workload.metadata.annotations
+        return workload is not None and backfill.PLANNED_START in workload.metadata.annotations
 
     def _workload(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.partition("/")

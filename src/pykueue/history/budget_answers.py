@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Final, NamedTuple
 
 from pykueue.api.budget import BudgetAdmit, BudgetWhenSpent
@@ -224,3 +225,11 @@ def hours(resource: str, charge: Charge) -> str:
     whole, part = divmod(abs(charge) * 1000 // unit, 1000)
     text = f"{whole}.{part:03}".rstrip("0") if part else str(whole)
     return f"{sign if text != '0' else ''}{text}{'Gi' if resource.startswith(_IN_BYTES) else ''}"
+
+
+def hours_number(text: str) -> Decimal:
+    """The number of a text of `hours`; 0 of another text, which a status may have that this program did not write."""
+    try:
+        return Decimal(text.removesuffix("Gi"))
+    except InvalidOperation:
+        return Decimal(0)

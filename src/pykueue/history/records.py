@@ -21,8 +21,9 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from kubemachinery import conditions, meta
+from kubemachinery import codec, conditions, meta
 from kubemachinery.meta import SECOND
+from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.conditions import EvictedReason, FinishedReason, WorkloadCondition
 from pykueue.core import requests
@@ -145,10 +146,6 @@ class WorkloadRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cluster_queue(self) -> str:
         return self.attempts[-1].cluster_queue if self.attempts else ""
-
-    @property
-    def first_reserved(self) -> Seconds | None:
-        return self.attempts[0].reserved if self.attempts else None
 
     @property
     def started(self) -> Seconds | None:
@@ -399,6 +396,19 @@ def shape(workload: kueue.Workload) -> bytes:
         }
         rows.append({name: value for name, value in row.items() if value not in (None, {}, ())})
     return msgspec.json.encode(rows, order="sorted")
+
+
+def pod_sets(shape: bytes) -> tuple[kueue.PodSet, ...]:
+    """The pod sets of a shape, with one container each: what `shape` reads is the same, the rest is not recorded."""
+    return tuple(map(_pod_set, msgspec.json.decode(shape))) if shape else ()
+
+
+def _pod_set(row: Tree) -> kueue.PodSet:
+    template: Tree = {key: row[key] for key in ("nodeSelector", "tolerations") if key in row}
+    template["containers"] = [{"name": "main", "resources": {"requests": row.get("requests", {})}}]
+    rest: Tree = {key: row[key] for key in ("minCount", "topologyRequest") if key in row}
+    tree = {"name": row["name"], "count": row["count"], "template": {"spec": template}, **rest}
+    return codec.from_tree(tree, kueue.PodSet)
 
 
 def limit_seconds(workload: kueue.Workload) -> int | None:

@@ -7,7 +7,7 @@ exactly 50 and 90 % of the starts [FC1].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 from typing import Final, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from pykueue.projection import engine
 from pykueue.projection.case import SchedulerCase
 from pykueue.projection.draws import Draws
 from pykueue.projection.engine import Arrival
-from pykueue.projection.outcome import Projection, Release
+from pykueue.projection.outcome import ProjectedAttempt, Projection, Release
 
 SAMPLES: Final = 19
 # The largest number of samples whose decisions are few is used; more are not worth the time.
@@ -126,7 +126,8 @@ def forecast(
         runs.append(found)
         if number == 0:
             count = samples if samples is not None else _sample_count(found, effort)
-    items = [_item(key, runs, now, horizon) for key in wanted]
+    starts = [run.first_attempts() for run in runs]
+    items = [_item(key, runs, starts, now + horizon) for key in wanted]
     items += [StartForecast(key, reason=reason) for key, reason in blocked.items()]
     given = corrections or {}
     queues = _cluster_queues(case)
@@ -151,12 +152,13 @@ def _sample_count(first: Projection, effort: int) -> int:
     return max(1, effort // each)
 
 
-def _item(key: str, runs: list[Projection], now: Nanoseconds, horizon: Nanoseconds) -> StartForecast:
-    """The quantiles of one Workload over all samples."""
+def _item(
+    key: str, runs: Sequence[Projection], starts: Sequence[Mapping[str, ProjectedAttempt]], end: Nanoseconds
+) -> StartForecast:
+    """The quantiles of one Workload over all samples; `starts` are the first attempts of each, `end` the horizon."""
     found: list[tuple[Nanoseconds, int]] = []
-    attempts = [run.first_attempts() for run in runs]
-    beyond = now + horizon + 1
-    for number, by_key in enumerate(attempts):
+    beyond = end + 1
+    for number, by_key in enumerate(starts):
         attempt = by_key.get(key)
         started = attempt.admitted if attempt is not None else None
         found.append((beyond if started is None else started, number))
@@ -172,7 +174,7 @@ def _item(key: str, runs: list[Projection], now: Nanoseconds, horizon: Nanosecon
     if runs[sample].has_run_out and p50 == beyond:
         return StartForecast(key, reason="no end of another Workload lets it in")
     p90 = found[9 * (count + 1) // 10 - 1][0] if count >= SAMPLES_MIN else None
-    first = attempts[sample].get(key)
+    first = starts[sample].get(key)
     return StartForecast(
         key,
         p50=None if p50 == beyond else p50,

@@ -66,7 +66,6 @@ class ScheduledWindows(msgspec.Struct, frozen=True, omit_defaults=True):
     schedule: str
     quotas: tuple[WindowQuota, ...]
     spans: tuple[WindowSpan, ...]
-    end_before: bool = False
     evicts: bool = False
     notice: Nanoseconds = 0
 
@@ -195,12 +194,6 @@ class QuotaWindows:
     ) -> Mapping[FlavorResource, Quota]:
         """The effective quotas of an object with what the windows give."""
         return _overlaid(base, given.get(owner))
-
-    def drops(self, after: Nanoseconds) -> list[Nanoseconds]:
-        """The starts after an instant of windows that Workloads must have ended before [QS6]."""
-        return sorted(
-            {span.start for each in self._schedules if each.end_before for span in each.spans if span.start > after}
-        )
 
     def edges(self, after: Nanoseconds) -> list[Nanoseconds]:
         """The starts and ends of windows after an instant."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api import labels
+from pykueue.api import backfill
 from pykueue.core.workload import WorkloadInfo
 from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.preemption_loops import PreemptionLoop
@@ -117,9 +117,9 @@ def within(message: str, namespace: str) -> str:
 def starving(world: World, now: Nanoseconds, rules: StarvationRules) -> Iterator[Trouble]:
     """Yield a trouble for each Workload that waits for longer than `rules.after` and was passed by others."""
     for name, queue in world.queues.items():
-        for workload in _pending(queue):
-            if not _starves(world, workload, now, rules):
-                continue
+        starved = [workload for workload in _pending(queue) if _starves(world, workload, now, rules)]
+        help_ = _what_would_help(world, name, rules) if starved else ""
+        for workload in starved:
             hours = (now - workload.queue_time) // (3600 * SECOND)
             passed = world.passed_by(workload)
             yield Trouble(
@@ -129,7 +129,7 @@ def starving(world: World, now: Nanoseconds, rules: StarvationRules) -> Iterator
                 since=workload.queue_time,
                 message=(
                     f"waits for {hours} hours; {passed:,} Workloads behind it in ClusterQueue {name} have started; "
-                    f"{_what_would_help(world, name, rules)}"
+                    f"{help_}"
                 ),
             )
 
@@ -175,6 +175,6 @@ def _what_would_help(world: World, cluster_queue: str, rules: StarvationRules) -
         more = f" and {len(unlimited) - _NAMED_MAX:,} more" if len(unlimited) > _NAMED_MAX else ""
         return f"no time limit is known for {', '.join(unlimited[:_NAMED_MAX])}{more}"
     queue = world.cluster_queues.get(cluster_queue)
-    if queue is not None and labels.BACKFILL not in queue.metadata.annotations:
-        return f"annotation {labels.BACKFILL} on ClusterQueue {cluster_queue} would plan its start"
+    if queue is not None and backfill.MODE not in queue.metadata.annotations:
+        return f"annotation {backfill.MODE} on ClusterQueue {cluster_queue} would plan its start"
     return f"more quota in ClusterQueue {cluster_queue} would admit it"

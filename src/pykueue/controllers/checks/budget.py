@@ -366,12 +366,7 @@ class BudgetController:
         self._problems.pop(f"budget/{book.name}", None)
         book.announced = budget_status.announced(budget, book.accounts.period)
         book.accounts.take_changed()
-        for check in self._checks_of(book.name):
-            for _, workload in self._informers.workloads.by_index("check", check):
-                self._commit(workload)
-            self._wake(check)
-        for key in book.accounts.known():
-            self._look(book, key)
+        self._ask_again(book)
 
     async def _unavailable(self, budget: Budget, reason: str, problem: str) -> float | None:
         """Fail static: nothing is answered until the accounts are known; an Event has the reason, once."""
@@ -385,12 +380,15 @@ class BudgetController:
     def _follow_limits(self, book: BudgetBook, budget: Budget) -> None:
         """Apply changed limits; waiting Workloads are asked again [BU4]."""
         limits = budget_rules.limits(budget.metadata.name, budget.spec)
-        book.generation = budget.metadata.generation
         if limits == book.ledger.limits:
             return
         book.ledger = book.ledger.with_limits(limits)
         # What was announced above a limit that was raised is announced again when it is reached again.
         book.announced = {key: min(level, book.ledger.level(key)) for key, level in book.announced.items()}
+        self._ask_again(book)
+
+    def _ask_again(self, book: BudgetBook) -> None:
+        """Look at every Workload and every group of a Budget, after its accounts or its limits changed."""
         for check in self._checks_of(book.name):
             for _, workload in self._informers.workloads.by_index("check", check):
                 self._commit(workload)

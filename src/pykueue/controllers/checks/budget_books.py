@@ -26,7 +26,7 @@ from pykueue.history.budget_answers import BudgetLedger
 from pykueue.history.budget_periods import BudgetCalendar
 from pykueue.history.records import Seconds, WorkloadRecord
 
-_HOURS_24: Final = 24
+_DAY: Final = 86_400  # seconds
 
 
 @dataclass(slots=True)
@@ -35,7 +35,6 @@ class BudgetBook:
 
     name: str
     uid: str
-    generation: int
     zone_name: str
     ledger: BudgetLedger
     # The start of the period whose beginning was handled; levels for which an Event was emitted in it.
@@ -133,7 +132,6 @@ class BudgetBooks:
         book = BudgetBook(
             name,
             budget.metadata.uid,
-            budget.metadata.generation,
             budget.spec.time_zone,
             BudgetLedger(budget_rules.limits(name, budget.spec), accounts),
             accounts.period.start,
@@ -177,5 +175,5 @@ def _created(budget: Budget, now: Seconds) -> Seconds:
 
 
 def _days(seconds: int) -> str:
-    days, rest = divmod(seconds, _HOURS_24 * 3600)
-    return str(days) if not rest else f"{seconds / (_HOURS_24 * 3600):.1f}"
+    days, rest = divmod(seconds, _DAY)
+    return str(days) if not rest else f"{seconds / _DAY:.1f}"

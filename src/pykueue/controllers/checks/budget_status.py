@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -106,7 +106,12 @@ def is_like(one: BudgetStatus, other: BudgetStatus) -> bool:
     hours = Decimal(_seconds(one.observed_at) - _seconds(other.observed_at)) / HOUR
     before = {(row.group, row.resource): row for row in other.groups}
     return all(
-        abs(_number(row.spent) - _number(old.spent) - hours * _number(old.per_hour)) <= _ROUNDING
+        abs(
+            budget_answers.hours_number(row.spent)
+            - budget_answers.hours_number(old.spent)
+            - hours * budget_answers.hours_number(old.per_hour)
+        )
+        <= _ROUNDING
         for row in one.groups
         for old in (before[row.group, row.resource],)
     )
@@ -116,13 +121,6 @@ def _facts(status: BudgetStatus) -> object:
     rows = {(row.group, row.resource): (row.limit, row.per_hour, row.warned) for row in status.groups}
     states = [(each.type, each.status, each.reason, each.message) for each in status.conditions]
     return rows, states, status.observed_generation, status.period_start, status.period_end
-
-
-def _number(text: str) -> Decimal:
-    try:
-        return Decimal(text.removesuffix("Gi"))
-    except InvalidOperation:
-        return Decimal(0)
 
 
 def _seconds(text: str | None) -> Seconds:
