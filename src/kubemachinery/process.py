@@ -6,8 +6,8 @@ import asyncio
 import gc
 import resource
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 MONITOR_SECONDS: Final = 0.02
@@ -52,6 +52,18 @@ def tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Inside the block, the garbage collector runs rarely: for a long computation that makes no cycles."""
+    before = gc.get_threshold()
+    tune_garbage_collector()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def raise_open_files_limit() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubemachinery import codec, kubectl_yaml
+from kubemachinery import codec, kubectl_yaml, process
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND, format_time
@@ -57,7 +57,7 @@ def run(
             return
         base = _base(connection, trace, files, report, is_range=options.is_range)
         changed = _changed(base, trace, changes, gone)
-        with _interruptible() as may_go_on:
+        with _interruptible() as may_go_on, process.rare_garbage_collection():
             found = policy_comparison.compare(
                 trace, base, changed, repeat=options.repeat, report=report, may_go_on=may_go_on
             )

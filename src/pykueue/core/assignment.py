@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
+
+import msgspec
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import resource_order, topology
@@ -41,8 +42,7 @@ Simulation: TypeAlias = Callable[[FlavorResourceNumber, Amount], tuple[Preemptio
 ([FL15])."""
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentInputs:
+class AssignmentInputs(msgspec.Struct, frozen=True, eq=False):
     """Everything that an assignment is computed from, except the counts: partial admission repeats the computation for
     fewer and fewer pods.
 
@@ -60,8 +60,7 @@ class AssignmentInputs:
     pinned: Mapping[str, Mapping[str, str]] | None = None
 
 
-@dataclass(slots=True)
-class FlavorAssignment:
+class FlavorAssignment(msgspec.Struct, gc=False):
     """The flavor chosen for one resource."""
 
     flavor: str
@@ -71,15 +70,14 @@ class FlavorAssignment:
     stopped_at: int = 0  # where the walk over the flavors ended; -1 at the end of the list ([FL20])
 
 
-@dataclass(slots=True)
-class PodSetFlavorAssignment:
+class PodSetFlavorAssignment(msgspec.Struct):
     """What one pod set would get. Without findings and error it fits, even without flavors."""
 
     pod_set: PodSetResources
     count: int
     requests: Requests  # with `pods`, where the ClusterQueue covers them
-    flavors: dict[str, FlavorAssignment] = field(default_factory=dict)
-    findings: list[FlavorFinding] = field(default_factory=list)
+    flavors: dict[str, FlavorAssignment] = msgspec.field(default_factory=dict)
+    findings: list[FlavorFinding] = msgspec.field(default_factory=list)
     error: str = ""
     attempts: tuple[FlavorAttempt, ...] = ()
     placement: TopologyPlacement | None = None
@@ -95,20 +93,21 @@ class PodSetFlavorAssignment:
             return FlavorAssignmentMode.NO_FIT
         if not self.findings:
             return FlavorAssignmentMode.FIT
-        return min((choice.mode for choice in self.flavors.values()), default=FlavorAssignmentMode.NO_FIT)
+        if not self.flavors:
+            return FlavorAssignmentMode.NO_FIT
+        return min(choice.mode for choice in self.flavors.values())
 
     def set_mode(self, mode: FlavorAssignmentMode) -> None:
         for choice in self.flavors.values():
             choice.mode = mode
 
 
-@dataclass(slots=True)
-class Assignment:
+class Assignment(msgspec.Struct):
     """The assignment of a whole Workload. `usage` is what it would add to its ClusterQueue, by flavor-resource
     number."""
 
-    pod_sets: list[PodSetFlavorAssignment] = field(default_factory=list)
-    usage: dict[FlavorResourceNumber, Amount] = field(default_factory=dict)
+    pod_sets: list[PodSetFlavorAssignment] = msgspec.field(default_factory=list)
+    usage: dict[FlavorResourceNumber, Amount] = msgspec.field(default_factory=dict)
     level: int = 0
     scan_position: ScanPosition | None = None
     replaced: Reservation | None = None  # the elastic slice that the Workload replaces

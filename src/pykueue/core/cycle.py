@@ -11,11 +11,12 @@ next scan of its flavors continues included, is part of the decision; `state` st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypedDict
+
+import msgspec
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api.conditions import QuotaReservedReason
@@ -64,8 +65,7 @@ class NominationRefusal:
     requeue: Requeue = Requeue.GENERIC
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True, eq=False):
     """A Workload for the cycle to decide. `refusal` is set where `state` already found it inadmissible (namespace
     selector, invalid requests). `is_preemptor`: targets were issued for it, and it waits for them ([QU6]). `spared`:
     keys of Workloads that it must not preempt ([FS22])."""
@@ -82,14 +82,23 @@ class _Fits(Enum):
     NO_PLACE = auto()
 
 
-@dataclass(slots=True)
-class CycleEntry:
+class _Learned(TypedDict):
+    """What processing an entry found out beside the decision itself; see `Decision`."""
+
+    scan_position: ScanPosition | None
+    rank: Rank
+    recomputation: Recomputation | None
+    skips_preemption: bool
+
+
+class CycleEntry(msgspec.Struct, eq=False):
     """A head after nomination: what it would get, and the preemption targets that make it possible.
 
     Processing replaces `assignment` and `targets` where an earlier entry invalidated them.
     """
 
     head: Head
+    workload: WorkloadInfo  # of the head
     queue: Queue
     assignment: Assignment
     targets: list[PreemptionTarget]
@@ -98,10 +107,6 @@ class CycleEntry:
     rank: Rank = ()  # its place in the order without fair sharing
     recomputation: Recomputation | None = None
     skips_preemption: bool = False
-
-    @property
-    def workload(self) -> WorkloadInfo:
-        return self.head.workload
 
     @property
     def is_preemptor(self) -> bool:
@@ -115,6 +120,16 @@ class CycleEntry:
     def scan_position(self) -> ScanPosition | None:
         """Where the next scan of its flavors continues; None: at the first flavor."""
         return self.assignment.scan_position if self.keeps_scan_position else None
+
+    def learned(self) -> _Learned:
+        """The fields of its decision that `state` stores and metrics count. Read when the decision is made: what
+        changes them is found out before."""
+        return {
+            "scan_position": self.scan_position,
+            "rank": self.rank,
+            "recomputation": self.recomputation,
+            "skips_preemption": self.skips_preemption,
+        }
 
     def quota_usage(self) -> UsageByNumber:
         """What it adds to the quota in use: nothing in a second pass, whose reservation counts already ([CY2])."""
@@ -151,14 +166,6 @@ class _EvaluationFailed(Exception):
         self.head = head
 
 
-@contextmanager
-def _evaluating(head: Head) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise _EvaluationFailed(head) from error
-
-
 def _failed(failure: _EvaluationFailed) -> Decision:
     workload, error = failure.head.workload, failure.__cause__
     message = f"Evaluation failed ({type(error).__name__}: {error}). The workload is skipped until it changes"
@@ -171,28 +178,33 @@ def _not_admitted(
     reason: QuotaReservedReason,
     requeue: Requeue,
     message: str,
-    assignment: Assignment | None = None,
+    entry: CycleEntry | None = None,
 ) -> Wait | SecondPassFailed:
     """The decision for a Workload that gets nothing in this cycle: it waits; a second pass keeps its reservation and
-    is repeated. Its scan position is unchanged unless the caller replaces it."""
-    explanation = () if assignment is None else assignment.explanation()
+    is repeated. Without an entry it was not nominated, and its scan position is unchanged."""
+    explanation = () if entry is None else entry.assignment.explanation()
+    learned = _not_nominated(workload) if entry is None else entry.learned()
     if workload.reservation is not None:
         return SecondPassFailed(
             workload=workload.key,
             cluster_queue=workload.cluster_queue,
             explanation=explanation,
-            scan_position=workload.scan_position,
             message=message,
+            **learned,
         )
     return Wait(
         workload=workload.key,
         cluster_queue=workload.cluster_queue,
         explanation=explanation,
-        scan_position=workload.scan_position,
         reason=reason,
         requeue=requeue,
         message=message,
+        **learned,
     )
+
+
+def _not_nominated(workload: WorkloadInfo) -> _Learned:
+    return {"scan_position": workload.scan_position, "rank": (), "recomputation": None, "skips_preemption": False}
 
 
 class Cycle:
@@ -228,34 +240,28 @@ class Cycle:
         refused: list[Decision] = []
         entries: list[CycleEntry] = []
         for head in heads:
-            with _evaluating(head):
+            workload = head.workload
+            try:
                 refusal = self._refusal(head)
-            if refusal is not None:
+                if refusal is None:
+                    queue = self.snapshot.queues[workload.cluster_queue]
+                    assignment, targets = self.nominator.find(
+                        workload, queue, workload.scan_position, spared=head.spared
+                    )
+            except Exception as error:
+                raise _EvaluationFailed(head) from error
+            if refusal is None:
+                entries.append(CycleEntry(head, workload, queue, assignment, targets))
+            else:
                 reason = self._reported_reason(refusal.reason)
-                refused.append(_not_admitted(head.workload, reason, refusal.requeue, refusal.message))
-                continue
-            queue = self.snapshot.queues[head.workload.cluster_queue]
-            with _evaluating(head):
-                assignment, targets = self.nominator.find(
-                    head.workload, queue, head.workload.scan_position, spared=head.spared
-                )
-            entries.append(CycleEntry(head, queue, assignment, targets))
+                refused.append(_not_admitted(workload, reason, refusal.requeue, refusal.message))
         decided: dict[str, Decision] = {}
         for entry in self._in_order(entries):
-            with _evaluating(entry.head):
-                decision = self._process(entry)
-            decided[entry.workload.key] = replace(
-                decision,
-                scan_position=entry.scan_position,
-                rank=entry.rank,
-                recomputation=entry.recomputation,
-                skips_preemption=entry.skips_preemption,
-            )
-        left_out = [
-            replace(self._left_out(entry), scan_position=entry.scan_position)
-            for entry in entries
-            if entry.workload.key not in decided
-        ]
+            try:
+                decided[entry.workload.key] = self._process(entry)
+            except Exception as error:
+                raise _EvaluationFailed(entry.head) from error
+        left_out = [self._left_out(entry) for entry in entries if entry.workload.key not in decided]
         return [*decided.values(), *left_out, *refused]
 
     def _in_order(self, entries: Sequence[CycleEntry]) -> Iterator[CycleEntry]:
@@ -303,7 +309,8 @@ class Cycle:
         """The decision for an entry that has no flavors, or none that it could use now; None for any other."""
         workload, mode = entry.workload, entry.assignment.mode
         if self.policy.node_replacement_fail_fast and has_lost_node(workload) and mode is not FlavorAssignmentMode.FIT:
-            return Evict(workload=workload.key, cluster_queue=entry.queue.name, nodes=workload.details.unhealthy_nodes)
+            nodes = workload.details.unhealthy_nodes
+            return Evict(workload=workload.key, cluster_queue=entry.queue.name, nodes=nodes, **entry.learned())
         if mode is FlavorAssignmentMode.NO_FIT:
             return self._wait(entry, entry.assignment.reason or QuotaReservedReason.NO_MATCHING_FLAVOR, Requeue.NO_FIT)
         if mode is FlavorAssignmentMode.PREEMPT:
@@ -442,6 +449,8 @@ class Cycle:
     def _fits(self, entry: CycleEntry) -> _Fits:
         """Whether it fits with the targets issued so far, and its own, removed ([CY1])."""
         entry.placed = entry.assignment.placed(entry.queue, entry.workload.reservation, self.snapshot.topology_cache)
+        if not self.issued and not entry.targets:
+            return self._fits_now(entry)
         removed = dict(self.issued)
         removed.update((target.reservation.key, target.reservation) for target in entry.targets)
         mark = self.snapshot.mark()
@@ -530,6 +539,7 @@ class Cycle:
             explanation=entry.assignment.explanation(),
             reason=self._reported_reason(QuotaReservedReason.WAITING_FOR_PREEMPTED_WORKLOADS),
             migrates=sibling.key,
+            **entry.learned(),
         )
 
     def _admit(self, entry: CycleEntry, assumed_targets: tuple[TargetWorkload, ...] = ()) -> Admit:
@@ -552,6 +562,7 @@ class Cycle:
             replaces=old.key if old is not None else "",
             borrowing_level=assignment.level,
             assumed_targets=assumed_targets,
+            **entry.learned(),
         )
 
     def _preempt(self, entry: CycleEntry, targets: tuple[TargetWorkload, ...]) -> Decision:
@@ -565,6 +576,7 @@ class Cycle:
             explanation=waiting.explanation,
             reason=waiting.reason,
             targets=targets,
+            **entry.learned(),
         )
 
     def _skip(
@@ -579,7 +591,7 @@ class Cycle:
     def _wait(
         self, entry: CycleEntry, reason: QuotaReservedReason, requeue: Requeue, message: str = ""
     ) -> Wait | SecondPassFailed:
-        return _not_admitted(entry.workload, self._reported_reason(reason), requeue, message, entry.assignment)
+        return _not_admitted(entry.workload, self._reported_reason(reason), requeue, message, entry)
 
     def _left_out(self, entry: CycleEntry) -> Decision:
         """The decision for an entry that the order did not reach: fair sharing takes one entry per ClusterQueue."""

@@ -8,6 +8,7 @@ request topology.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core import amounts, topology_request
@@ -24,6 +25,8 @@ from pykueue.core.flavor_fit import SEVERITY, FlavorSearch, merge_attempts
 from pykueue.core.resource_order import in_visiting_order
 from pykueue.core.snapshot import Queue
 from pykueue.core.workload import PodSetResources, Requests, Reservation, ScanPosition
+
+_ONE_GROUP: Final[Sequence[Sequence[int]]] = ((0,),)
 
 
 def assign(inputs: AssignmentInputs, counts: Sequence[int] | None = None) -> Assignment:
@@ -109,7 +112,7 @@ def _assign_group(
         if search.grade.preemption_mode is not PreemptionMode.FIT:
             findings += search.findings
     succeeded = True
-    tried = tuple(attempts[flavor] for flavor in sorted(attempts))
+    tried = tuple(attempts[flavor] for flavor in sorted(attempts)) if len(attempts) > 1 else tuple(attempts.values())
     for choice in group:
         choice.flavors = _own_flavors(inputs, choice, found)
         choice.findings = list(findings)
@@ -126,6 +129,8 @@ def _own_flavors(
 ) -> dict[str, FlavorAssignment]:
     """The flavors of what the pod set itself requests. A pod set that requests nothing, but is placed together with
     others, takes their topology flavors, so that it can be placed ([FL2])."""
+    if not found:
+        return {}
     if choice.requests:
         return {
             resource: FlavorAssignment(c.flavor, c.number, c.mode, c.level, c.stopped_at)
@@ -144,6 +149,8 @@ def _own_flavors(
 def _append(inputs: AssignmentInputs, assignment: Assignment, choice: PodSetFlavorAssignment) -> None:
     """Add the pod set to the assignment, with its usage beyond that of the slice it replaces."""
     assignment.pod_sets.append(choice)
+    if not choice.flavors:
+        return
     requested = dict(choice.requests)
     old = _requests_of(inputs.replaced, choice.name)
     for resource, chosen in choice.flavors.items():
@@ -152,8 +159,10 @@ def _append(inputs: AssignmentInputs, assignment: Assignment, choice: PodSetFlav
         assignment.usage[chosen.number] = amounts.add(assignment.usage.get(chosen.number, 0), amount)
 
 
-def _groups(pod_sets: Sequence[PodSetResources]) -> list[list[int]]:
+def _groups(pod_sets: Sequence[PodSetResources]) -> Sequence[Sequence[int]]:
     """The indices of pod sets that get their flavors together, in the order of the first of each group ([FL1])."""
+    if len(pod_sets) == 1:
+        return _ONE_GROUP
     groups: dict[str | int, list[int]] = {}
     for index, pod_set in enumerate(pod_sets):
         groups.setdefault(index if pod_set.group is None else pod_set.group, []).append(index)

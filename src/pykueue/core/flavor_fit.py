@@ -225,6 +225,9 @@ def should_try_next_flavor(grade: GranularMode, fungibility: Fungibility) -> boo
 def merge_attempts(into: dict[str, FlavorAttempt], attempts: Sequence[FlavorAttempt], group: ResourceGroupInfo) -> None:
     """Keep the worst result for each flavor over the walks of one group of pod sets. A flavor that an earlier walk
     tried, and that this one stopped before, does not serve the whole group: it becomes a NoFit."""
+    if not into:
+        into.update((attempt.flavor, attempt) for attempt in attempts)
+        return
     for attempt in attempts:
         before = into.get(attempt.flavor)
         if before is None:

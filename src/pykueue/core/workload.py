@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import CheckState, DelayedTopologyRequestState
@@ -194,8 +196,7 @@ def _usage(pod_sets: tuple[AssignedPodSet, ...]) -> tuple[tuple[FlavorResource, 
     return tuple(total.items())
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPosition:
+class ScanPosition(msgspec.Struct, frozen=True, gc=False):
     """Where the walk over the flavors stopped in the last attempt, so that the next one continues behind it. Kueue
     calls it LastAssignment ([FL20])."""
 
@@ -207,7 +208,11 @@ class ScanPosition:
     @property
     def has_untried_flavors(self) -> bool:
         """Whether some flavor list was not walked to its end ([FL22])."""
-        return any(index != -1 for by_resource in self.stopped_at for index in by_resource.values())
+        for by_resource in self.stopped_at:  # asked for every head of every cycle: loops are faster than `any`
+            for index in by_resource.values():
+                if index != -1:
+                    return True
+        return False
 
     def next_index(self, pod_set: int, resource: str) -> int:
         """The index of the first flavor to try: one behind the recorded one, 0 where nothing is recorded ([FL21])."""
@@ -242,7 +247,7 @@ class WorkloadDetails:
 
     @property
     def has_failed_checks(self) -> bool:
-        return any(check.state in _FAILED for check in self.checks)
+        return bool(self.checks) and any(check.state in _FAILED for check in self.checks)
 
     @property
     def all_checks_ready(self) -> bool:

@@ -95,10 +95,11 @@ class CycleDriver:
             failed = {workload.cluster_queue for workload in again if self._second_passes.has_failed(workload.key)}
             queues = [queue for queue in queues if queue.name not in failed]
         firsts = _heads(queues)
-        if not again:
-            while _head_set(firsts) in scope.tried and self._leave_scan_cycle(firsts, scope):
-                firsts = _heads(queues)
         head_set = _head_set(firsts)
+        if not again:
+            while head_set in scope.tried and self._leave_scan_cycle(firsts, scope):
+                firsts = _heads(queues)
+                head_set = _head_set(firsts)
         if head_set in scope.tried:
             queues, firsts = [], []
         elif head_set:
