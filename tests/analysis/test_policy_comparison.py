@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from analysis.comparison_cases import FAIR, START, case, job, queue, starts, trace
+from kubemachinery.errors import UsageError
+from kubemachinery.meta import SECOND, ObjectMeta, format_time
 from pykueue.analysis import comparison_report, policy_comparison, whatif
 from pykueue.analysis.planner import Case
 from pykueue.analysis.policy_comparison import CHANGED, RECORDED, REPLAYED, PolicyComparison, compare
 from pykueue.analysis.trace_replay import TraceDraws, replay
 from pykueue.analysis.traces import Trace, TraceJob
-from pykueue.api.quota_schedule import QuotaSchedule
+from pykueue.api.budget import Budget
 from pykueue.history.records import Attempt, UsageSegment
 
 
@@ -191,11 +193,74 @@ def test_signs_of_another_quota_are_reported() -> None:
     )
 
 
-def test_kinds_that_are_not_replayed_are_named() -> None:
+# --- QuotaSchedules and Budgets ---------------------------------------------------------------------------------------
+
+
+def closed(on_start: str) -> dict[str, Any]:
+    """A window without quota, from second 50 to second 300."""
+    quotas = [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": "0"}]}]
+    span = {"start": format_time((START + 50) * SECOND), "end": format_time((START + 300) * SECOND)}
+    spec = {
+        "windows": [{"name": "w", **span}],
+        "targets": [{"clusterQueue": "physics", "flavors": quotas}],
+        "onStart": on_start,
+    }
+    return {"apiVersion": "pykueue.io/v1alpha1", "kind": "QuotaSchedule", "metadata": {"name": "night"}, "spec": spec}
+
+
+def gate(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "featureGates": {name: True},
+    }
+
+
+@pytest.mark.parametrize(("on_start", "first_attempts"), [("Keep", [(0, 100)]), ("Evict", [(0, 51), (300, 400)])])
+def test_the_windows_of_a_schedule_are_replayed(on_start: str, first_attempts: list[tuple[int, int]]) -> None:
+    """[PC11] The second job waits for the end of the window; the first one runs on, or is evicted and runs again."""
+    base = case(*queue(cpu=2))
+    found = compare(
+        trace([job(0, 0, cpus=2), job(1, 60, cpus=1)]), base, changed(base, closed(on_start), gate("QuotaCalendar"))
+    )
+    assert starts(found, REPLAYED) == {"job-0": 0, "job-1": 100}
+    assert starts(found, CHANGED) == {"job-0": 0, "job-1": 400 if on_start == "Evict" else 300}
+    shown = found.column(CHANGED)
+    assert shown is not None
+    attempts = [(each.reserved - START, (each.released or 0) - START) for each in shown.replay.outcomes[0].attempts]
+    assert attempts == first_attempts
+    assert found.notices == ()
+
+
+def test_use_is_relative_to_the_quota_that_the_windows_leave() -> None:
+    """[PC5] Until the window ends, two cpus for 50 seconds are all of the quota, and the first job uses them."""
+    base = case(*queue(cpu=2))
+    jobs = [job(0, 0, run=50, cpus=2), job(1, 299, run=50)]
+    found = compare(trace(jobs), base, changed(base, closed("Keep"), gate("QuotaCalendar")), warm_up=0.0)
+    assert value(found, REPLAYED, "use.default.cpu") == pytest.approx(101 / 600)
+    assert value(found, CHANGED, "use.default.cpu") == 1.0
+
+
+def test_schedules_without_their_gate_are_reported() -> None:
     base = case(*queue())
-    with_schedule = replace(base, extensions=(QuotaSchedule(),))
-    found = compare(trace(FOUR), base, with_schedule)
-    assert "Objects of kind QuotaSchedule are not replayed." in comparison_report.following(found)
+    found = compare(trace(FOUR), base, changed(base, closed("Keep")))
+    sentence = "With the change: QuotaSchedules have no effect, because the gate QuotaCalendar is off."
+    assert sentence in comparison_report.following(found)
+
+
+def test_budgets_are_refused_and_their_checks_are_reported() -> None:
+    base = case(*queue())
+    with pytest.raises(UsageError, match=r"^Budget weekly cannot be replayed; leave it and its AdmissionCheck out$"):
+        compare(trace(FOUR), base, replace(base, extensions=(Budget(metadata=ObjectMeta(name="weekly")),)))
+    spec = {"controllerName": "pykueue.io/budget"}
+    check = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "gpu"},
+        "spec": spec,
+    }
+    found = compare(trace(FOUR), case(check, *queue()), case(check, *queue()))
+    assert found.notices == ("AdmissionCheck gpu is taken to pass as it did: Budgets are not replayed",)
 
 
 def test_admission_checks_last_as_long_as_they_did() -> None:

@@ -13,17 +13,19 @@ from typing import Final
 import msgspec
 
 from kubemachinery import meta
+from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND
-from pykueue.analysis import measures
+from pykueue.analysis import measures, planner, trace_replay
 from pykueue.analysis.measures import Figure, JobOutcome, MeasuredRange, QueueQuota, Step
 from pykueue.analysis.planner import Case
 from pykueue.analysis.trace_replay import INTERRUPTED, Replay, TraceDraws, replay
 from pykueue.analysis.traces import Trace
-from pykueue.api import kueue
+from pykueue.api import budget, kueue
 from pykueue.core import amounts
 from pykueue.core.queue import FlavorResource
 from pykueue.history.records import Seconds
 from pykueue.state import specs
+from pykueue.state.quota_windows import QuotaOwner, QuotaWindows, ScheduledWindows
 
 RECORDED: Final = "recorded"
 REPLAYED: Final = "replayed"
@@ -105,7 +107,13 @@ def compare(
     report: Callable[[str], None] = lambda _: None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> PolicyComparison:
-    """Replay a trace under both configurations. If `may_go_on` returns False, the result is what there is so far."""
+    """Replay a trace under both configurations. If `may_go_on` returns False, the result is what there is so far.
+
+    Raises UsageError for a Budget: the accounts that it depends on are not replayed.
+    """
+    for each in (*base.extensions, *changed.extensions):
+        if isinstance(each, budget.Budget):
+            raise UsageError(f"Budget {each.metadata.name} cannot be replayed; leave it and its AdmissionCheck out")
     draws = TraceDraws(trace, seed)
     runs = [(RECORDED, base, [_recorded(trace)])] if trace.has_recorded else []
     for name, case in ((REPLAYED, base), (CHANGED, changed)):
@@ -121,11 +129,24 @@ def compare(
     end = max(trace.begin, min([trace.end, *cut])) if cut else None
     columns = tuple(_columns(name, trace, case, found, warm_up, end) for name, case, found in runs)
     notices = [*trace.notices, *(_quota_notices(trace, base) if trace.has_recorded else ())]
-    kinds = sorted({type(each).__name__ for case in (base, changed) for each in case.extensions})
-    notices += [f"objects of kind {kind} are not replayed" for kind in kinds]
+    notices += _notices(base, changed)
     return PolicyComparison(
         trace=trace, columns=columns, drawn=draws.drawn, endless=draws.endless, notices=tuple(notices)
     )
+
+
+def _notices(base: Case, changed: Case) -> list[str]:
+    """What the configurations have and the replays do not."""
+    found = {
+        f"AdmissionCheck {thing.metadata.name} is taken to pass as it did: Budgets are not replayed": None
+        for case in (base, changed)
+        for thing in case.objects
+        if isinstance(thing, kueue.AdmissionCheck) and thing.spec.controller_name == budget.CONTROLLER
+    }
+    for name, case in ((REPLAYED, base), (CHANGED, changed)):
+        if case.extensions and planner.QUOTA_CALENDAR not in case.configured.on:
+            found[f"{name}: QuotaSchedules have no effect, because the gate {planner.QUOTA_CALENDAR} is off"] = None
+    return list(found)
 
 
 def _columns(
@@ -149,7 +170,7 @@ def _column(
 ) -> ComparisonColumn:
     end = trace.end if cut is None else cut
     begin = trace.begin + int((end - trace.begin) * warm_up)
-    queues, cohorts = quotas(case.objects)
+    queues, cohorts = quotas(case.objects, trace_replay.windows(case, trace))
     resources = {pair.resource for quota in queues.values() for pair in quota.nominal}
     within = MeasuredRange(
         begin=begin, end=end, queues=queues, cohorts=cohorts, resource=measures.main_resource(resources)
@@ -195,8 +216,12 @@ def _ranges(columns: Sequence[ComparisonColumn]) -> dict[str, tuple[float, float
 # --- Quota ------------------------------------------------------------------------------------------------------------
 
 
-def quotas(objects: Iterable[msgspec.Struct]) -> tuple[dict[str, QueueQuota], dict[str, QueueQuota]]:
-    """The nominal quota of ClusterQueues, and of cohorts, by name."""
+def quotas(
+    objects: Iterable[msgspec.Struct], windows: Iterable[ScheduledWindows] = ()
+) -> tuple[dict[str, QueueQuota], dict[str, QueueQuota]]:
+    """The nominal quota of ClusterQueues, and of cohorts, by name, with the windows of QuotaSchedules."""
+    scheduled = QuotaWindows()
+    scheduled.replace_all(windows)
     parents: dict[str, str] = {}
     owned: dict[str, Sequence[kueue.ResourceGroup]] = {}
     queues: list[kueue.ClusterQueue] = []
@@ -217,15 +242,29 @@ def quotas(objects: Iterable[msgspec.Struct]) -> tuple[dict[str, QueueQuota], di
     of_queues = {
         queue.metadata.name: QueueQuota(
             tree=root(queue.spec.cohort_name) if queue.spec.cohort_name else queue.metadata.name,
-            nominal=_nominal(queue.spec.resource_groups),
+            nominal=_nominal(QuotaOwner(False, queue.metadata.name), queue.spec.resource_groups, scheduled),
         )
         for queue in queues
     }
-    return of_queues, {name: QueueQuota(tree=root(name), nominal=_nominal(groups)) for name, groups in owned.items()}
+    of_cohorts = {
+        name: QueueQuota(tree=root(name), nominal=_nominal(QuotaOwner(True, name), groups, scheduled))
+        for name, groups in owned.items()
+    }
+    return of_queues, of_cohorts
 
 
-def _nominal(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, tuple[Step, ...]]:
-    return {pair: (Step(0, quota.nominal),) for pair, quota in specs.quotas(groups).items()}
+def _nominal(
+    owner: QuotaOwner, groups: Iterable[kueue.ResourceGroup], windows: QuotaWindows
+) -> dict[FlavorResource, tuple[Step, ...]]:
+    """The nominal quota of an object over time: that of its spec, and another one from every edge of a window on that
+    changes it."""
+    base = specs.quotas(groups)
+    steps = {pair: [Step(0, quota.nominal)] for pair, quota in base.items()}
+    for edge in windows.edges(0):
+        for pair, quota in windows.overlaid(owner, base, windows.given_at(edge)).items():
+            if quota.nominal != steps[pair][-1].amount:
+                steps[pair].append(Step(edge // SECOND, quota.nominal))
+    return {pair: tuple(found) for pair, found in steps.items()}
 
 
 def _quota_notices(trace: Trace, base: Case) -> list[str]:

@@ -8,7 +8,7 @@ What was waiting and running when the range began is taken along [PC3].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ from kubemachinery import conditions
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
 from kubemachinery.quantity import QuantityText
-from pykueue import projection
+from pykueue import calendars, projection
 from pykueue.analysis import planner
 from pykueue.analysis.measures import JobOutcome
 from pykueue.analysis.planner import Case
@@ -28,6 +28,7 @@ from pykueue.core import amounts, requests
 from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.history.records import Attempt, Outcome, Seconds, UsageSegment, WorkloadRecord
 from pykueue.projection import Arrival, ProjectedAttempt, uniform
+from pykueue.state.quota_windows import ScheduledWindows
 
 # How long the pods of an evicted Workload take to stop: the history does not have it. Without any time, Workloads that
 # preempt each other in turns would do so without end in one instant.
@@ -143,7 +144,7 @@ def replay(
     objects = [thing for thing in case.objects if not isinstance(thing, kueue.Workload)]
     scheduler = planner.scheduler_case(case.with_objects(objects), departures=True)
     found = projection.run(
-        scheduler,
+        replace(scheduler, windows=windows(case, trace)),
         trace.begin * SECOND,
         draws,
         arrivals=_arrivals(trace, report),
@@ -162,6 +163,14 @@ def replay(
         reached=found.reached // SECOND,
         ended_early="" if found.is_complete else too_long if found.decisions >= effort else INTERRUPTED,
     )
+
+
+def windows(case: Case, trace: Trace) -> tuple[ScheduledWindows, ...]:
+    """The windows of QuotaSchedules from the begin of a trace on, also for the jobs that end after it; none while the
+    gate is off."""
+    if planner.QUOTA_CALENDAR not in case.configured.on:
+        return ()
+    return planner.windows_of(case, trace.begin * SECOND, (trace.end - trace.begin) * SECOND + calendars.HORIZON)
 
 
 def _before(job: TraceJob, begin: Seconds) -> Iterator[Attempt]:

@@ -14,6 +14,7 @@ from pykueue.core.topology import PlacementOptions
 from pykueue.lifecycle import facts, states
 from pykueue.lifecycle.facts import LifecycleOptions
 from pykueue.state.intake import WatchedObject
+from pykueue.state.quota_windows import ScheduledWindows
 from pykueue.state.world import World
 
 _DEFAULT_NAMESPACE = "default"
@@ -28,6 +29,7 @@ class SchedulerCase:
     accounting: requests.Accounting = requests.PLAIN
     profile: PlacementOptions | None = None
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
+    windows: tuple[ScheduledWindows, ...] = ()  # of QuotaSchedules
 
     def world(self, now: Nanoseconds) -> World:
         """The scheduler's state after all objects were added. Workloads that have finished are left out."""
@@ -38,6 +40,8 @@ class SchedulerCase:
         for thing in self.objects:
             if not isinstance(thing, kueue.Workload) or not states.is_finished(thing):
                 world.put(thing, now)
+        if self.windows:
+            world.set_windows(self.windows, now)
         return world
 
     def workloads(self) -> Iterator[kueue.Workload]:

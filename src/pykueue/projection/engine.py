@@ -42,6 +42,7 @@ from pykueue.state.intake import WatchedObject
 EFFORT_MAX: Final = 100_000_000
 FINISHED: Final = "Finished"
 REPLACED: Final = "Replaced"
+WINDOW_EDGE: Final = "a quota window begins or ends"
 
 
 class Arrival(NamedTuple):
@@ -170,6 +171,8 @@ class _Run:
     def _next_instant(self) -> Nanoseconds | None:
         wake = self._world.next_wake()
         event = self._events[0].at if self._events else None
+        if event is None and not self._found.pending and wake == self._world.windows.next_edge:
+            return None  # a window that begins or ends changes nothing any more
         at = min((time for time in (wake, event) if time is not None), default=None)
         if at is None:
             return None
@@ -180,7 +183,7 @@ class _Run:
         them, so that a grid never adds time where little happens."""
         self._now = instant
         self._releases.clear()
-        self._changed = ""
+        self._changed = WINDOW_EDGE if instant == self._world.windows.next_edge else ""
         end = on_grid(instant, self._began) if self._grid else instant
         while self._events and self._events[0].at <= end:
             event = heapq.heappop(self._events)
@@ -365,6 +368,8 @@ class _Run:
     def _decide(self, effort: int) -> None:
         """Decide until nothing is left to decide at this instant."""
         found = self._found
+        if self._world.windows.schedules:
+            self._withdraw_quota()
         while decisions := self._world.decide(self._now):
             for decision in decisions:
                 self._apply(decision)
@@ -373,6 +378,14 @@ class _Run:
                 found.is_complete = False
                 return
         found.loops += len(self._world.take_new_loops())
+
+    def _withdraw_quota(self) -> None:
+        """Evict the Workloads whose quota a window in force withdraws [QS7]."""
+        for withdrawal in self._world.withdrawals(self._now):
+            attempt = self._open[withdrawal.workload]
+            if attempt.evicted is None:
+                self._world.mark_evicted(attempt.key)
+                self._evict(attempt, self._now, EvictedReason.QUOTA_WITHDRAWN)
 
     def _apply(self, decision: Decision) -> None:
         match decision:

@@ -69,9 +69,10 @@ def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World
 QUOTA_CALENDAR: Final = "QuotaCalendar"
 
 
-def windows_of(case: Case, now: Nanoseconds) -> tuple[ScheduledWindows, ...]:
+def windows_of(case: Case, now: Nanoseconds, horizon: Nanoseconds = calendars.HORIZON) -> tuple[ScheduledWindows, ...]:
     """The windows of the QuotaSchedules of a case. They were validated when they were read."""
-    return tuple(calendars.scheduled_windows(each, now) for each in case.extensions if isinstance(each, QuotaSchedule))
+    schedules = (each for each in case.extensions if isinstance(each, QuotaSchedule))
+    return tuple(calendars.scheduled_windows(each, now, horizon) for each in schedules)
 
 
 def scheduler_case(case: Case, *, departures: bool = False) -> SchedulerCase:
