@@ -19,6 +19,7 @@ from kubemachinery import meta, quantity, unstructured
 from kubemachinery.field_errors import FieldError
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
+from pykueue.api.budget import Budget
 from pykueue.api.quota_schedule import (
     QuotaSchedule,
     QuotaScheduleSpec,
@@ -50,6 +51,14 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise CalendarError(f"{name!r} is not a time zone of the IANA database, such as Europe/Berlin") from None
+
+
+def zone_of(budget: Budget) -> ZoneInfo | None:
+    """The time zone of a Budget; None if this machine does not have it."""
+    try:
+        return zone(budget.spec.time_zone)
+    except CalendarError:
+        return None
 
 
 def starts(cron: str, time_zone: str, begin: Nanoseconds) -> Iterator[Nanoseconds]:

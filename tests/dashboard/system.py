@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from kubeserver.serve import ServerSettings, Serving, api_server
 from kubeserver.storage.sqlite import Durability
 from pykueue import settings
 from pykueue.analysis import explanation
-from pykueue.api import registry
+from pykueue.api import config, registry
 from pykueue.app import options
 from pykueue.app.embedded_manager import embedded_manager
 from pykueue.app.server import managed_parts
@@ -65,11 +65,15 @@ class System:
     async def flavor(self, name: str) -> None:
         await self.create("ResourceFlavor", name, {})
 
-    async def queue(self, name: str, cohort: str = "", flavor: str = "default", **quota: str) -> None:
+    async def queue(
+        self, name: str, cohort: str = "", flavor: str = "default", checks: Sequence[str] = (), **quota: str
+    ) -> None:
         """A ClusterQueue, and a LocalQueue of the same name that leads to it."""
         resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
         group = {"coveredResources": list(quota), "flavors": [{"name": flavor, "resources": resources}]}
         spec: Tree = {"namespaceSelector": {}, "resourceGroups": [group]}
+        if checks:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check} for check in checks]}
         await self.create("ClusterQueue", name, {**spec, **({"cohortName": cohort} if cohort else {})})
         await self.create("LocalQueue", name, {"clusterQueue": name})
 
@@ -100,8 +104,10 @@ class System:
 
 
 @asynccontextmanager
-async def running(data_dir: Path) -> AsyncIterator[System]:
+async def running(data_dir: Path, **gates: bool) -> AsyncIterator[System]:
     chosen = settings.defaults()
+    if gates:
+        chosen = settings.load({"apiVersion": config.V1BETA2, "kind": config.KIND, "featureGates": gates}, "test")
     place = ServerSettings(data_dir=data_dir, durability=Durability.MEMORY)
     async with (
         api_server(place, managed_parts(chosen)) as serving,

@@ -35,7 +35,7 @@ from waiting import PATIENCE_SECONDS, eventually
 Tree = dict[str, Any]
 
 DATA = ("me", "overview", "queues", "queues/a", "flavors/default", "workloads", "workloads/default/w",
-        "workloads/default/w/explanation", "overtime", "stream")  # fmt: skip
+        "workloads/default/w/explanation", "overtime", "budgets", "stream")  # fmt: skip
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -299,6 +299,7 @@ ALLOWED = {
     "queues": "200 403 403",
     "queues/a": "200 403 403",
     "flavors/default": "200 403 403",
+    "budgets": "501 403 403",  # the gate is off
     "workloads": "200 403 403",
     "workloads?namespace=lab": "200 200 403",
     "workloads?namespace=default": "200 403 403",

@@ -158,6 +158,7 @@ def dashboard_pages(
         explain=explain,
         troubles=manager.troubles.found,
         history=manager.history.ask if manager.history is not None else None,
+        budgets=manager.budgets.budgets if manager.budgets is not None else None,
     )
     pages = DashboardEndpoints(DashboardSummaries(sources, clock), authorizer)
     try:

@@ -15,7 +15,7 @@ from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
-    from pykueue.client.budget_report import BudgetLine
+    from pykueue.history.budget_lines import BudgetLine
     from pykueue.history.documents import UsageItem, WaitingItem
 
 _OUTPUT = click.option(

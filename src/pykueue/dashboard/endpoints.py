@@ -8,6 +8,7 @@
     api/workloads/NAMESPACE/NAME             one, with its history
     api/workloads/NAMESPACE/NAME/explanation why it is in its state; suggestions=true adds changes that would admit it
     api/overtime                             usage, waiting and users of a ClusterQueue by day: clusterQueue, days
+    api/budgets                              what groups have used of their Budgets, and what is refused
     api/stream                               Server-Sent Events: one per change, at most one per second
 
 The files hold no data and need no token. For every other path the API server authenticates the token (TokenReview) and
@@ -29,6 +30,7 @@ from kubemachinery.client.errors import KubeError
 from kubemachinery.errors import UsageError
 from kubemachinery.http_messages import Request, Response, Write
 from pykueue.api import kube, kueue, registry
+from pykueue.api.budget import Budget
 from pykueue.dashboard import assets, over_time, workload_history
 from pykueue.dashboard.overview import QUEUE_SORTS
 from pykueue.dashboard.summaries import FRESH_SECONDS, DashboardSummaries
@@ -137,6 +139,8 @@ class DashboardEndpoints:
                 return await self._explanation(request, namespace, name)
             case ["overtime"]:
                 return await self._over_time(request)
+            case ["budgets"]:
+                return await self._budgets(request)
             case ["stream"]:
                 return await self._stream(request)
         raise _Refused(404, "page not found")
@@ -211,6 +215,13 @@ class DashboardEndpoints:
             raise _Refused(503, f"the history cannot be read: {error}") from None
         if found is None:
             raise _Refused(501, "this manager keeps no history; --history names a file for it")
+        return _json(found)
+
+    async def _budgets(self, request: Request) -> Response:
+        await self._require(request, "list", Budget)
+        found = self._summaries.budgets()
+        if found is None:
+            raise _Refused(501, "this manager does not answer for Budgets: the gate Budgets is off")
         return _json(found)
 
     # --- Workloads ----------------------------------------------------------------------------------------------------

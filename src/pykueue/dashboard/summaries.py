@@ -22,12 +22,15 @@ from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
+from pykueue import calendars
 from pykueue.api import kueue
+from pykueue.api.budget import Budget
 from pykueue.core import amounts
 from pykueue.dashboard import over_time, workload_history, workload_table
 from pykueue.dashboard.over_time import AskHistory
 from pykueue.dashboard.overview import Overview
 from pykueue.dashboard.workload_table import WorkloadQuery, WorkloadTable
+from pykueue.history import budget_lines
 from pykueue.lifecycle import states
 from pykueue.state.troubles import Trouble
 from pykueue.state.world import World
@@ -57,6 +60,7 @@ class DashboardSources:
     explain: ExplainFunction | None = None
     troubles: Callable[[], Iterable[Trouble]] = tuple
     history: AskHistory | None = None
+    budgets: Informer[Budget] | None = None
 
 
 class DashboardSummaries:
@@ -177,6 +181,18 @@ class DashboardSummaries:
             return None
         spec = queue.spec
         return {**found, "strategy": spec.queueing_strategy, "stopped": spec.stop_policy or "None"}
+
+    def budgets(self) -> Tree | None:
+        """Return what the groups of all Budgets have used; None if this manager does not answer for Budgets."""
+        if self._sources.budgets is None:
+            return None
+        found = [budget for _, budget in sorted(self._sources.budgets.items())]
+        now = self._clock.now()
+        items = [line for each in found for line in budget_lines.of(each, calendars.zone_of(each), now)]
+        return {
+            "items": [msgspec.to_builtins(line) for line in items],
+            "problems": list(budget_lines.unknown(found)),
+        }
 
     async def over_time(self, name: str, days: int) -> Tree | None:
         """Return the usage and the waiting of a ClusterQueue over time, of the first one without a name; None without a

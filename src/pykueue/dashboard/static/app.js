@@ -1,6 +1,7 @@
 // The page: navigation between views, refresh, sign-in, keyboard shortcuts.
 
 import {Refused, confinedTo, follow, forget, get, remember, takeFromAddress, token} from "./api.js";
+import {budgets} from "./budgets.js";
 import {decoded, el, plain} from "./dom.js";
 import {flavor, queue, workload} from "./details.js";
 import {queues, workloads} from "./lists.js";
@@ -38,6 +39,7 @@ function currentView() {
     case "queues": return queues(query);
     case "workloads": return workloads(query);
     case "overtime": return overTime(query);
+    case "budgets": return budgets();
     case "queue": return queue(parts[1] ?? "");
     case "flavor": return flavor(parts[1] ?? "");
     case "workload": return workload(parts[1] ?? "", parts[2] ?? "");
