@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from kubemachinery.meta import SECOND
+from laws.random_clusters import NOW as CASE_NOW
+from laws.random_clusters import ClusterCase, QueueCase, QuotaCase, WorkloadCase
+from pykueue.api import backfill
+from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import FlavorResource
 from pykueue.core.workload import AssignedPodSet, Reservation, WorkloadInfo, WorkloadShape
 from pykueue.state import troubles
@@ -12,6 +17,7 @@ from pykueue.state.preemption_loops import LoopDetector, PreemptionLoop
 from pykueue.state.replaced_pods import WITHIN, PodLikeness
 from pykueue.state.starts import StartCounts
 from pykueue.state.thrashing import ThrashingDetector
+from pykueue.state.world import World
 
 NOW = 1_800_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -205,3 +211,42 @@ def test_message_for_one_namespace_omits_names_of_others() -> None:
     assert troubles.within(message, "a") == (
         "preemption loop: a/x preempts another Workload, another Workload preempts a/x; 3 rounds without any other change"
     )
+
+
+ANNOTATION = "annotation pykueue.io/backfill on ClusterQueue q"
+
+
+@pytest.mark.parametrize(
+    ("gate", "annotated", "helps"),
+    [
+        (True, True, "more quota in ClusterQueue q would admit it"),
+        (True, False, f"{ANNOTATION} would plan its start"),
+        (False, True, "the gate PlannedBackfill, which is off, would plan its start"),
+        (
+            False,
+            False,
+            f"{ANNOTATION} and the gate PlannedBackfill, which is off, would plan its start",
+        ),
+    ],
+)
+def test_starving_workload_has_what_would_help(gate: bool, annotated: bool, helps: str) -> None:
+    """[LG7] Every holder of quota has a limit; ten Workloads behind the first one start and end."""
+    case = QueueCase("q", "", (QuotaCase(4, None, None),), "Never", "Never", strict=False)
+    running, waits = WorkloadCase(1, "q", 1, 0, 90_000, "f0"), WorkloadCase(2, "q", 4, 0, 90_000)
+    world = World(SchedulingPolicy(planned_backfill=gate))
+    for thing in ClusterCase((), (case,), (running, waits), fair=False).things():
+        world.put(thing, CASE_NOW)
+    for number in range(3, 13):
+        later = WorkloadCase(number, "q", 1, 0, 0)
+        world.put(later.thing(), CASE_NOW)
+        while world.decide(CASE_NOW):
+            pass
+        assert later.key in world.reservations
+        world.drop(later.thing())
+    if annotated:  # only now: planned starts would not have let the others pass
+        queue = case.thing()
+        metadata = structs.replace(queue.metadata, annotations={backfill.MODE: "EASY"})
+        world.put(structs.replace(queue, metadata=metadata), CASE_NOW)
+    [found] = troubles.starving(world, CASE_NOW, troubles.StarvationRules(has_limit=lambda key: True))
+    assert found.workload == waits.key
+    assert found.message.endswith(f"have started; {helps}")

@@ -175,6 +175,10 @@ def _what_would_help(world: World, cluster_queue: str, rules: StarvationRules) -
         more = f" and {len(unlimited) - _NAMED_MAX:,} more" if len(unlimited) > _NAMED_MAX else ""
         return f"no time limit is known for {', '.join(unlimited[:_NAMED_MAX])}{more}"
     queue = world.cluster_queues.get(cluster_queue)
-    if queue is not None and backfill.MODE not in queue.metadata.annotations:
-        return f"annotation {backfill.MODE} on ClusterQueue {cluster_queue} would plan its start"
+    annotated = queue is None or backfill.MODE in queue.metadata.annotations
+    lacking = [] if annotated else [f"annotation {backfill.MODE} on ClusterQueue {cluster_queue}"]
+    if not world.policy.planned_backfill:
+        lacking.append("the gate PlannedBackfill, which is off,")
+    if lacking:
+        return f"{' and '.join(lacking)} would plan its start"
     return f"more quota in ClusterQueue {cluster_queue} would admit it"
