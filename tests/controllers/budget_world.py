@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from history.recorded_world import WORKLOADS as WORKLOADS
+from history.recorded_world import RecordedWorld, recorded_server, scenario_in
+from history.recorded_world import chosen_settings as recorded_settings
 from kubemachinery import meta
-from kubemachinery.client.client import ApiClient
-from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.kinds import Kind, Version
 from kubemachinery.meta import SECOND
 from kubeserver.assembly import Embedded
-from kubeserver.http.health import ServerInfo
-from kubeserver.protocol import authentication
-from kubeserver.serve import ServerSettings
-from kubeserver.storage.sqlite import Durability, MemoryJournal
+from kubeserver.storage.sqlite import MemoryJournal
 from pykueue import settings
-from pykueue.api import config, kueue, registry
+from pykueue.api import kueue, registry
 from pykueue.api.budget import Budget
-from pykueue.app import options
-from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
-from pykueue.app.server import managed_parts
-from pykueue.client.client import AsyncClient
-from pykueue.controllers.assembly import Manager
-from pykueue.controllers.history_recorder import inline_worker
-from pykueue.testing import MACHINE
-from pykueue.testing.installed_server import installed
 from pykueue.testing.virtual_loop import VirtualClock
-from virtual import virtual_time
 
-WORKLOADS = registry.ALL.of(kueue.Workload)
 CLUSTER_QUEUES = registry.ALL.of(kueue.ClusterQueue)
 CHECKS = registry.ALL.of(kueue.AdmissionCheck)
 BUDGETS = registry.ALL.of(Budget)
@@ -70,24 +55,12 @@ def check(name: str = "budget", of: str = "cpu") -> dict[str, Any]:
     }
 
 
-class BudgetWorld:
-    """A server with simulated pods, shortly before midnight. `manager` runs a manager with a history in a file."""
+class BudgetWorld(RecordedWorld):
+    """A server with Budgets, shortly before midnight."""
 
     def __init__(self, embedded: Embedded, clock: VirtualClock, path: Path) -> None:
-        self.embedded = embedded
-        self.clock = clock
-        self.path = path
-        self.api = ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), random.Random(3))
-        self.client = AsyncClient(namespace="default", api_client=self.api, clock=clock)
+        super().__init__(embedded, clock, path, chosen_settings())
         self.midnight = -(-clock.now() // SECOND // DAY) * DAY
-
-    @asynccontextmanager
-    async def manager(self, **history: Any) -> AsyncIterator[Manager]:
-        chosen = chosen_settings()
-        kept = options.history_options(chosen, self.path, worker=lambda: inline_worker, **history)
-        async with embedded_manager(self.embedded, chosen, self.clock, random.Random(5), history=kept) as manager:
-            await asyncio.sleep(1)
-            yield manager
 
     # --- Time ---------------------------------------------------------------------------------------------------------
 
@@ -130,9 +103,6 @@ class BudgetWorld:
         """Change the limit of a Budget."""
         await self.api.patch(BUDGETS, name, {"spec": {"amounts": [{"resource": "cpu", "hours": hours}]}})
 
-    async def submit(self, name: str, seconds: int, cpu: int = 1, **more: Any) -> None:
-        await self.client.submit(["sleep", str(seconds)], name=name, cpu=cpu, **more)
-
     async def workload(self, job: str) -> dict[str, Any]:
         found = await self.all(WORKLOADS)
         (match,) = [each for each in found if each["metadata"]["ownerReferences"][0]["name"] == job]
@@ -163,45 +133,18 @@ class BudgetWorld:
 
 
 def chosen_settings(**gates: bool) -> settings.Settings:
-    on = {"WorkloadHints": True, "Budgets": True, **gates}
-    return settings.load({"apiVersion": config.V1BETA2, "kind": config.KIND, "featureGates": on}, "test")
+    return recorded_settings(**{"Budgets": True, **gates})
 
 
 @asynccontextmanager
 async def budget_world(
     path: Path, journal: MemoryJournal | None = None, begin: int = BEGIN
 ) -> AsyncIterator[BudgetWorld]:
-    usual, loaded = installed()
-    clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
-    clock.wrong_by_seconds = begin - clock.now() / SECOND % DAY
-    own = managed_parts(chosen_settings(), MACHINE)
-    parts = replace(usual, plugins=own.plugins, initial=(*usual.initial, *own.first))
-    embedded = Embedded(
-        parts,
-        journal or MemoryJournal(),
-        authentication.Authenticator({}, ()),
-        clock,
-        rng,
-        ServerInfo("test"),
-        loaded=loaded,
-    )
-    await embedded.start()
-    place = ServerSettings(data_dir=Path(), durability=Durability.MEMORY)
-    try:
-        async with embedded_runner(embedded, RunnerName.SIMULATED, place, MACHINE, clock, rng):
-            made = BudgetWorld(embedded, clock, path)
-            yield made
-    finally:
-        await embedded.close()
+    def before_midnight(clock: VirtualClock) -> None:
+        clock.wrong_by_seconds = begin - clock.now() / SECOND % DAY
+
+    async with recorded_server(chosen_settings(), journal, before_midnight) as (embedded, clock):
+        yield BudgetWorld(embedded, clock, path)
 
 
-def scenario(test: Callable[[BudgetWorld], Any]) -> Callable[[Path], None]:
-    """A test in a world of its own, on virtual time."""
-
-    @virtual_time
-    async def run(tmp_path: Path) -> None:
-        async with budget_world(tmp_path / "history.db") as made:
-            await test(made)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+scenario = scenario_in(budget_world)

@@ -152,16 +152,21 @@ async def test_a_manager_that_is_killed_reaches_the_limit_in_the_same_second(mad
         assert (before["warned"], after["warned"]) == (80, 100)
 
 
+async def spent_day(made: BudgetWorld) -> None:
+    """A job uses more than the 360 seconds of the day and ends; another one waits for the next day. It is 23:54:20."""
+    await made.install(budget())
+    await made.until(-800)
+    await made.submit("long", 400)
+    await made.until(-350)
+    await made.submit("waits", 60)
+    await made.until(-340)
+    assert not await made.is_admitted("waits")
+
+
 @scenario
 async def test_an_edge_that_passed_while_no_manager_ran_is_handled_at_the_start(made: BudgetWorld) -> None:
     async with made.manager():
-        await made.install(budget())
-        await made.until(-800)
-        await made.submit("long", 400)
-        await made.until(-350)
-        await made.submit("waits", 60)
-        await made.until(-340)
-        assert not await made.is_admitted("waits")
+        await spent_day(made)
     await made.until(2)
     async with made.manager():
         await made.until(6)
@@ -172,19 +177,13 @@ async def test_an_edge_that_passed_while_no_manager_ran_is_handled_at_the_start(
 async def test_a_raised_limit_starts_waiting_workloads_at_once(made: BudgetWorld) -> None:
     """[BU4] Scenario 10; and a limit that was raised while no manager ran."""
     async with made.manager():
-        await made.install(budget())
-        await made.until(-800)
-        await made.submit("long", 360)
-        await made.until(-400)
-        await made.submit("waits", 30)
-        await made.until(-350)
-        assert not await made.is_admitted("waits")
-        await made.set_limit("cpu", hours="0.101")
-        await made.until(-348)
+        await spent_day(made)
+        await made.set_limit("cpu", hours="0.112")
+        await made.until(-338)
         assert await made.is_admitted("waits")
-        await made.until(-300)
+        await made.until(-260)
         await made.submit("again", 60)
-        await made.until(-290)
+        await made.until(-250)
         assert not await made.is_admitted("again")
     await made.set_limit("cpu", hours=2)
     async with made.manager():
@@ -196,12 +195,7 @@ async def test_a_raised_limit_starts_waiting_workloads_at_once(made: BudgetWorld
 async def test_a_restart_does_not_ask_waiting_workloads_again(made: BudgetWorld) -> None:
     """[BU-L4] A restart changes no answer: a Workload that waits is neither woken nor evicted again."""
     async with made.manager():
-        await made.install(budget())
-        await made.until(-800)
-        await made.submit("long", 400)
-        await made.until(-350)
-        await made.submit("waits", 60)
-        await made.until(-340)
+        await spent_day(made)
         before = (await made.workload("waits"))["status"]
     async with made.manager():
         await made.until(-100)

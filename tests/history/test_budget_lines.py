@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kubemachinery import meta
-from kubemachinery.conditions import Condition
-from kubemachinery.meta import ObjectMeta
+from kubemachinery.meta import Condition, ObjectMeta
 from pykueue.api.budget import Budget, BudgetAdmit, BudgetGroupStatus, BudgetSpec, BudgetStatus
 from pykueue.history import budget_lines
 

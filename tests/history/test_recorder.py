@@ -4,63 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubemachinery.client.client import ApiClient
+from history.recorded_world import WORKLOADS, RecordedWorld, chosen_settings, recorded_server, scenario_in
 from kubemachinery.client.errors import ApiError
-from kubemachinery.client.local_transport import LocalTransport
-from kubeserver.assembly import Embedded
-from kubeserver.http.health import ServerInfo
-from kubeserver.protocol import authentication
-from kubeserver.serve import ServerSettings
-from kubeserver.storage.sqlite import Durability, MemoryJournal
-from pykueue import settings
-from pykueue.api import config, kueue, registry
-from pykueue.app import options
-from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
-from pykueue.app.server import managed_parts
-from pykueue.client.client import AsyncClient
+from pykueue.api import kueue, registry
 from pykueue.controllers import history_recorder
-from pykueue.controllers.assembly import Manager
-from pykueue.controllers.history_recorder import inline_worker
 from pykueue.history.documents import JobRecord
-from pykueue.testing import MACHINE
-from pykueue.testing.installed_server import installed
-from pykueue.testing.virtual_loop import VirtualClock
-from virtual import virtual_time
-
-WORKLOADS = registry.ALL.of(kueue.Workload)
-JOBS = registry.ALL.named("job")
 
 
-class World:
-    """A server with simulated pods. `manager` runs a manager with a history in a file."""
-
-    def __init__(self, embedded: Embedded, clock: VirtualClock, path: Path) -> None:
-        self.embedded = embedded
-        self.clock = clock
-        self.path = path
-        self.api = ApiClient(LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), random.Random(3))
-        self.client = AsyncClient(namespace="default", api_client=self.api, clock=clock)
-
-    @asynccontextmanager
-    async def manager(self, **history: Any) -> AsyncIterator[Manager]:
-        chosen = _settings()
-        kept = options.history_options(chosen, self.path, worker=lambda: inline_worker, **history)
-        async with embedded_manager(self.embedded, chosen, self.clock, random.Random(5), history=kept) as manager:
-            await asyncio.sleep(1)
-            yield manager
+class World(RecordedWorld):
+    """A server whose history is read."""
 
     async def submit(self, name: str, seconds: int, cpu: int = 1, **more: Any) -> None:
-        await self.client.submit(["sleep", str(seconds)], name=name, cpu=cpu, **more)
+        await super().submit(name, seconds, cpu, **more)
         await asyncio.sleep(1)
 
     async def record(self, job: str) -> JobRecord:
@@ -71,39 +33,14 @@ class World:
         return list((await self.api.list(WORKLOADS)).items)
 
 
-def _settings() -> settings.Settings:
-    tree = {"apiVersion": config.V1BETA2, "kind": config.KIND, "featureGates": {"WorkloadHints": True}}
-    return settings.load(tree, "test")
-
-
 @asynccontextmanager
 async def world(path: Path) -> AsyncIterator[World]:
-    usual, loaded = installed()
-    clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
-    own = managed_parts(_settings(), MACHINE)
-    parts = replace(usual, plugins=own.plugins, initial=(*usual.initial, *own.first))
-    embedded = Embedded(
-        parts, MemoryJournal(), authentication.Authenticator({}, ()), clock, rng, ServerInfo("test"), loaded=loaded
-    )
-    await embedded.start()
-    place = ServerSettings(data_dir=Path(), durability=Durability.MEMORY)
-    try:
-        async with embedded_runner(embedded, RunnerName.SIMULATED, place, MACHINE, clock, rng):
-            yield World(embedded, clock, path)
-    finally:
-        await embedded.close()
+    chosen = chosen_settings()
+    async with recorded_server(chosen) as (embedded, clock):
+        yield World(embedded, clock, path, chosen)
 
 
-def scenario(test: Callable[[World], Any]) -> Callable[[Path], None]:
-    """A test in a world of its own, on virtual time."""
-
-    @virtual_time
-    async def run(tmp_path: Path) -> None:
-        async with world(tmp_path / "history.db") as made:
-            await test(made)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+scenario = scenario_in(world)
 
 
 @scenario
