@@ -24,10 +24,12 @@ from pykueue.api.quota_schedule import (
     QuotaSchedule,
     QuotaScheduleSpec,
     QuotaWindow,
+    ScheduleApproach,
     ScheduleOnStart,
 )
 from pykueue.api.validation import field_error
 from pykueue.core import amounts
+from pykueue.core.timeline import WINDOWS_KNOWN
 from pykueue.errors import PykueueError
 from pykueue.state.quota_windows import ScheduledWindows, WindowQuota, WindowSpan
 
@@ -119,7 +121,7 @@ def problems(tree: Tree) -> Iterator[FieldError]:
 
 # --- QuotaSchedules ---------------------------------------------------------------------------------------------------
 
-HORIZON: Final[Nanoseconds] = 14 * 24 * meta.HOUR
+HORIZON: Final[Nanoseconds] = WINDOWS_KNOWN
 """How far ahead windows are expanded [QS9]."""
 PAST: Final[Nanoseconds] = 24 * meta.HOUR
 """How long windows that have ended are kept: a clock may be set back."""
@@ -143,6 +145,8 @@ def _scheduled_windows(name: str, spec: QuotaScheduleSpec, now: Nanoseconds, hor
                 key=lambda span: (span.start, span.window),
             )
         ),
+        ends_before=spec.approach == ScheduleApproach.END_BEFORE,
+        repeats=any(window.cron is not None for window in spec.windows),
         evicts=spec.on_start == ScheduleOnStart.EVICT,
         notice=_duration(spec.notice) if spec.notice else 0,
     )

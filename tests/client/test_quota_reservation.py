@@ -11,6 +11,7 @@ from kubemachinery.errors import UsageError
 from pykueue import calendars
 from pykueue.api import validation
 from pykueue.api.quota_schedule import QuotaSchedule
+from pykueue.cli import main
 from pykueue.client import quota_reservation
 from pykueue.client.quota_reservation import QuotaReservation
 
@@ -41,6 +42,20 @@ def test_a_weekly_reservation_is_a_valid_schedule_that_moves_the_amount() -> Non
     assert tree["spec"]["windows"] == [{"name": "reservation", "cron": "0 14 * * 2", "duration": "2h"}]
     changes = [target["flavors"][0]["resources"][0]["change"] for target in tree["spec"]["targets"]]
     assert changes == ["-16", "16"]
+
+
+def test_a_reservation_may_keep_its_quota_free_before_it_begins() -> None:
+    made = replace(CLASS, ends_before=True)
+    assert validation.validate(made.document(NOW)) == []
+    assert schedule(made).spec.approach == "EndBefore"
+    assert calendars.scheduled_windows(schedule(made), NOW).ends_before
+    assert not calendars.scheduled_windows(schedule(CLASS), NOW).ends_before
+
+
+def test_the_command_writes_the_approach(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "reserve class-101 --gpus 16 --flavor a100 --from research --for 2h --weekly --dry-run -o yaml --end-before"
+    main([*words.split(), "--at", "tue 14:00"])
+    assert "approach: EndBefore" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

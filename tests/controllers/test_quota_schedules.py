@@ -291,6 +291,62 @@ async def test_a_clock_that_is_set_back_over_an_edge_ends_the_window_again() -> 
         assert await made.reserved() == []
 
 
+async def waits_because(made: Site, name: str) -> str:
+    found = await made.client.get(kind("Workload"), name, "default")
+    (condition,) = (one for one in get(found, "status", "conditions") or () if one["type"] == "QuotaReserved")
+    return f"{condition['status']}/{condition['reason']}: {condition['message']}"
+
+
+@virtual_time
+async def test_before_quota_falls_at_six_a_workload_of_three_hours_starts_at_two_and_waits_at_four() -> None:
+    """Scenario 3 of quota schedules: it is midnight, and the night ends at six."""
+    async with site(cpu=1) as made, leading(made.client, made.clock, ON):
+        await made.schedule("nights", -1, 360, target(nominalQuota=4), approach="EndBefore")
+        ends = made.at(360)
+        await asyncio.sleep(120 * 60)
+        await made.workload("two", cpu=2, maximumExecutionTimeSeconds=3 * 3600)
+        await asyncio.sleep(120 * 60)
+        await made.workload("four", cpu=2, maximumExecutionTimeSeconds=3 * 3600)
+        await asyncio.sleep(5)
+        assert await made.reserved() == ["two"]
+        assert await waits_because(made, "four") == (
+            "False/WaitingForQuota: The workload would still use 2 cpu of flavor plain when window night of QuotaSchedule"
+            f" nights ends at {ends} (run-time limit 3h)"
+        )
+
+
+@virtual_time
+async def test_a_workload_without_a_limit_starts_after_the_window_also_if_the_manager_was_restarted() -> None:
+    """Scenario 4 of quota schedules."""
+    async with site(cpu=2) as made:
+        async with leading(made.client, made.clock, ON):
+            await made.schedule("service", 60, 120, target(nominalQuota=0), window="disks", approach="EndBefore")
+            begins = made.at(60)
+            await made.workload("w", cpu=2)
+            await asyncio.sleep(30 * 60)
+            assert await waits_because(made, "w") == (
+                "False/WaitingForQuota: The workload would still use 2 cpu of flavor plain when window disks of"
+                f" QuotaSchedule service begins at {begins} (no run-time limit)"
+            )
+        async with leading(made.client, made.clock, ON):
+            await asyncio.sleep(60 * 60)
+            assert await made.reserved() == []
+            await asyncio.sleep(30 * 60 + 5)
+            assert await made.reserved() == ["w"]
+
+
+@virtual_time
+async def test_a_changed_schedule_lets_a_workload_start_that_it_held_back() -> None:
+    async with site(cpu=2) as made, leading(made.client, made.clock, ON):
+        await made.schedule("service", 60, 120, target(nominalQuota=0), approach="EndBefore")
+        await made.workload("w", cpu=2)
+        await asyncio.sleep(60)
+        assert await made.reserved() == []
+        await made.client.patch(SCHEDULES, "service", {"spec": {"approach": "Ignore"}})
+        await asyncio.sleep(5)
+        assert await made.reserved() == ["w"]
+
+
 @virtual_time
 async def test_without_the_gate_a_schedule_has_no_effect() -> None:
     async with site(cpu=1) as made, leading(made.client, made.clock):

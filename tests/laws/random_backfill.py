@@ -14,7 +14,7 @@ from kubemachinery.meta import SECOND
 from pykueue.api import backfill, kube, kueue
 from pykueue.core import quota
 from pykueue.core.cohort import CohortTree
-from pykueue.core.decision import Admit, Preempt, Requeue, Wait
+from pykueue.core.decision import Admit, Decision, Preempt, Requeue, Wait
 from pykueue.core.planned_starts import PlannedStart, WithdrawalCause
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.timeline import ENDLESS
@@ -169,6 +169,7 @@ class BackfillRun:
         for number, end in sorted(self.ends.items()):
             if end <= self.seconds:
                 del self.ends[number]
+                self.finished(number)
                 done = meta.Condition(type="Finished", status="True", reason="Succeeded")
                 workload = self.case.workload(number)
                 status = kueue.WorkloadStatus(conditions=(done,))
@@ -184,6 +185,7 @@ class BackfillRun:
             for decision in decisions:
                 self.log.append(f"{self.seconds} {type(decision).__name__} {decision.workload}")
                 number = number_of(decision.workload)
+                self.decided(decision)
                 match decision:
                     case Admit():
                         self.world.confirm(decision.workload)
@@ -206,6 +208,12 @@ class BackfillRun:
             self.check_dates()
             self.admitted_now = []
         raise AssertionError("the cycles do not end")
+
+    def decided(self, decision: Decision) -> None:
+        """A hook for further checks, called for every decision in order."""
+
+    def finished(self, number: int) -> None:
+        """A hook for further checks, called when a run has ended."""
 
     def take_changes(self) -> None:
         for change in self.world.take_plan_changes():
@@ -250,10 +258,13 @@ class BackfillRun:
     def plans(self) -> list[PlannedStart]:
         return [plan for index in range(len(self.case.queues)) for plan in self.world.planned_starts(f"q{index}")]
 
+    def empty_tree(self, at: int) -> CohortTree:
+        """The tree with the quotas of a time, without usage."""
+        return self.tree().without_usage()
+
     def projected(self, at: int, without: str = "") -> CohortTree:
         """The tree at a time: reservations that last beyond it, and claims of planned starts, added one by one."""
-        live = self.tree()
-        tree, log = live.without_usage(), []  # type: ignore[var-annotated]
+        tree, log = self.empty_tree(at), []  # type: ignore[var-annotated]
         for held in self.world.reservations.values():
             if held.hard_end > at:
                 quota.add_all(tree.queues[held.cluster_queue], held.usage_by_number, log)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykueue.core import quota
 from pykueue.core.amounts import UNLIMITED
 from pykueue.core.cohort import CohortTree, TreePlan, plan_trees
 from pykueue.core.queue import CohortInfo, FlavorResource, QueueSpec, Quota
@@ -44,7 +46,10 @@ class TimelineCase:
         return plan_trees(queues, {"all": CohortInfo("all")}).trees[0]
 
     def timeline(self) -> Timeline:
-        changes = [QuotaChange(at, self.plan(nominal), is_drop=True, label=f"at {at}") for at, nominal in self.drops]
+        changes = [
+            QuotaChange(at, partial(self.plan, nominal), dict.fromkeys((0, 1), f"at {at}"))
+            for at, nominal in self.drops
+        ]
         timeline = Timeline(CohortTree.build(self.plan(), (CPU, GPU)), changes=changes)
         for number, row in enumerate(self.uses):
             timeline.add_use(f"use-{number}", use_of(self, row))
@@ -176,6 +181,10 @@ def test_a_candidate_that_is_allowed_exceeds_no_lowered_quota(case: TimelineCase
     for at, _ in sorted(case.drops):
         projection = scratch(timeline, at)
         projection.add(candidate._replace(end=ENDLESS))
-        if at < candidate.end and not projection.is_within_quota(candidate):
+        node = projection.tree.queues[candidate.queue]
+        if at < candidate.end and any(
+            amount > 0 and node.usage[number] > node.subtree[number] and quota.balance(node, number) < 0
+            for number, amount in candidate.usage
+        ):
             exceeded.append(at)
     assert (conflict.at if conflict is not None else None) == (exceeded[0] if exceeded else None)

@@ -24,15 +24,16 @@ from pathlib import Path
 
 import msgspec
 
-from kubemachinery import codec, meta
+from kubemachinery import codec, meta, quantity
 from pykueue.api import backfill, kube, kueue, labels, topology_encoding
 from pykueue.api.config import ResourceTransformation
-from pykueue.core import messages, requests
+from pykueue.core import amounts, messages, requests
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, SecondPassFailed, Wait
 from pykueue.core.policy import GATES, FairSharingStrategy, SchedulingPolicy, UsageHistory
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.core.topology import PlacementOptions
 from pykueue.state.intake import WatchedObject
+from pykueue.state.quota_windows import ScheduledWindows, WindowQuota, WindowSpan
 from pykueue.state.world import World
 
 DAY = meta.parse_time("2026-01-01T00:00:00Z")
@@ -89,6 +90,7 @@ class ScenarioRunner:
     _workloads: dict[str, kueue.Workload] = field(default_factory=dict)
     _queues: dict[str, kueue.ClusterQueue] = field(default_factory=dict)
     _announced: dict[str, int | None] = field(default_factory=dict)  # the planned starts of Workloads
+    _schedules: dict[str, ScheduledWindows] = field(default_factory=dict)
     _seconds: int = 0
 
     @property
@@ -318,6 +320,26 @@ class ScenarioRunner:
             before = self._workloads[name]
             self._put(msgspec.structs.replace(before, status=kueue.WorkloadStatus()))
 
+    def schedule(self, names: list[str], options: Options) -> None:
+        """A QuotaSchedule with one window, named `w`. Targets are `queue/flavor/resource=nominal`, or of a Cohort with
+        `cohort:` in front; `+n` and `-n` are a change. `from` and `to` are seconds; with `every`, it begins again that often until `last`."""
+        name, *flags = names
+        start, end, every = (int(options.get(word, 0)) for word in ("from", "to", "every"))
+        begins = range(start, int(options["last"]) + 1, every) if every else (start,)
+        self._schedules[name] = ScheduledWindows(
+            name,
+            tuple(_window_quota(cell, text) for cell, text in options.items() if "/" in cell),
+            tuple(WindowSpan("w", DAY + at * meta.SECOND, DAY + (at + end - start) * meta.SECOND) for at in begins),
+            ends_before="ends-before" in flags,
+            repeats=bool(every),
+        )
+        self.world.set_windows(self._schedules.values(), self.now)
+
+    def drop_schedule(self, names: list[str], options: Options) -> None:
+        for name in names:
+            del self._schedules[name]
+        self.world.set_windows(self._schedules.values(), self.now)
+
     def wait(self, names: list[str], options: Options) -> None:
         self._seconds += int(names[0])
 
@@ -368,6 +390,7 @@ class ScenarioRunner:
                 metadata = msgspec.structs.replace(workload.metadata, annotations=marks)
                 workload = msgspec.structs.replace(workload, metadata=metadata)
             self._put(workload)
+        self.world.set_windows(self._schedules.values(), self.now)
 
     def recheck(self, names: list[str], options: Options) -> None:
         for name in names:
@@ -499,6 +522,8 @@ _COMMANDS: dict[str, Callable[[ScenarioRunner, list[str], Options], None]] = {
     "holds": ScenarioRunner.holds,
     "finish": ScenarioRunner.finish,
     "stop": ScenarioRunner.stop,
+    "schedule": ScenarioRunner.schedule,
+    "drop-schedule": ScenarioRunner.drop_schedule,
     "wait": ScenarioRunner.wait,
     "cycle": ScenarioRunner.cycle,
     "drain": ScenarioRunner.drain,
@@ -508,6 +533,15 @@ _COMMANDS: dict[str, Callable[[ScenarioRunner, list[str], Options], None]] = {
     "queues": ScenarioRunner.queues,
     "usage": ScenarioRunner.usage,
 }
+
+
+def _window_quota(cell: str, text: str) -> WindowQuota:
+    name, flavor, resource = cell.split("/")
+    amount = amounts.of_quota(resource, quantity.parse(text.removeprefix("+")))
+    is_cohort, name = name.startswith("cohort:"), name.removeprefix("cohort:")
+    if text[0] in "+-":
+        return WindowQuota(name, flavor, resource, is_cohort, change=amount)
+    return WindowQuota(name, flavor, resource, is_cohort, nominal=amount)
 
 
 def _backfill(options: Options) -> dict[str, str]:

@@ -194,7 +194,7 @@ def _waiting(
     # With a blocker there is no decision on quota: the messages would repeat the blocker.
     if not starts and explained.get("decision") == Wait.__name__ and _was_tried(alone, key):
         causes += explained["because"]
-    planned = _planned(case, key, now) if case.configured.policy.planned_backfill and not closed else _NOT_PLANNED
+    planned = _planned(case, key, now) if case.configured.policy.tracks_hard_ends and not closed else _NOT_PLANNED
     if planned.cause:
         causes, starts = [planned.cause], False
     if not causes and not starts:
@@ -246,7 +246,8 @@ def _window_causes(world: World, cluster_queue: str) -> Iterator[str]:
 
 
 class _Planned(NamedTuple):
-    """The planned start of a pending Workload, or the one that it would delay."""
+    """The planned start of a pending Workload, or why the timeline refuses it: it would delay another one, or exceed a
+    quota that will be lowered."""
 
     start: str = ""
     cause: str = ""

@@ -83,7 +83,6 @@ _TAS: Final = ("TopologyAwareScheduling",)
 _VARIANTS: Final = ("ConcurrentAdmission",)
 _BUDGETS: Final = ("Budgets",)
 _CALENDAR: Final = ("QuotaCalendar",)
-_NO_APPROACH: Final = "EndBefore is not implemented in this version; Workloads are admitted as with Ignore"
 _PREEMPTION_GATES: Final = ("ConcurrentAdmission", "MultiKueueOrchestratedPreemption")
 
 
@@ -218,7 +217,7 @@ ROWS: Final[Mapping[str, tuple[FieldEffect, ...]]] = {
         _applies("spec.timeZone", "calendars.py", gates=_CALENDAR, default="UTC"),
         _applies("spec.windows", "calendars.py", gates=_CALENDAR),
         _applies("spec.targets", "calendars.py", gates=_CALENDAR),
-        FieldEffect("spec.approach", EffectKind.WARNED, note=_NO_APPROACH, default="Ignore"),
+        _applies("spec.approach", "calendars.py", "state/quota_changes.py", gates=_CALENDAR, default="Ignore"),
         _applies("spec.onStart", "calendars.py", gates=_CALENDAR, default="Keep"),
         _applies("spec.notice", "calendars.py", "controllers/quota_schedules.py", gates=_CALENDAR),
         _written("status", "controllers/quota_schedules.py"),

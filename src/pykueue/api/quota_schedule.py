@@ -157,10 +157,9 @@ class QuotaScheduleSpec(ApiStruct, frozen=True):
     approach: Annotated[
         str,
         Field(
-            "What happens before a window that lowers quota. `Ignore`: Workloads are admitted as if it did not come."
-            " `EndBefore`: a Workload that would still hold, at the start, what the window takes is not admitted; one"
-            " without a limit on its run time counts as holding it for ever. Not implemented yet: the API server warns"
-            " about it, and it counts as `Ignore`.",
+            "What happens before quota is lowered: at the start of a window, or at the end of one that raises it."
+            " `Ignore`: Workloads are admitted as if that did not come. `EndBefore`: a Workload that would then still"
+            " hold what is taken is not admitted; one without a limit on its run time counts as holding it for ever.",
             enum=ScheduleApproach,
             default="Ignore",
         ),

@@ -52,6 +52,7 @@ def command() -> None:
 @click.option("--weekly", "repeat", flag_value="weekly", default=None, help="Every week.")
 @click.option("--daily", "repeat", flag_value="daily", help="Every day.")
 @click.option("--time-zone", default="UTC", show_default=True, help="The time zone of --at, such as Europe/Berlin.")
+@click.option("--end-before", is_flag=True, help="Before the start, admit no Workload that would still hold the quota.")
 @click.option("--evict", is_flag=True, help="At the start, evict as few Workloads as needed.")
 @click.option("--notice", default="", help="With --evict: an Event this long before, such as 10m.")
 @kinds.dry_run
@@ -69,6 +70,7 @@ def create(
     length: str,
     repeat: str | None,
     time_zone: str,
+    end_before: bool,
     evict: bool,
     notice: str,
     dry_run: str,
@@ -96,6 +98,7 @@ def create(
         time_zone,
         evict,
         notice,
+        end_before,
     ).document(time.time_ns())
     _check(tree)
 

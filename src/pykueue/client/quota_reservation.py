@@ -47,6 +47,7 @@ class QuotaReservation:
     time_zone: str = "UTC"
     evicts: bool = False
     notice: str = ""
+    ends_before: bool = False  # Workloads that would still run at the start are not admitted before
 
     def document(self, now: Nanoseconds) -> Tree:
         """The QuotaSchedule. Both queues get a `change`, so that the sum is the same in every window [QS8]."""
@@ -58,6 +59,8 @@ class QuotaReservation:
                 self._target(self.target, self.amount),
             ],
         }
+        if self.ends_before:
+            spec["approach"] = "EndBefore"
         if self.evicts:
             spec["onStart"] = "Evict"
         if self.notice:

@@ -36,7 +36,7 @@ from pykueue.core.decision import (
     Wait,
 )
 from pykueue.core.nomination import Nominator, has_lost_node
-from pykueue.core.planned_starts import PlannedStarts
+from pykueue.core.planned_starts import DropConflict, PlanConflict, PlannedStarts
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget
 from pykueue.core.queue import UsageByNumber
@@ -354,22 +354,31 @@ class Cycle:
         return None
 
     def _delaying(self, entry: CycleEntry) -> Decision | None:
-        """The decision for an entry that fits now and would delay a planned start; None for any other. Preemptors are
-        not bound ([BF7]). What may start counts for later entries of the cycle."""
+        """The decision for an entry that fits now and would delay a planned start, or that would exceed a quota which
+        will be lowered; None for any other. Preemptors are not bound by planned starts ([BF7]); they must not preempt
+        for a start that lowered quota forbids ([QS6]). What may start counts for later entries of the cycle."""
         plans = self.plans.get(entry.queue.node.tree)
-        workload, usage = entry.workload, entry.quota_usage()
-        if plans is None or entry.assignment.mode is not FlavorAssignmentMode.FIT or workload.reservation is not None:
+        workload, usage, mode = entry.workload, entry.quota_usage(), entry.assignment.mode
+        if plans is None or workload.reservation is not None:
             return None
         is_limited = workload.limit is not None and is_admitted(workload, entry.queue, entry.assignment.recorded())
         end = workload.limit.end(self.now - self.now % SECOND) if workload.limit is not None and is_limited else ENDLESS
-        conflict = plans.conflict(self.snapshot, workload, entry.queue, usage, end, self.now)
+        conflict: PlanConflict | DropConflict | None
+        if mode is FlavorAssignmentMode.FIT:
+            conflict = plans.conflict(self.snapshot, workload, entry.queue, usage, end, self.now)
+        elif plans.timeline.has_drops:
+            targets = (target.reservation.key for target in entry.targets)
+            conflict = plans.drop_conflict(workload, usage, end, self.now, targets)
+        else:
+            return None
         if conflict is None:
             plans.assume(workload, usage, end)
             return None
-        message = conflict.message(workload.limit if is_limited else None)
+        has_checks = workload.limit is not None and not is_limited
+        message = conflict.message(workload.limit, has_checks=has_checks)
         waiting = self._wait(entry, QuotaReservedReason.WAITING_FOR_QUOTA, Requeue.PLANNED, message)
         assert isinstance(waiting, Wait), "a second pass is not asked"
-        return replace(waiting, advice=conflict.advice(workload.limit, self.now))
+        return replace(waiting, advice="" if has_checks else conflict.advice(workload.limit, self.now))
 
     def _granted(self, entry: CycleEntry) -> Decision:
         """The decision for an entry that fits, now or once its targets are evicted. What it gets is used from here on

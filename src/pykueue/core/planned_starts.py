@@ -10,7 +10,7 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice, product
@@ -23,11 +23,12 @@ from pykueue.core import amounts, eligibility, fair_sharing, ordering, quota
 from pykueue.core.amounts import Amount
 from pykueue.core.cohort import CohortTree
 from pykueue.core.policy import SchedulingPolicy
-from pykueue.core.queue import FlavorResourceNumber
+from pykueue.core.queue import FlavorResource, FlavorResourceNumber
 from pykueue.core.resource_order import in_visiting_order
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.timeline import (
     ENDLESS,
+    WINDOWS_KNOWN,
     Candidate,
     Claim,
     MayPreempt,
@@ -35,6 +36,7 @@ from pykueue.core.timeline import (
     RunLimit,
     TimedUsage,
     Timeline,
+    TimelineConflict,
     stop_allowance,
 )
 from pykueue.core.workload import Reservation, WorkloadInfo
@@ -68,6 +70,7 @@ class PlannedStart:
     usage: PlannedUsage
     date: Nanoseconds | None
     is_expected: bool = False
+    is_barred: bool = False  # it has no date because quota is lowered again and again, whatever ends ([QS6])
 
     @property
     def key(self) -> str:
@@ -77,15 +80,11 @@ class PlannedStart:
 class PlanConflict(NamedTuple):
     """The planned start that a Workload which fits must not delay ([BF4])."""
 
-    plan: PlannedStart | None
+    plan: PlannedStart
     at: Nanoseconds | None  # it may start with a hard end at or before this time; None: with none
-    change: str = ""
 
-    def message(self, limit: RunLimit | None) -> str:
+    def message(self, limit: RunLimit | None, *, has_checks: bool = False) -> str:
         """Why the Workload waits. It does not depend on the present time: conditions would change all the time."""
-        if self.plan is None:
-            assert self.at is not None
-            return f"The workload could still run when quota is lowered at {meta.format_time(self.at)} ({self.change})"
         if self.at is None:
             return (
                 f"The workload requests quota that workload {self.plan.key} waits for, "
@@ -93,6 +92,8 @@ class PlanConflict(NamedTuple):
             )
         word = "expected" if self.plan.is_expected else "planned"
         own = f"its run-time limit is {_short(limit.time)}" if limit is not None else "it has no run-time limit"
+        if has_checks:
+            own = _OPEN_END
         return (
             f"The workload would delay workload {self.plan.key}, whose start is {word} for "
             f"{meta.format_time(self.at)}: {own}"
@@ -100,10 +101,43 @@ class PlanConflict(NamedTuple):
 
     def advice(self, limit: RunLimit | None, now: Nanoseconds) -> str:
         """What would let the Workload start now; empty where nothing of its own would."""
-        if self.at is None:
-            return ""
-        left = self.at - now - (limit.allowance if limit is not None else stop_allowance((None,)))
-        return f"a run-time limit of at most {_short(left - left % meta.SECOND)}" if left >= meta.SECOND else ""
+        return _limit_until(self.at, limit, now) if self.at is not None else ""
+
+
+class DropConflict(NamedTuple):
+    """The lowering of quota at which a Workload that fits now would hold more than is left ([QS6])."""
+
+    at: Nanoseconds
+    pair: FlavorResource
+    amount: Amount
+    change: str  # what lowers the quota
+
+    def message(self, limit: RunLimit | None, *, has_checks: bool = False) -> str:
+        """Why the Workload waits. It does not depend on the present time."""
+        if has_checks:
+            own = _OPEN_END
+        elif limit is None:
+            own = "no run-time limit"
+        else:
+            own = f"run-time limit {_short(limit.time)}"
+            if limit.time > WINDOWS_KNOWN:
+                own += f", longer than the {_short(WINDOWS_KNOWN)} for which windows are known"
+        return (
+            f"The workload would still use {amounts.text(self.pair.resource, self.amount)} {self.pair.resource} of"
+            f" flavor {self.pair.flavor} when {self.change} at {meta.format_time(self.at)} ({own})"
+        )
+
+    def advice(self, limit: RunLimit | None, now: Nanoseconds) -> str:
+        """What would let the Workload start now; empty where nothing of its own would."""
+        return _limit_until(self.at, limit, now)
+
+
+_OPEN_END: Final = "its end is open until its admission checks are ready"
+
+
+def _limit_until(at: Nanoseconds, limit: RunLimit | None, now: Nanoseconds) -> str:
+    left = at - now - (limit.allowance if limit is not None else stop_allowance((None,)))
+    return f"a run-time limit of at most {_short(left - left % meta.SECOND)}" if left >= meta.SECOND else ""
 
 
 def _short(duration: Nanoseconds) -> str:
@@ -118,9 +152,15 @@ def _short(duration: Nanoseconds) -> str:
 class PlannedStarts:
     """The planned starts of one tree, on its timeline."""
 
-    def __init__(self, tree: CohortTree, policy: SchedulingPolicy, changes: Sequence[QuotaChange] = ()) -> None:
+    def __init__(
+        self,
+        tree: CohortTree,
+        policy: SchedulingPolicy,
+        changes: Sequence[QuotaChange] = (),
+        known_until: Nanoseconds = ENDLESS,
+    ) -> None:
         self.tree = tree
-        self.timeline = Timeline(tree, changes=changes)
+        self.timeline = Timeline(tree, changes=changes, known_until=known_until)
         self.plans: dict[str, PlannedStart] = {}  # by owner, in the order in which they were made
         self._policy = policy
         self._assumed: list[tuple[str, TimedUsage | None]] = []  # uses that a cycle assumes, with those before
@@ -175,13 +215,23 @@ class PlannedStarts:
                 if date is not None and is_possible and (best is None or date < best[0]):
                     best = date, usage, reclaims
         if best is None:
-            plan = PlannedStart(number, workload, queue.name, options[0], None, is_expected)
+            is_barred = self.timeline.has_drops and self._has_date_despite_drops(workload, queue, options, now)
+            plan = PlannedStart(number, workload, queue.name, options[0], None, is_expected, is_barred)
         else:
             date, usage, reclaims = best
             plan = PlannedStart(number, workload, queue.name, usage, date, is_expected)
             self._claim(plan, queue, date, reclaims=reclaims)
         self.plans[workload.key] = plan
         return plan
+
+    def _has_date_despite_drops(
+        self, workload: WorkloadInfo, queue: Queue, options: Sequence[PlannedUsage], now: Nanoseconds
+    ) -> bool:
+        """Whether the Workload would have a date if no quota had to be released before it is lowered."""
+        return any(
+            self.timeline.earliest(workload.key, queue.name, usage, workload.limit, now, despite_drops=True) is not None
+            for usage in options
+        )
 
     def restore(self, plan: PlannedStart, claim: Claim | None) -> None:
         """Put back a planned start as it was before another date was searched."""
@@ -274,8 +324,9 @@ class PlannedStarts:
         usage: Mapping[int, Amount],
         end: Nanoseconds,
         now: Nanoseconds,
-    ) -> PlanConflict | None:
-        """The planned start that the admission of a Workload which fits would delay; None: it may be admitted."""
+    ) -> PlanConflict | DropConflict | None:
+        """The planned start that the admission of a Workload which fits would delay, or the lowering of quota that it
+        would exceed; None: it may be admitted."""
         own = self.plans.get(workload.key)
         use = _candidate_use(workload, self._with_replaced(workload, usage), end)
         for plan in self.plans.values():
@@ -289,10 +340,28 @@ class PlannedStarts:
         def binds(claim: Claim) -> bool:
             return self._binds(self.plans[claim.owner], workload, queue, usage, own, snapshot, now)
 
-        found = self.timeline.allows(Candidate(workload.key, use, workload.details.replaces), now, binds)
+        found = self.timeline.allows(Candidate(workload.key, use, (workload.details.replaces,)), now, binds)
+        if found is not None and found.owner:
+            return PlanConflict(self.plans[found.owner], found.at)
+        return self._as_drop(found, use)
+
+    def drop_conflict(
+        self,
+        workload: WorkloadInfo,
+        usage: Mapping[int, Amount],
+        end: Nanoseconds,
+        now: Nanoseconds,
+        targets: Iterable[str],
+    ) -> DropConflict | None:
+        """The lowering of quota that a Workload would exceed which fits once its preemption targets are evicted."""
+        use = _candidate_use(workload, self._with_replaced(workload, usage), end)
+        ended = (workload.details.replaces, *targets)
+        return self._as_drop(self.timeline.exceeded_drop(Candidate(workload.key, use, ended), now), use)
+
+    def _as_drop(self, found: TimelineConflict | None, use: TimedUsage) -> DropConflict | None:
         if found is None:
             return None
-        return PlanConflict(self.plans.get(found.owner), found.at, found.change)
+        return DropConflict(found.at, self.tree.pairs[found.number], dict(use.usage)[found.number], found.change)
 
     def _with_replaced(self, workload: WorkloadInfo, usage: Mapping[int, Amount]) -> Mapping[int, Amount]:
         """The whole usage of an elastic slice: what it has more than the one it replaces, and what that one has."""
@@ -416,10 +485,15 @@ def _preemptible(owner: WorkloadInfo, queue: Queue, *, reclaims: bool) -> MayPre
 
 
 def usage_options(
-    snapshot: Snapshot, policy: SchedulingPolicy, workload: WorkloadInfo, queue: Queue
+    snapshot: Snapshot,
+    policy: SchedulingPolicy,
+    workload: WorkloadInfo,
+    queue: Queue,
+    could_fit_later: Callable[[PlannedUsage], bool] = lambda usage: False,
 ) -> tuple[list[PlannedUsage], bool]:
-    """What the Workload could use, one entry for each choice of flavors in which it could fit an idle tree; and whether
-    one of the flavors has a topology ([BF1], [BF2], [BF11]). All pod sets use the same flavor of a resource group."""
+    """What the Workload could use, one entry for each choice of flavors in which it could fit an idle tree, now or
+    after a change of quota; and whether one of the flavors has a topology ([BF1], [BF2], [BF11]). All pod sets use the
+    same flavor of a resource group."""
     total = dict(_requests(workload, queue, policy))
     groups = list(dict.fromkeys(queue.group_of[resource] for resource in total))
     choices: list[list[str]] = []
@@ -446,7 +520,8 @@ def usage_options(
             (queue.node.tree.number(flavor_of[queue.group_of[resource]], resource), amount)
             for resource, amount in total.items()
         )
-        if usage and all(amount <= queue.node.potential[number] for number, amount in usage):
+        fits_idle = all(amount <= queue.node.potential[number] for number, amount in usage)
+        if usage and (fits_idle or could_fit_later(usage)):
             options.append(usage)
             has_topology |= any(snapshot.topology_cache.has_flavor(flavor) for flavor in chosen)
     return options, has_topology

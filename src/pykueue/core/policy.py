@@ -68,6 +68,7 @@ class SchedulingPolicy:
     queue_exclusions: bool = False
     refuse_claims: bool = True  # of pods on devices (DRA): their usage is not counted
     planned_backfill: bool = False
+    quota_calendar: bool = False
     loop_detection: bool = True  # changes no decision
     loop_guard: bool = False  # delays preemptions that would begin another round of a loop [LG6]
 
@@ -78,7 +79,7 @@ class SchedulingPolicy:
     @property
     def tracks_hard_ends(self) -> bool:
         """Whether the limits of runs are read: the timeline decides with them ([TL10])."""
-        return self.planned_backfill
+        return self.planned_backfill or self.quota_calendar
 
     @property
     def ensures_progress(self) -> bool:
@@ -125,4 +126,5 @@ GATES: Final[Mapping[str, str]] = {
     "loop_detection": "LoopDetection",
     "loop_guard": "LoopGuard",
     "planned_backfill": "PlannedBackfill",
+    "quota_calendar": "QuotaCalendar",
 }

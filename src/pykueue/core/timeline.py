@@ -19,10 +19,11 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.core import quota
+from kubemachinery.meta import HOUR, SECOND, Nanoseconds
+from pykueue.core import amounts, quota
 from pykueue.core.amounts import Amount
 from pykueue.core.cohort import CohortTree, QuotaNode, TreePlan
 from pykueue.core.queue import FlavorResourceNumber
@@ -38,6 +39,9 @@ STOP_MARGIN: Final[Nanoseconds] = 30 * SECOND
 
 JOB_START_MARGIN: Final[Nanoseconds] = 60 * SECOND
 """From the admission until a job is started: the deadline of a job counts from its own start."""
+
+WINDOWS_KNOWN: Final[Nanoseconds] = 14 * 24 * HOUR
+"""How far ahead changes of quota are known; a longer limit counts as endless for them ([QS10])."""
 
 MOST_USES: Final = 5_000
 """How many hard ends one search for a date considers; other usage counts as endless ([TL11])."""
@@ -78,14 +82,20 @@ class TimedUsage(NamedTuple):
 MayPreempt = Callable[[TimedUsage], bool]
 
 
+NO_DROPS: Final[Mapping[FlavorResourceNumber, str]] = MappingProxyType({})
+
+
 class QuotaChange(NamedTuple):
-    """The specs of the tree from a time on. `is_drop`: quota is lowered then, and Workloads that would exceed it must
-    have ended before."""
+    """The specs of the tree from a time on, computed when they are needed.
+
+    `drops` are the flavor-resources whose quota is lowered then and which Workloads above the new quota must have
+    released before, each with the clause that names what lowers it ([QS6]). `repeats`: they will be lowered again, also
+    after the last change that is known."""
 
     at: Nanoseconds
-    plan: TreePlan
-    is_drop: bool = False
-    label: str = ""
+    plan: Callable[[], TreePlan]
+    drops: Mapping[FlavorResourceNumber, str] = NO_DROPS
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +117,22 @@ class Claim:
 
 
 class Candidate(NamedTuple):
-    """A Workload that would start now: its usage with its hard end, and the elastic slice that it replaces."""
+    """A Workload that would start now: its usage with its hard end, and the reservations that end with its start: the
+    elastic slice that it replaces, and its preemption targets."""
 
     key: str
     use: TimedUsage
-    replaced: str = ""
+    ended: tuple[str, ...] = ()
 
 
 class TimelineConflict(NamedTuple):
-    """Why a candidate may not start: the moment, and the owner of the planned start or the label of the change that it
-    conflicts with. It would be allowed with a hard end at or before `at`."""
+    """Why a candidate may not start: the moment, and the owner of the planned start that it conflicts with, or the
+    flavor-resource that is lowered and the clause of the change. It would be allowed with a hard end at or before
+    `at`."""
 
     at: Nanoseconds
     owner: str = ""
+    number: FlavorResourceNumber = 0
     change: str = ""
 
 
@@ -161,13 +174,20 @@ class Projection:
             for number, amount in use.usage
         )
 
-    def is_within_quota(self, use: TimedUsage) -> bool:
-        """Whether usage that was added leaves its ClusterQueue within its nominal quota or without debt, for every
-        flavor-resource that it uses ([TL4])."""
+    def exceeded(self, use: TimedUsage, among: Mapping[FlavorResourceNumber, str]) -> FlavorResourceNumber | None:
+        """The first of some flavor-resources for which the usage, added to that of its ClusterQueue, is neither within
+        nominal quota nor available ([TL4]); None: there is none. Nothing is added: usage that is added lowers the
+        balance of its ClusterQueue by exactly its amount."""
         node = self._node(use.queue)
-        return all(
-            node.usage[number] <= node.subtree[number] or quota.balance(node, number) >= 0 for number, _ in use.usage
-        )
+        for number, amount in use.usage:
+            if (
+                amount > 0
+                and number in among
+                and amounts.add(node.usage[number], amount) > node.subtree[number]
+                and amount > quota.balance(node, number)
+            ):
+                return number
+        return None
 
     @contextmanager
     def supposing(self, added: Iterable[TimedUsage], removed: Iterable[TimedUsage] = ()) -> Iterator[None]:
@@ -201,17 +221,27 @@ class Projection:
 class Timeline:
     """The hard ends, claims and quota changes of one tree.
 
-    `uses` are the reservations by key. Projections are built when a moment is first asked about, and updated with every
-    usage that begins or ends, so that one question costs no more than the depth of the tree ([TL11]).
+    `uses` are the reservations by key. Changes of quota are known until `known_until`. Projections are built when a
+    moment is first asked about, and updated with every usage that begins or ends, so that one question costs no more
+    than the depth of the tree ([TL11]).
     """
 
     def __init__(
-        self, tree: CohortTree, uses: Mapping[str, TimedUsage] | None = None, changes: Iterable[QuotaChange] = ()
+        self,
+        tree: CohortTree,
+        uses: Mapping[str, TimedUsage] | None = None,
+        changes: Iterable[QuotaChange] = (),
+        known_until: Nanoseconds = ENDLESS,
     ) -> None:
         self._tree = tree
+        self._known_until = known_until
         self._uses: dict[str, TimedUsage] = dict(uses or {})
         self._claims: dict[str, Claim] = {}
         self.changes: Sequence[QuotaChange] = sorted(changes, key=lambda change: change.at)
+        self._drops = [change for change in self.changes if change.drops]
+        self._passed_drops = 0
+        self._repeated_drop = next((change for change in reversed(self._drops) if change.repeats), None)
+        self._idle: dict[str, list[list[Amount]]] = {}  # what a ClusterQueue could use at most after each change
         self._at_claims: dict[str, Projection] = {}  # by owner
         self._at_drops: dict[Nanoseconds, Projection] = {}
         self._ends = [(use.end, key) for key, use in self._uses.items()]  # hard ends, also of uses that have ended
@@ -276,6 +306,19 @@ class Timeline:
                 found.append(key)
         return found
 
+    @property
+    def has_drops(self) -> bool:
+        """Whether quota will be lowered that Workloads must have released before."""
+        return self._passed_drops < len(self._drops)
+
+    def pass_drops(self, now: Nanoseconds) -> bool:
+        """Forget the lowerings of quota whose time has come; whether there were any."""
+        before = self._passed_drops
+        while self.has_drops and self._drops[self._passed_drops].at <= now:
+            self._at_drops.pop(self._drops[self._passed_drops].at, None)
+            self._passed_drops += 1
+        return self._passed_drops > before
+
     def _projections(self) -> Iterator[Projection]:
         yield from self._at_claims.values()
         yield from self._at_drops.values()
@@ -329,9 +372,17 @@ class Timeline:
         in_force = [change for change in self.changes if change.at <= at]
         if not in_force:
             return Projection(at, self._tree.without_usage(), self._tree)
-        return Projection(at, CohortTree.build(in_force[-1].plan, numbered=self._tree.pairs), self._tree)
+        return Projection(at, CohortTree.build(in_force[-1].plan(), numbered=self._tree.pairs), self._tree)
 
     # Questions.
+
+    def could_fit_later(self, use: TimedUsage) -> bool:
+        """Whether the usage is within what its ClusterQueue could use at most after a change of quota."""
+        if use.queue not in self._idle:
+            self._idle[use.queue] = [
+                self.empty_projection(change.at).tree.queues[use.queue].potential for change in self.changes
+            ]
+        return any(all(amount <= idle[number] for number, amount in use.usage) for idle in self._idle[use.queue])
 
     def fits_at_date(self, owner: str) -> bool:
         """Whether the owner of a claim fits at its date."""
@@ -347,6 +398,9 @@ class Timeline:
 
         `binds` selects the claims that the candidate must not delay. A claim whose date has passed counts.
         """
+        return self._delayed(candidate, binds) or self.exceeded_drop(candidate, now)
+
+    def _delayed(self, candidate: Candidate, binds: Callable[[Claim], bool]) -> TimelineConflict | None:
         for claim in sorted(self._claims.values(), key=lambda claim: (claim.date, claim.owner)):
             if claim.owner == candidate.key or claim.date >= candidate.use.end or not binds(claim):
                 continue
@@ -354,23 +408,45 @@ class Timeline:
             with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
                 if not self._keeps(claim, projection):
                     return TimelineConflict(claim.date, owner=claim.owner)
-        for change in self.changes:
-            if change.is_drop and now < change.at < candidate.use.end:
-                projection = self._drop_projection(change.at)
-                with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
-                    if not projection.is_within_quota(candidate.use):
-                        return TimelineConflict(change.at, change=change.label)
         return None
 
+    def exceeded_drop(self, candidate: Candidate, now: Nanoseconds) -> TimelineConflict | None:
+        """The first lowering of quota before the candidate's end at which it would hold more than is left ([QS6]). A
+        candidate that ends after the known changes meets those that repeat once more ([QS10])."""
+        use = candidate.use
+        for position in range(self._passed_drops, len(self._drops)):
+            change = self._drops[position]
+            if change.at >= use.end:
+                break
+            if change.at > now:
+                conflict = self._exceeded_at(change, candidate)
+                if conflict is not None:
+                    return conflict
+        if use.end > self._known_until and self._repeated_drop is not None and self.has_drops:
+            return self._exceeded_at(self._repeated_drop, candidate)
+        return None
+
+    def _exceeded_at(self, change: QuotaChange, candidate: Candidate) -> TimelineConflict | None:
+        projection = self._drop_projection(change.at)
+        superseded = self._superseded(candidate, projection)
+        if superseded:
+            with projection.supposing((), superseded):
+                number = projection.exceeded(candidate.use, change.drops)
+        else:
+            number = projection.exceeded(candidate.use, change.drops)
+        return None if number is None else TimelineConflict(change.at, number=number, change=change.drops[number])
+
     def _superseded(self, candidate: Candidate, projection: Projection) -> list[TimedUsage]:
-        """What a projection counts and the candidate replaces by starting: its own claim, and the slice before it."""
+        """What a projection counts and the start of the candidate ends: its own claim, the slice before it, and its
+        preemption targets."""
         superseded = []
         claim = self._claims.get(candidate.key)
         if claim is not None and claim.is_held_at(projection.at):
             superseded.append(claim.use)
-        old = self._uses.get(candidate.replaced)
-        if old is not None and old.end > projection.at:
-            superseded.append(old)
+        for key in candidate.ended:
+            old = self._uses.get(key)
+            if old is not None and old.end > projection.at:
+                superseded.append(old)
         return superseded
 
     def earliest(
@@ -383,9 +459,10 @@ class Timeline:
         may_preempt: MayPreempt | None = None,
         *,
         within_nominal: bool = False,
+        despite_drops: bool = False,
     ) -> Nanoseconds | None:
         """The first time from `now` on at which the Workload fits, and with which every planned start and every lowered
-        quota before its end is still kept; None: there is none ([TL5]).
+        quota before its end is still kept; None: there is none ([TL5]). `despite_drops`: lowered quota is not kept.
 
         It is one of: now, a hard end, the end of a claim, a change of quota. The owner must have no claim.
         """
@@ -395,14 +472,16 @@ class Timeline:
             end = limit.end(at) if limit is not None else ENDLESS
             use = TimedUsage(queue, usage, end)
             if sweep.fits(at, use, within_nominal=within_nominal) and self._keeps_later_moments(
-                Candidate(owner, use), at
+                Candidate(owner, use), at, despite_drops=despite_drops
             ):
                 return at
         return None
 
-    def _keeps_later_moments(self, candidate: Candidate, at: Nanoseconds) -> bool:
+    def _keeps_later_moments(self, candidate: Candidate, at: Nanoseconds, *, despite_drops: bool) -> bool:
         """Whether a start at `at` keeps the planned starts and the lowered quotas between then and its end."""
-        return self.allows(candidate, at, lambda claim: claim.date > at) is None
+        if self._delayed(candidate, lambda claim: claim.date > at) is not None:
+            return False
+        return despite_drops or self.exceeded_drop(candidate, at) is None
 
 
 class _Sweep:

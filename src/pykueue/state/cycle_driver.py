@@ -212,6 +212,8 @@ class CycleDriver:
         queue = self._pending.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
         has_plans = self._planning is not None and bool(self._planning.in_queue(decision.cluster_queue))
+        # One that has no planned start because of windows must not hold back the queue, either.
+        is_refused = requeue is Requeue.PLANNED and self._structure.read[queue.name].spec.backfill is not None
         queue.requeue(
             workload,
             requeue,
@@ -219,7 +221,7 @@ class CycleDriver:
             now,
             scan=decision.scan_position,
             parks_class=parks_class,
-            as_best_effort=has_plans,
+            as_best_effort=has_plans or is_refused,
         )
 
     def _assume(self, decision: Admit, now: Nanoseconds) -> None:

@@ -295,7 +295,7 @@ class Intake:
         if before is not None and pending.differs_from(before):
             self._mark_changed(cluster_queue)
         self._pending.put(pending, now)
-        if self._parts.planning is not None and before is None:
+        if self._parts.planning is not None and self._policy.planned_backfill and before is None:
             text = workload.metadata.annotations.get(backfill.PLANNED_START)
             self._parts.planning.announced(pending.key, workload_info.time_of(text) or None)
 

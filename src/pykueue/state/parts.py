@@ -55,7 +55,7 @@ class WorldParts:
         self.preemption_order = PreemptionOrder(self.loops) if policy.ensures_progress else None
         self.reservations = Reservations(self.structure, scopes, self.loops)
         self.planning: Planning | None = None
-        if policy.planned_backfill:
+        if policy.tracks_hard_ends:
             self.planning = self.structure.usage_observer = Planning(self.structure, self.pending, scopes, policy)
         self.second_passes = SecondPasses()
         self.non_tas_usage = NonTASUsage(self.snapshot.topology_cache)

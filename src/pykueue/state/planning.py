@@ -1,8 +1,9 @@
 """Planned starts in the state: which pending Workloads get one, when it is moved or withdrawn, and who is retried then.
 
-Exists only with the gate PlannedBackfill; cohort trees without a ClusterQueue that enables backfill have no entry here.
-Every change of a planned start is recorded as a `PlanChange` for Events, annotations and metrics. Plans are not
-stored: a new process computes them from the objects, and keeps dates that were announced (rules BF).
+Exists only with the gates PlannedBackfill or QuotaCalendar. A cohort tree has an entry here while it has planned
+starts, or while windows of QuotaSchedules will take quota that Workloads must have released before (`approach:
+EndBefore`). Every change of a planned start is recorded as a `PlanChange` for Events, annotations and metrics. Plans
+are not stored: a new process computes them from the objects, and keeps dates that were announced (rules BF).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import heapq
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from kubemachinery.meta import SECOND, Nanoseconds
+from kubemachinery.meta import HOUR, SECOND, Nanoseconds
 from pykueue.api.backfill import MOST_PLANNED
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import QueueingStrategy
@@ -21,8 +22,9 @@ from pykueue.core.decision import Admit, Decision, Requeue, Wait
 from pykueue.core.planned_starts import PlannedStart, PlannedStarts, WithdrawalCause
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Queue
-from pykueue.core.timeline import ENDLESS
+from pykueue.core.timeline import ENDLESS, WINDOWS_KNOWN, TimedUsage
 from pykueue.core.workload import Reservation, WorkloadInfo
+from pykueue.state import quota_changes
 from pykueue.state.pending_index import PendingIndex
 from pykueue.state.scheduling_scope import SchedulingScopes
 from pykueue.state.structure import Structure
@@ -83,6 +85,8 @@ class Planning:
         self._improvable: set[CohortTree] = set()  # usage has ended since dates were searched
         self._refresh_at: dict[CohortTree, Nanoseconds] = {}
         self._admitted: dict[CohortTree, list[tuple[str, bool]]] = {}  # by the last cycle: ClusterQueue, preempted
+        self._seen_windows = self._seen_trees = 0  # the versions that the timelines were built from
+        self._seen_at: Nanoseconds = 0
 
     # Queries.
 
@@ -138,16 +142,48 @@ class Planning:
             _, cluster_queue = heapq.heappop(self._timers)
             self._release(cluster_queue)
         self._rebuild(now)
+        self._follow_windows(now)
         self._adopt(now)
         for plans in list(self.plans.values()):
+            if plans.timeline.pass_drops(now):
+                self._release_tree(plans.tree)
             self._check_owners(plans, now)
             self._check_limits(plans, now)
             if plans.tree in self._used:
                 self._check_dates(plans, now)
             if plans.tree in self._improvable:
                 self._improve(plans, now)
-            if not plans.plans:
+            if not plans.plans and not plans.timeline.has_drops:
                 del self.plans[plans.tree]
+
+    def _follow_windows(self, now: Nanoseconds) -> None:
+        """Give the timelines the windows that are to come: after a change of the windows, in trees that were built
+        since, and after the clock was set back. Workloads that were refused because of other windows are retried."""
+        windows = self._structure.windows
+        has_new_windows = windows.version != self._seen_windows or now < self._seen_at
+        has_new_trees = self._structure.tree_version != self._seen_trees
+        self._seen_windows, self._seen_trees, self._seen_at = windows.version, self._structure.tree_version, now
+        if has_new_windows:
+            for tree, plans in list(self.plans.items()):
+                self._move(plans, now)
+                self._release_tree(tree)
+        if has_new_windows or has_new_trees:
+            ending = [each for each in windows.schedules if each.ends_before]
+            for tree in list(self._structure.trees()) if ending else ():
+                of_tree = quota_changes.owners(tree)
+                if tree not in self.plans and any(quota_changes.concerns(each, of_tree) for each in ending):
+                    self._open(tree, now)
+
+    def _move(self, plans: PlannedStarts, now: Nanoseconds) -> None:
+        """Make the plans again on the present trees and with the present windows; dates that are not possible there
+        change."""
+        del self.plans[plans.tree]
+        for plan in plans.plans.values():
+            queue = self._structure.snapshot.queues.get(plan.queue)
+            if queue is None or queue.spec.backfill is None:
+                self._withdrawn(plan, WithdrawalCause.QUOTA_CHANGED)
+            else:
+                self._replan(self._open(queue.node.tree, now), plan, WithdrawalCause.QUOTA_CHANGED, now)
 
     def _rebuild(self, now: Nanoseconds) -> None:
         """Move the plans of trees that were rebuilt to the new trees; dates that are not possible there change."""
@@ -155,13 +191,7 @@ class Planning:
             current = next((queue for name in tree.queues if (queue := self._structure.queue(name))), None)
             if current is not None and current.node.tree is tree and self._enables(plans):
                 continue
-            del self.plans[tree]
-            for plan in plans.plans.values():
-                queue = self._structure.snapshot.queues.get(plan.queue)
-                if queue is None or queue.spec.backfill is None:
-                    self._withdrawn(plan, WithdrawalCause.QUOTA_CHANGED)
-                else:
-                    self._replan(self._open(queue), plan, WithdrawalCause.QUOTA_CHANGED, now)
+            self._move(plans, now)
 
     def _enables(self, plans: PlannedStarts) -> bool:
         """Whether every ClusterQueue with a plan still enables backfill."""
@@ -182,14 +212,18 @@ class Planning:
             if workload is None or queue is None or queue.spec.backfill is None or not _may_be_planned(workload, now):
                 self._changes.append(PlanChange(PlanEvent.WITHDRAWN, key, workload.cluster_queue if workload else ""))
                 continue
-            options, is_expected = self._options(workload, queue)
+            options, is_expected = self._options(workload, queue, now)
             if options and len(self.in_queue(queue.name)) < queue.spec.backfill.depth:
-                plans = self._open(queue)
+                plans = self._open(queue.node.tree, now)
                 self._check_limits(plans, now)
                 plan = plans.plan(
                     self._next_number(), workload, queue, options, now, is_expected=is_expected, kept_date=date
                 )
-                self._record(plan, date, WithdrawalCause.USAGE_CHANGED, now)
+                if plan.is_barred:
+                    plans.withdraw(key)
+                    self._withdrawn(plan, WithdrawalCause.QUOTA_CHANGED)
+                else:
+                    self._record(plan, date, WithdrawalCause.USAGE_CHANGED, now)
 
     def _check_owners(self, plans: PlannedStarts, now: Nanoseconds) -> None:
         """Withdraw or repeat the plans of Workloads that are not pending any more, or that changed."""
@@ -246,12 +280,16 @@ class Planning:
     def _advance(self, plans: PlannedStarts, plan: PlannedStart, now: Nanoseconds) -> None:
         """Move a plan to an earlier date, if there is one. A Workload that fits now keeps its plan."""
         queue = self._structure.snapshot.queues[plan.queue]
-        options, _ = self._options(plan.workload, queue)
+        options, _ = self._options(plan.workload, queue, now)
         claim = plans.timeline.claims.get(plan.key)
         if options:
             new = plans.plan(plan.number, plan.workload, queue, options, now, is_expected=plan.is_expected)
             if new.date is not None and (plan.date is None or new.date < plan.date):
                 self._record(new, plan.date, None, now)
+                return
+            if new.is_barred and plan.date is None:
+                plans.withdraw(plan.key)
+                self._withdrawn(plan, WithdrawalCause.QUOTA_CHANGED)
                 return
         plans.restore(plan, claim)
 
@@ -268,11 +306,15 @@ class Planning:
             self._note_admission(workload, queue, preempted=self._is_preemptor(workload))
         elif (
             isinstance(decision, Wait)
-            and _waits_for_quota(decision)
+            and (_waits_for_quota(decision) or self._may_wait_for_window(decision))
             and queue.spec.backfill is not None
             and _may_be_planned(workload, now)
         ):
             self._consider(workload, queue, now)
+
+    def _may_wait_for_window(self, decision: Wait) -> bool:
+        """Whether a Workload exceeds the quota of now, and a window to come may have more."""
+        return decision.reason is QuotaReservedReason.EXCEEDS_MAX_QUOTA and bool(self._structure.windows.schedules)
 
     def _is_preemptor(self, workload: WorkloadInfo) -> bool:
         queue = self._pending.queues.get(workload.cluster_queue)
@@ -316,16 +358,16 @@ class Planning:
             return
         if plans is not None and len(plans.plans) - len(behind) >= MOST_PLANNED:
             return
-        options, is_expected = self._options(workload, queue)
+        options, is_expected = self._options(workload, queue, now)
         if not options:
             return
-        plans = self._open(queue)
+        plans = self._open(queue.node.tree, now)
         self._check_limits(plans, now)
         for plan in behind:  # a newcomer ahead of them in order takes precedence
             plans.withdraw(plan.key)
         plan = plans.plan(self._next_number(), workload, queue, options, now, is_expected=is_expected)
         self._waiting.get(queue.name, {}).pop(workload.key, None)
-        if plan.date is None and not is_strict and not self._may_drain(workload, queue, now):
+        if plan.is_barred or (plan.date is None and not is_strict and not self._may_drain(workload, queue, now)):
             plans.withdraw(workload.key)
         else:
             self._record(plan, None, None, now, is_new=True)
@@ -367,12 +409,13 @@ class Planning:
 
     # Plans.
 
-    def _open(self, queue: Queue) -> PlannedStarts:
-        """Return the plans of a ClusterQueue's tree; its timeline has every reservation of the tree."""
-        tree = queue.node.tree
+    def _open(self, tree: CohortTree, now: Nanoseconds) -> PlannedStarts:
+        """Return the plans of a tree; its timeline has every reservation of the tree, and the windows to come."""
         found = self.plans.get(tree)
         if found is None:
-            found = self.plans[tree] = PlannedStarts(tree, self._policy)
+            changes = quota_changes.quota_changes(self._structure, tree, now)
+            # Windows are expanded once a day: so much of what is known may have passed since.
+            found = self.plans[tree] = PlannedStarts(tree, self._policy, changes, now + WINDOWS_KNOWN - 24 * HOUR)
             for name in tree.queues:
                 member = self._structure.queue(name)
                 for reservation in member.reservations.values() if member is not None else ():
@@ -393,7 +436,7 @@ class Planning:
             plans.withdraw(plan.key)
             self._withdrawn(plan, cause)
             return
-        options, is_expected = self._options(workload, queue)
+        options, is_expected = self._options(workload, queue, now)
         if not options:
             plans.withdraw(plan.key)
             self._withdrawn(plan, cause)
@@ -408,7 +451,11 @@ class Planning:
             is_expected=is_expected,
             kept_date=kept_date,
         )
-        self._record(new, plan.date, cause, now)
+        if new.is_barred:
+            plans.withdraw(plan.key)
+            self._withdrawn(plan, cause)
+        else:
+            self._record(new, plan.date, cause, now)
 
     def _record(
         self,
@@ -442,8 +489,15 @@ class Planning:
         queue = self._structure.queue(cluster_queue)
         return queue.node.tree if queue is not None else None
 
-    def _options(self, workload: WorkloadInfo, queue: Queue) -> tuple[list[planned_starts.PlannedUsage], bool]:
-        return planned_starts.usage_options(self._structure.snapshot, self._policy, workload, queue)
+    def _options(
+        self, workload: WorkloadInfo, queue: Queue, now: Nanoseconds
+    ) -> tuple[list[planned_starts.PlannedUsage], bool]:
+        def could_fit_later(usage: planned_starts.PlannedUsage) -> bool:
+            if not self._structure.windows.schedules:
+                return False
+            return self._open(queue.node.tree, now).timeline.could_fit_later(TimedUsage(queue.name, usage))
+
+        return planned_starts.usage_options(self._structure.snapshot, self._policy, workload, queue, could_fit_later)
 
     def _next_number(self) -> int:
         self._number += 1
@@ -452,6 +506,9 @@ class Planning:
     def _wake_at(self, time: Nanoseconds, cluster_queue: str) -> None:
         if (time, cluster_queue) not in self._timers:
             heapq.heappush(self._timers, (time, cluster_queue))
+
+    def _release_tree(self, tree: CohortTree) -> None:
+        self._scopes.release(tuple(tree.queues)[:1])
 
     def _release(self, cluster_queue: str) -> None:
         """Retry the parked Workloads of the tree: a plan changed, or its date has come ([TL9])."""

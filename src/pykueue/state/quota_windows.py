@@ -68,6 +68,8 @@ class ScheduledWindows(msgspec.Struct, frozen=True, omit_defaults=True):
     spans: tuple[WindowSpan, ...]
     evicts: bool = False
     notice: Nanoseconds = 0
+    ends_before: bool = False  # Workloads must have released what its windows take before these begin [QS6]
+    repeats: bool = False  # windows will begin after the last span, too
 
 
 class WindowInForce(NamedTuple):
@@ -78,6 +80,15 @@ class WindowInForce(NamedTuple):
     schedule: str
     window: str
     until: Nanoseconds
+
+
+class WindowEdge(NamedTuple):
+    """An instant at which windows begin or end, and what the windows give from then on."""
+
+    at: Nanoseconds
+    given: GivenQuotas
+    begun: tuple[tuple[str, str], ...]  # schedule and window
+    ended: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +103,21 @@ class QuotaOverlap:
 
 def in_force(schedules: Iterable[ScheduledWindows], now: Nanoseconds) -> list[WindowInForce]:
     """The windows in force, one for each window: of several occurrences, the one that began last [QS5]."""
+    return _in_force((each.schedule, span) for each in schedules for span in each.spans if span.start <= now < span.end)
+
+
+def _in_force(spans: Iterable[tuple[str, WindowSpan]]) -> list[WindowInForce]:
+    """The windows of occurrences that are all in force."""
     found: dict[tuple[str, str], WindowInForce] = {}
-    for each in schedules:
-        for span in each.spans:
-            if span.start <= now < span.end:
-                window = WindowInForce(span.start, each.schedule, span.window, span.end)
-                before = found.get((each.schedule, span.window))
-                if before is None or before.since < span.start:
-                    found[each.schedule, span.window] = window
+    for schedule, span in spans:
+        before = found.get((schedule, span.window))
+        if before is None or before.since < span.start:
+            found[schedule, span.window] = WindowInForce(span.start, schedule, span.window, span.end)
     return sorted(found.values(), key=_precedence)
+
+
+def _names(spans: Iterable[tuple[str, WindowSpan]]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({(schedule, span.window) for schedule, span in spans}))
 
 
 def _precedence(window: WindowInForce) -> tuple[Nanoseconds, str, str]:
@@ -134,6 +151,7 @@ class QuotaWindows:
         # While the time is within these, nothing has to be computed.
         self._from: Nanoseconds = 0
         self._until: Nanoseconds = FOREVER
+        self.version = 0  # grows with every change of the windows
 
     @property
     def schedules(self) -> tuple[ScheduledWindows, ...]:
@@ -154,6 +172,7 @@ class QuotaWindows:
         if new == self._schedules:
             return False
         self._schedules = new
+        self.version += 1
         self._until = self._from  # nothing is valid any more
         return True
 
@@ -199,6 +218,29 @@ class QuotaWindows:
         """The starts and ends of windows after an instant."""
         spans = (span for each in self._schedules for span in each.spans)
         return sorted({edge for span in spans for edge in (span.start, span.end) if edge > after})
+
+    def edges_with_quotas(self, after: Nanoseconds) -> Iterator[WindowEdge]:
+        """The edges after an instant, in order, each with what the windows give then."""
+        spans = [(each.schedule, span) for each in self._schedules for span in each.spans if span.end > after]
+        spans.sort(key=lambda each: each[1].start)
+        open_spans = [each for each in spans if each[1].start <= after]
+        coming = iter(spans[len(open_spans) :])
+        following = next(coming, None)
+        while open_spans or following is not None:
+            at = min(
+                (span.end for _, span in open_spans),
+                default=FOREVER if following is None else following[1].start,
+            )
+            if following is not None:
+                at = min(at, following[1].start)
+            ended = [each for each in open_spans if each[1].end == at]
+            open_spans = [each for each in open_spans if each[1].end != at]
+            begun = []
+            while following is not None and following[1].start == at:
+                begun.append(following)
+                following = next(coming, None)
+            open_spans += begun
+            yield WindowEdge(at, self._at(_in_force(open_spans)), _names(begun), _names(ended))
 
     def evicting(self, at: Nanoseconds) -> Iterator[tuple[WindowInForce, ScheduledWindows]]:
         """The windows in force at an instant whose schedule withdraws quota from running Workloads [QS7]."""

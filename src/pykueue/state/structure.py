@@ -16,12 +16,12 @@ from pykueue.api import backfill, kueue
 from pykueue.core import cohort, topology
 from pykueue.core.cohort import CohortTree, Forest, QuotaNode, TreePlan
 from pykueue.core.policy import SchedulingPolicy
-from pykueue.core.queue import CohortInfo, FlavorResource, Quota
+from pykueue.core.queue import CohortInfo, FlavorResource, QueueSpec, Quota
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle.queues import References
 from pykueue.state import specs
-from pykueue.state.quota_windows import QuotaOwner, QuotaWindows
+from pykueue.state.quota_windows import GivenQuotas, QuotaOwner, QuotaWindows
 from pykueue.state.specs import QueueContext, ResolvedQueue
 
 
@@ -58,6 +58,7 @@ class Structure:
         self._held: dict[str, dict[str, Reservation]] = {}  # ClusterQueue -> its reservations
         self._queues_by_name: dict[str, Queue] = {}  # every ClusterQueue that is in a tree, active or not
         self._trees: dict[tuple[bool, str], _BuiltTree] = {}
+        self.tree_version = 0  # grows whenever a tree is built
         self._to_read: set[str] = set()
         self._is_reshaped = False
         self.usage_observer: UsageObserver | None = None
@@ -233,6 +234,29 @@ class Structure:
         }
         return cohort.plan_trees(specs_at, cohorts_at)
 
+    def trees(self) -> Iterator[CohortTree]:
+        """Return every tree, as of the last `settle`."""
+        return (built.tree for built in self._trees.values())
+
+    def plan_at(self, tree: CohortTree, given: GivenQuotas) -> TreePlan:
+        """Return the specs of a tree with what windows give at an instant, as of the last `settle`."""
+        plan = self._trees[tree.root.is_queue, tree.root.name].plan
+
+        def queue_at(spec: QueueSpec) -> QueueSpec:
+            base = self._spec_quotas[spec.name]
+            return replace(spec, quotas=self.windows.overlaid(QuotaOwner(False, spec.name), base, given))
+
+        def cohort_at(name: str) -> CohortInfo:
+            spec = self.cohorts[name]
+            return replace(spec, quotas=self.windows.overlaid(QuotaOwner(True, name), spec.quotas, given))
+
+        return replace(
+            plan,
+            single=queue_at(plan.single) if plan.single is not None else None,
+            cohorts={name: cohort_at(name) for name in plan.cohorts},
+            queues={name: tuple(map(queue_at, members)) for name, members in plan.queues.items()},
+        )
+
     # Trees.
 
     def settle(self) -> set[str]:
@@ -267,6 +291,7 @@ class Structure:
                 queues.update((spec.name, self._queues_by_name[spec.name]) for spec in plan.members())
                 continue
             tree = CohortTree.build(plan)
+            self.tree_version += 1
             trees[name] = _BuiltTree(plan, spec_ids, tree)
             for spec in plan.members():
                 before = self._queues_by_name.get(spec.name)
