@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kubemachinery.client.transport import ApiRequest
-from pykueue.controllers.forecaster import Forecaster
+from pykueue.controllers.forecaster import Forecaster, QueueCalibration
 from pykueue.projection.documents import ForecastItem
 from pykueue.testing import Kueue
 
@@ -114,13 +114,16 @@ def test_a_job_that_starts_earlier_lowers_the_correction_and_a_restart_keeps_it(
     assert minutes(kueue, found(kueue, waiting).p90) > 60
     forecaster = forecaster_of(kueue)
     kueue.advance(300)
-    assert forecaster.correction("physics").p90 == pytest.approx(-0.008)
-    assert forecaster.correction("physics").p50 == pytest.approx(-0.02)
-    assert forecaster.coverage["physics"].scored == forecaster.coverage["physics"].covered == 1
+    found_scores = forecaster.calibrations["physics"]
+    assert forecaster.correction("physics").p90 < 0
+    assert forecaster.correction("physics").p50 < 0
+    assert found_scores.scored == found_scores.covered == 1
     history = kueue._manager.history
     assert history is not None
-    stored = kueue._run(history.ask(lambda store: store.corrections()))
-    assert stored["physics"] == pytest.approx((-0.02, -0.008, 1, 1))
+    stored = kueue._run(history.ask(lambda store: store.forecast_scores()))
+    assert stored["physics"] == found_scores.stored()
+    after_restart = QueueCalibration.of(stored["physics"]).window.correction([], 0)
+    assert after_restart == pytest.approx(forecaster.correction("physics"), abs=1e-4)
 
 
 def test_workloads_of_other_namespaces_are_not_named(kueue: Kueue) -> None:

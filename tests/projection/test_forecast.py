@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kubemachinery.meta import HOUR, SECOND
 from pykueue.projection import forecast, words
-from pykueue.projection.forecast import CORRECTION_MAX, CORRECTION_MIN, NO_CORRECTION, Correction, StartForecast
+from pykueue.projection.calibration import CORRECTION_MAX, CORRECTION_MIN, Correction
+from pykueue.projection.forecast import StartForecast
 
 NOW = 1_800_000_000 * SECOND
 leads = st.integers(min_value=0, max_value=6 * 24 * HOUR)
@@ -27,13 +28,18 @@ def test_p50_is_never_later_than_p90(one: int, other: int, p50: float, p90: floa
     assert shown.p90 is not None or shown.p90_is_beyond
 
 
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=200))
-def test_corrections_stay_within_their_bounds(starts: list[tuple[bool, bool]]) -> None:  # [FC3]
-    found = NO_CORRECTION
-    for late50, late90 in starts:
-        found = found.after(later_than_p50=late50, later_than_p90=late90)
-        assert CORRECTION_MIN <= found.p50 <= CORRECTION_MAX
-        assert CORRECTION_MIN <= found.p90 <= CORRECTION_MAX
+@given(leads, leads, leads)
+def test_a_planned_start_bounds_p50_and_p90(one: int, other: int, planned: int) -> None:  # [FC8]
+    early, late = sorted((one, other))
+    shown = forecast.bounded(StartForecast("ns/w", p50=NOW + early, p90=NOW + late), NOW + planned)
+    assert shown.p50 == NOW + min(early, planned)
+    assert shown.p90 == NOW + min(late, planned)
+
+
+def test_a_planned_start_replaces_a_start_beyond_the_horizon() -> None:  # [FC8]
+    item = StartForecast("ns/w", p50_is_beyond=True, p90_is_beyond=True)
+    shown = forecast.bounded(item, NOW + HOUR)
+    assert (shown.p50, shown.p90, shown.p50_is_beyond, shown.p90_is_beyond) == (NOW + HOUR, NOW + HOUR, False, False)
 
 
 @pytest.mark.parametrize(

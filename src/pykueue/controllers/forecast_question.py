@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,7 @@ from pykueue.history.learning import RunEstimate
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.store import HistoryStore, HistoryStoreError
 from pykueue.projection import Arrival, SchedulerCase, forecast, uniform
-from pykueue.projection.forecast import Correction, ForecastResult
+from pykueue.projection.forecast import ForecastResult
 from pykueue.state.intake import WatchedObject
 
 WEEK_SECONDS: Final = 7 * 86_400
@@ -41,7 +41,6 @@ class ForecastQuestion:
     # By UID. A Workload without one has nothing that is known about its run time.
     estimates: Mapping[str, RunEstimate]
     history: Path | None = None
-    corrections: Mapping[str, Correction] = field(default_factory=dict)
     effort: int = forecast.EFFORT
 
 
@@ -77,7 +76,6 @@ def answer(question: ForecastQuestion, store: HistoryStore | None = None) -> For
         question.now,
         lambda sample: EstimatedDraws(sample, question.estimates, newcomers.lengths),
         arrivals=newcomers.block,
-        corrections=question.corrections,
         effort=question.effort,
     )
     return ForecastAnswer(found, (newcomers.assumption, *_assumed_checks(question.case)))

@@ -14,7 +14,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kubemachinery.client.informer import InformerEvent
@@ -29,10 +29,17 @@ from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.controllers.informers import Informers
 from pykueue.history import records
 from pykueue.history.learning import RunEstimate, RunTimes
-from pykueue.history.store import HistoryStore, HistoryStoreError
+from pykueue.history.store import HistoryStore, HistoryStoreError, StoredScores
 from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase, forecast
-from pykueue.projection.forecast import Correction, StartForecast
+from pykueue.projection.calibration import (
+    NO_CORRECTION,
+    CalibrationWindow,
+    Correction,
+    ForecastScore,
+    OpenForecast,
+)
+from pykueue.projection.forecast import StartForecast
 from pykueue.state.intake import WatchedObject
 from pykueue.state.world import World
 
@@ -172,20 +179,31 @@ class _Facts(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """A forecast that is scored when its Workload starts [FC4]."""
+    """A forecast that is scored when its Workload starts [FC4]: what the runs ahead found, and the P90 that was
+    shown."""
 
     cluster_queue: str
     waited: Nanoseconds
-    p50: Nanoseconds
+    found: OpenForecast
     p90: Nanoseconds
 
 
 @dataclass(slots=True)
-class CoverageCount:
-    """How many forecasts of a ClusterQueue were scored, and how many starts were not later than P90."""
+class QueueCalibration:
+    """The scored forecasts of a ClusterQueue: how many, of how many the start was not later than P90, and the last."""
 
     scored: int = 0
     covered: int = 0
+    window: CalibrationWindow = field(default_factory=CalibrationWindow)
+
+    @classmethod
+    def of(cls, stored: StoredScores) -> QueueCalibration:
+        scores = [(made * SECOND, ForecastScore(p50, p90)) for made, p50, p90 in stored.scores]
+        return cls(stored.scored, stored.covered, CalibrationWindow(scores))
+
+    def stored(self) -> StoredScores:
+        scores = ((made // SECOND, round(each.p50, 4), round(each.p90, 4)) for made, each in self.window.scores)
+        return StoredScores(self.scored, self.covered, tuple(scores))
 
 
 class Forecaster:
@@ -210,8 +228,8 @@ class Forecaster:
         self._lock = asyncio.Lock()
         self._has_warned = False
         self._shown: OrderedDict[str, list[_Shown]] = OrderedDict()
-        self._corrections: dict[str, Correction] | None = None
-        self.coverage: dict[str, CoverageCount] = {}
+        self.calibrations: dict[str, QueueCalibration] = {}
+        self._has_loaded = False
         self._unsaved: set[str] = set()
         informers.workloads.add_handler(self._seen)
 
@@ -222,8 +240,12 @@ class Forecaster:
     # --- Answers ------------------------------------------------------------------------------------------------------
 
     def correction(self, cluster_queue: str) -> Correction:
-        """The correction of the forecasts of a ClusterQueue."""
-        return (self._corrections or {}).get(cluster_queue, forecast.NO_CORRECTION)
+        """The correction of the forecasts of a ClusterQueue, after all starts until now [FC3]."""
+        found = self.calibrations.get(cluster_queue)
+        if found is None:
+            return NO_CORRECTION
+        rows = (row for rows in self._shown.values() for row in rows if row.cluster_queue == cluster_queue)
+        return found.window.correction((row.found for row in rows), self._clock.now())
 
     def kept(self, cluster_queue: str) -> ForecastAnswer | None:
         """The last answer for the scope of a ClusterQueue. Computes nothing."""
@@ -253,8 +275,8 @@ class Forecaster:
 
     def coverage_ratios(self) -> Iterator[tuple[str, float]]:
         """Of each ClusterQueue the share of scored starts that were not later than P90."""
-        for name, count in sorted(self.coverage.items()):
-            yield name, count.covered / max(1, count.scored)
+        for name, found in sorted(self.calibrations.items()):
+            yield name, found.covered / max(1, found.scored)
 
     def _cluster_queue(self, key: str) -> str:
         namespace, _, name = key.partition("/")
@@ -285,17 +307,33 @@ class Forecaster:
                     raise
                 return ScopeForecast(before[1], str(error))
             self._has_warned = False
-            self._kept[queues] = facts, answer
-            self._remember(answer)
-            return ScopeForecast(answer)
+            shown = self._corrected(answer)
+            self._kept[queues] = facts, shown
+            self._remember(answer, shown)
+            return ScopeForecast(shown)
+
+    def _corrected(self, answer: ForecastAnswer) -> ForecastAnswer:
+        """The answer as it is shown: with corrections, and no later than planned starts [FC8]."""
+        result = answer.result
+        corrections: dict[str, Correction] = {}
+        items: list[StartForecast] = []
+        for item in result.items:
+            name = self._cluster_queue(item.key)
+            if name not in corrections:
+                corrections[name] = self.correction(name)
+            item = forecast.corrected(item, corrections[name], result.made, result.horizon - result.made)
+            plan = self._world.planned_start(item.key)
+            if plan is not None and plan.date is not None:
+                item = forecast.bounded(item, max(plan.date, result.made))
+            items.append(item)
+        return replace(answer, result=replace(result, items=tuple(items)))
 
     async def _question(
         self, objects: Sequence[WatchedObject], queues: tuple[str, ...], now: Nanoseconds, is_thorough: bool
     ) -> ForecastQuestion:
-        if self._corrections is None:
-            await self._load_corrections()
-        await self._save_corrections()
-        case = self._settings.with_objects(objects).within(queues)
+        await self._load_scores()
+        await self._save_scores()
+        case = replace(self._settings, windows=self._world.windows.schedules).with_objects(objects).within(queues)
         estimates: dict[str, RunEstimate] = {}
         for number, workload in enumerate(case.workloads()):
             if number % _PART == 0:
@@ -308,7 +346,6 @@ class Forecaster:
             now=now,
             estimates=estimates,
             history=self._history.path if self._history is not None else None,
-            corrections=self._corrections or {},
             effort=forecast.EFFORT * (THOROUGH if is_thorough else 1),
         )
 
@@ -334,10 +371,10 @@ class Forecaster:
 
     # --- Scores -------------------------------------------------------------------------------------------------------
 
-    def _remember(self, answer: ForecastAnswer) -> None:
+    def _remember(self, found: ForecastAnswer, shown: ForecastAnswer) -> None:
         """Keep the first forecast of each Workload, and the first after each doubling of its waiting [FC4]."""
-        made = answer.result.made
-        for item in answer.result.items:
+        made = found.result.made
+        for item, visible in zip(found.result.items, shown.result.items, strict=True):
             namespace, _, name = item.key.partition("/")
             workload = self._informers.workloads.get(name, namespace)
             if workload is None or item.p50 is None or item.p90 is None:
@@ -345,7 +382,9 @@ class Forecaster:
             waited = made - states.created(workload)
             rows = self._shown.setdefault(workload.metadata.uid, [])
             if not rows or waited >= 2 * max(rows[-1].waited, SECOND):
-                rows.append(_Shown(self._cluster_queue(item.key), waited, item.p50, item.p90))
+                model = OpenForecast(made, item.p50 - made, item.p90 - made)
+                p90 = visible.p90 if visible.p90 is not None else found.result.horizon
+                rows.append(_Shown(self._cluster_queue(item.key), waited, model, p90))
         while len(self._shown) > _SHOWN_MAX:
             self._shown.popitem(last=False)
 
@@ -360,40 +399,33 @@ class Forecaster:
                 self._score(row, started)
 
     def _score(self, row: _Shown, started: Nanoseconds) -> None:
-        """Compare a forecast with the start, and correct the next ones of its ClusterQueue [FC3]."""
-        corrections = self._corrections if self._corrections is not None else {}
-        before = corrections.get(row.cluster_queue, forecast.NO_CORRECTION)
-        is_late = started > row.p90
-        corrections[row.cluster_queue] = before.after(later_than_p50=started > row.p50, later_than_p90=is_late)
-        self._corrections = corrections
-        count = self.coverage.setdefault(row.cluster_queue, CoverageCount())
-        count.scored += 1
-        count.covered += not is_late
+        """Compare a forecast with the start, for the next ones of its ClusterQueue [FC3]."""
+        found = self.calibrations.setdefault(row.cluster_queue, QueueCalibration())
+        found.window.add(row.found, started)
+        found.scored += 1
+        found.covered += started <= row.p90
         self._unsaved.add(row.cluster_queue)
 
-    async def _load_corrections(self) -> None:
-        stored: dict[str, tuple[float, float, int, int]] = {}
+    async def _load_scores(self) -> None:
+        """Read the stored scores, once: with the first question, before any forecast can be scored."""
+        if self._has_loaded:
+            return
+        self._has_loaded = True
         if self._history is not None:
             with suppress(HistoryStoreError):
-                stored = await self._history.ask(lambda store: store.corrections())
-        self._corrections = {name: Correction(p50, p90) for name, (p50, p90, _, _) in stored.items()}
-        for name, (_, _, scored, covered) in stored.items():
-            self.coverage.setdefault(name, CoverageCount(scored, covered))
+                for name, stored in (await self._history.ask(lambda store: store.forecast_scores())).items():
+                    self.calibrations.setdefault(name, QueueCalibration.of(stored))
 
-    async def _save_corrections(self) -> None:
-        """Store the corrections that changed, so that they survive a restart."""
+    async def _save_scores(self) -> None:
+        """Store the scores that are new, so that corrections survive a restart."""
         if self._history is None or not self._unsaved:
             return
         names, self._unsaved = sorted(self._unsaved), set()
-        given = self._corrections or {}
-        rows = {
-            name: (*given.get(name, forecast.NO_CORRECTION), self.coverage[name].scored, self.coverage[name].covered)
-            for name in names
-        }
+        rows = {name: self.calibrations[name].stored() for name in names}
 
         def save(store: HistoryStore) -> None:
             for name, values in rows.items():
-                store.save_correction(name, values)
+                store.save_forecast_scores(name, values)
 
         try:
             await self._history.ask(save)
@@ -401,11 +433,11 @@ class Forecaster:
             self._unsaved.update(names)
 
     async def run(self) -> None:
-        """Store corrections until cancelled."""
+        """Store scores until cancelled."""
         try:
             while True:
                 await asyncio.sleep(FRESH_SECONDS)
-                await self._save_corrections()
+                await self._save_scores()
         finally:
             await self.close()
 

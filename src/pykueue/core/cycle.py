@@ -40,6 +40,7 @@ from pykueue.core.planned_starts import DropConflict, PlanConflict, PlannedStart
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget
 from pykueue.core.queue import UsageByNumber
+from pykueue.core.screening import HeadScreen
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.timeline import ENDLESS
 from pykueue.core.topology import PlacedPods
@@ -142,9 +143,12 @@ def run(
     policy: SchedulingPolicy,
     now: Nanoseconds,
     plans: Mapping[CohortTree, PlannedStarts] = NO_PLANS,
+    *,
+    explains: bool = True,
 ) -> list[Decision]:
     """Decide every head and return the decisions in the order in which the heads were processed, then those that were
-    not processed. The snapshot and the Workloads are afterwards as they were.
+    not processed. The snapshot and the Workloads are afterwards as they were. Without `explains`, most heads that wait
+    get neither the exact reason nor an explanation.
 
     A head whose evaluation raises an exception is removed, and the cycle starts over without it: because nothing was
     changed, the other heads get the decisions that they would get if it did not exist.
@@ -152,7 +156,7 @@ def run(
     remaining, failed = list(heads), list[Decision]()
     while True:
         try:
-            return [*Cycle(snapshot, policy, now, plans).run(remaining), *failed]
+            return [*Cycle(snapshot, policy, now, plans, explains=explains).run(remaining), *failed]
         except _EvaluationFailed as failure:
             remaining = [head for head in remaining if head is not failure.head]
             failed.append(_failed(failure))
@@ -207,6 +211,16 @@ def _not_nominated(workload: WorkloadInfo) -> _Learned:
     return {"scan_position": workload.scan_position, "rank": (), "recomputation": None, "skips_preemption": False}
 
 
+def _screened(workload: WorkloadInfo) -> Wait:
+    """The decision for a Workload that can only wait: its next walk over the flavors starts at the first one."""
+    return Wait(
+        workload=workload.key,
+        cluster_queue=workload.cluster_queue,
+        reason=QuotaReservedReason.WAITING_FOR_QUOTA,
+        requeue=Requeue.PREEMPTION_NO_CANDIDATES,
+    )
+
+
 class Cycle:
     """One cycle. The snapshot is written on while it runs, and restored at its end."""
 
@@ -216,8 +230,12 @@ class Cycle:
         policy: SchedulingPolicy,
         now: Nanoseconds,
         plans: Mapping[CohortTree, PlannedStarts] = NO_PLANS,
+        *,
+        explains: bool = True,
     ) -> None:
         self.plans = plans  # by tree; trees without planned starts have none
+        # Owners of planned starts are known by their explanations.
+        self.screen = None if explains or plans else HeadScreen(snapshot, policy, now)
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
@@ -240,21 +258,14 @@ class Cycle:
         refused: list[Decision] = []
         entries: list[CycleEntry] = []
         for head in heads:
-            workload = head.workload
             try:
-                refusal = self._refusal(head)
-                if refusal is None:
-                    queue = self.snapshot.queues[workload.cluster_queue]
-                    assignment, targets = self.nominator.find(
-                        workload, queue, workload.scan_position, spared=head.spared
-                    )
+                found = self._nominated(head)
             except Exception as error:
                 raise _EvaluationFailed(head) from error
-            if refusal is None:
-                entries.append(CycleEntry(head, workload, queue, assignment, targets))
+            if isinstance(found, CycleEntry):
+                entries.append(found)
             else:
-                reason = self._reported_reason(refusal.reason)
-                refused.append(_not_admitted(workload, reason, refusal.requeue, refusal.message))
+                refused.append(found)
         decided: dict[str, Decision] = {}
         for entry in self._in_order(entries):
             try:
@@ -274,6 +285,22 @@ class Cycle:
         return iter(sorted(entries, key=lambda entry: entry.rank))
 
     # Nomination.
+
+    def _nominated(self, head: Head) -> CycleEntry | Decision:
+        """The entry of a head, or the decision for one that is refused without an assignment."""
+        workload = head.workload
+        refusal = self._refusal(head)
+        if refusal is not None:
+            return _not_admitted(workload, self._reported_reason(refusal.reason), refusal.requeue, refusal.message)
+        queue = self.snapshot.queues[workload.cluster_queue]
+        if (
+            self.screen is not None
+            and not head.spared
+            and self.screen.can_only_wait(workload, queue, is_preemptor=head.is_preemptor)
+        ):
+            return _screened(workload)
+        assignment, targets = self.nominator.find(workload, queue, workload.scan_position, spared=head.spared)
+        return CycleEntry(head, workload, queue, assignment, targets)
 
     def _refusal(self, head: Head) -> NominationRefusal | None:
         """Why the head is not nominated, None where it is ([CY9])."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -89,9 +90,18 @@ _LOW_BITS: Final = 40
 _LOW_MASK: Final = 2**_LOW_BITS - 1
 
 
-_CORRECTIONS: Final = """CREATE TABLE IF NOT EXISTS forecast_correction (
-    cluster_queue TEXT PRIMARY KEY, p50 REAL NOT NULL, p90 REAL NOT NULL, scored INTEGER NOT NULL,
-    covered INTEGER NOT NULL) WITHOUT ROWID"""
+_FORECAST_SCORES: Final = """CREATE TABLE IF NOT EXISTS forecast_scores (
+    cluster_queue TEXT PRIMARY KEY, scored INTEGER NOT NULL, covered INTEGER NOT NULL, scores TEXT NOT NULL)
+    WITHOUT ROWID"""
+
+
+class StoredScores(NamedTuple):
+    """The scored forecasts of a ClusterQueue: how many, how many of their P90 were kept, and the last ones, each with
+    the time that it was made at, in seconds, and its scores of P50 and P90."""
+
+    scored: int
+    covered: int
+    scores: tuple[tuple[int, float, float], ...]
 
 
 class HistoryStoreError(PykueueError):
@@ -183,7 +193,7 @@ class HistoryStore:
                 _MIGRATIONS[step](connection)
                 connection.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (step + 1,))
         # A table of its own, which programs of the same layout without forecasts do not read.
-        connection.execute(_CORRECTIONS)
+        connection.execute(_FORECAST_SCORES)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -412,17 +422,18 @@ class HistoryStore:
 
     # --- Forecasts ----------------------------------------------------------------------------------------------------
 
-    def corrections(self) -> dict[str, tuple[float, float, int, int]]:
-        """Of each ClusterQueue the corrections of P50 and P90 [FC3], how many forecasts were scored, and how many of
-        their P90 were kept."""
-        rows = self._connection.execute("SELECT * FROM forecast_correction").fetchall()
-        return {name: (p50, p90, scored, covered) for name, p50, p90, scored, covered in rows}
+    def forecast_scores(self) -> dict[str, StoredScores]:
+        """Of each ClusterQueue the scores of its last forecasts [FC3]."""
+        rows = self._connection.execute("SELECT * FROM forecast_scores").fetchall()
+        return {
+            name: StoredScores(scored, covered, tuple(tuple(each) for each in json.loads(scores)))
+            for name, scored, covered, scores in rows
+        }
 
-    def save_correction(self, cluster_queue: str, values: tuple[float, float, int, int]) -> None:
+    def save_forecast_scores(self, cluster_queue: str, values: StoredScores) -> None:
+        row = cluster_queue, values.scored, values.covered, json.dumps(values.scores)
         with _transaction(self._connection):
-            self._connection.execute(
-                "INSERT OR REPLACE INTO forecast_correction VALUES (?, ?, ?, ?, ?)", (cluster_queue, *values)
-            )
+            self._connection.execute("INSERT OR REPLACE INTO forecast_scores VALUES (?, ?, ?, ?)", row)
 
     def count(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM record").fetchone()[0])

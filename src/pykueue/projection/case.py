@@ -31,9 +31,9 @@ class SchedulerCase:
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
     windows: tuple[ScheduledWindows, ...] = ()  # of QuotaSchedules
 
-    def world(self, now: Nanoseconds) -> World:
+    def world(self, now: Nanoseconds, *, explains: bool = True) -> World:
         """The scheduler's state after all objects were added. Workloads that have finished are left out."""
-        world = World(self.policy, accounting=self.accounting, profile=self.profile)
+        world = World(self.policy, accounting=self.accounting, profile=self.profile, explains=explains)
         # Every server has this Namespace; one among the objects replaces it.
         default = meta.ObjectMeta(name=_DEFAULT_NAMESPACE, labels={labels.NAMESPACE_NAME: _DEFAULT_NAMESPACE})
         world.put(kube.Namespace(metadata=default), now)

@@ -37,12 +37,12 @@ from pykueue.projection.outcome import ProjectedAttempt, Projection, Release, Us
 from pykueue.projection.transitions import Transitions
 from pykueue.state import workload_info
 from pykueue.state.intake import WatchedObject
+from pykueue.state.quota_windows import ScheduledWindows
 
 # A bound of decisions for a run without another one: a preemption loop has no end.
 EFFORT_MAX: Final = 100_000_000
 FINISHED: Final = "Finished"
 REPLACED: Final = "Replaced"
-WINDOW_EDGE: Final = "a quota window begins or ends"
 
 
 class Arrival(NamedTuple):
@@ -93,14 +93,18 @@ def run(
     grid: bool = False,
     until_started: Collection[str] | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
+    explains: bool = False,
 ) -> Projection:
     """Run the scheduler ahead from `now`, until nothing is left to happen.
 
     `arrivals` and `changes` are in the order of their times, and are read as the run reaches them. The run ends earlier
     at the time `horizon`, once all Workloads `until_started` have been admitted, or after `effort` decisions, of which
     the result is then not complete [RA4]; nor is it if `may_go_on`, which is called at every instant, returns False.
+
+    With `explains`, cycles find the exact reason of every Workload that waits, which takes longer and changes nothing.
     """
-    return _Run(case, now, draws, arrivals, changes, grid=grid).until(horizon, effort, until_started, may_go_on)
+    found = _Run(case, now, draws, arrivals, changes, grid=grid, explains=explains)
+    return found.until(horizon, effort, until_started, may_go_on)
 
 
 class _Run:
@@ -113,12 +117,14 @@ class _Run:
         changes: Iterable[ScheduledChange],
         *,
         grid: bool,
+        explains: bool,
     ) -> None:
         self._began = self._now = now
         self._draws = draws
         self._grid = grid
         # Workloads are put one by one, as the run takes them over.
-        self._world = case.with_objects(filter(_is_no_workload, case.objects)).world(now)
+        shaping = case.with_objects(filter(_is_no_workload, case.objects))
+        self._world = shaping.world(now, explains=explains)
         self._transitions = Transitions(case)
         self._found = Projection(began=now, reached=now)
         self._workloads: dict[str, kueue.Workload] = {}  # of every Workload that has not ended, its state
@@ -183,8 +189,13 @@ class _Run:
         them, so that a grid never adds time where little happens."""
         self._now = instant
         self._releases.clear()
-        self._changed = WINDOW_EDGE if instant == self._world.windows.next_edge else ""
+        self._changed = ""
         end = on_grid(instant, self._began) if self._grid else instant
+        edge = self._world.windows.next_edge
+        if edge is not None and edge <= end:
+            # Decided at its own time: what a window gives does not count a moment earlier or later.
+            self._now = end = max(edge, instant)
+            self._changed = _edge(self._world.windows.schedules, edge)
         while self._events and self._events[0].at <= end:
             event = heapq.heappop(self._events)
             self._now = max(self._now, event.at)
@@ -477,6 +488,13 @@ def on_grid(at: Nanoseconds, began: Nanoseconds) -> Nanoseconds:
     distance = at - began
     step = SECOND << max(0, (distance // (100 * SECOND)).bit_length() - 1)
     return began + -(-distance // step) * step
+
+
+def _edge(schedules: Iterable[ScheduledWindows], at: Nanoseconds) -> str:
+    """What happens to windows at an instant: the first one that begins, else the first one that ends."""
+    spans = sorted((span.window, span.start, span.end) for each in schedules for span in each.spans)
+    begins = (f"window {window} begins" for window, start, _ in spans if start == at)
+    return next(begins, "") or next((f"window {window} ends" for window, _, end in spans if end == at), "")
 
 
 def _is_no_workload(thing: WatchedObject) -> bool:

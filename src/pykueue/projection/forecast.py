@@ -8,16 +8,16 @@ exactly 50 and 90 % of the starts [FC1].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import exp
-from typing import Final, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from kubemachinery.meta import HOUR, Nanoseconds
 from pykueue.api import kueue
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core.decision import Wait
 from pykueue.lifecycle import states
-from pykueue.projection import engine
+from pykueue.projection import calibration, engine
+from pykueue.projection.calibration import NO_CORRECTION, Correction
 from pykueue.projection.case import SchedulerCase
 from pykueue.projection.draws import Draws
 from pykueue.projection.engine import Arrival
@@ -32,33 +32,8 @@ HORIZON: Final = 7 * 24 * HOUR
 # Decisions of one question [FC9].
 EFFORT: Final = 100_000
 
-CORRECTION_MIN: Final = -1.0
-CORRECTION_MAX: Final = 3.0
-_STEP: Final = 0.08
-
 DrawsOf: TypeAlias = Callable[[int], Draws]
 ArrivalsOf: TypeAlias = Callable[[int], Iterable[Arrival]]
-
-
-class Correction(NamedTuple):
-    """The logarithms by which the leads of P50 and P90 of a ClusterQueue are multiplied [FC3]."""
-
-    p50: float = 0.0
-    p90: float = 0.0
-
-    def after(self, *, later_than_p50: bool, later_than_p90: bool) -> Correction:
-        """The correction after one more start: coverage reaches its target in the long run, whatever the model gets
-        wrong (adaptive conformal inference)."""
-        p50 = self.p50 + _STEP / 2 * (0.5 if later_than_p50 else -0.5)
-        p90 = self.p90 + _STEP * (0.9 if later_than_p90 else -0.1)
-        return Correction(_within(p50), _within(p90))
-
-
-def _within(value: float) -> float:
-    return min(max(value, CORRECTION_MIN), CORRECTION_MAX)
-
-
-NO_CORRECTION: Final = Correction()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +72,12 @@ def forecast(
     draws: DrawsOf,
     *,
     arrivals: ArrivalsOf = lambda sample: (),
-    corrections: Mapping[str, Correction] | None = None,
     effort: int = EFFORT,
     horizon: Nanoseconds = HORIZON,
     samples: int | None = None,
 ) -> ForecastResult:
-    """Forecast the start of every pending Workload of a case. Without a number of `samples`, it depends on the effort
-    of the first one [FC1]."""
+    """Forecast the start of every pending Workload of a case, without corrections. Without a number of `samples`, it
+    depends on the effort of the first one [FC1]."""
     blocked = _blocked(case, now)
     wanted = [key for key in _pending(case) if key not in blocked]
     runs: list[Projection] = []
@@ -129,16 +103,13 @@ def forecast(
     starts = [run.first_attempts() for run in runs]
     items = [_item(key, runs, starts, now + horizon) for key in wanted]
     items += [StartForecast(key, reason=reason) for key, reason in blocked.items()]
-    given = corrections or {}
-    queues = _cluster_queues(case)
-    shown = (corrected(item, given.get(queues.get(item.key, ""), NO_CORRECTION), now, horizon) for item in items)
     return ForecastResult(
         made=now,
         horizon=now + horizon,
         samples=len(runs),
         decisions=spent,
         is_complete=not wanted or len(runs) >= SAMPLES_MIN,
-        items=tuple(sorted(shown, key=lambda item: item.key)),
+        items=tuple(sorted(items, key=lambda item: item.key)),
     )
 
 
@@ -193,16 +164,19 @@ def corrected(item: StartForecast, by: Correction, now: Nanoseconds, horizon: Na
     """The forecast with the correction of its ClusterQueue. P50 is never later than P90 [FC3]."""
     if item.p50 is None or by == NO_CORRECTION:
         return item
-    p50 = now + int((item.p50 - now) * exp(by.p50))
-    p90 = None if item.p90 is None else now + int((item.p90 - now) * exp(by.p90))
+    p50 = now + calibration.corrected_distance(item.p50 - now, by.p50)
+    p90 = None if item.p90 is None else now + calibration.corrected_distance(item.p90 - now, by.p90)
     is_beyond = p90 is not None and p90 > now + horizon
-    return StartForecast(
-        item.key,
-        p50=p50 if p90 is None else min(p50, p90),
-        p90=None if is_beyond else p90,
-        p90_is_beyond=item.p90_is_beyond or is_beyond,
-        because=item.because,
-    )
+    p50 = min(p50, now + horizon if p90 is None or is_beyond else p90)
+    return replace(item, p50=p50, p90=None if is_beyond else p90, p90_is_beyond=item.p90_is_beyond or is_beyond)
+
+
+def bounded(item: StartForecast, latest: Nanoseconds) -> StartForecast:
+    """The forecast of a Workload with a planned start, which it is not later than [FC8]."""
+    if item.reason or (item.p90 is not None and item.p90 <= latest):
+        return item
+    p50 = latest if item.p50 is None else min(item.p50, latest)
+    return replace(item, p50=p50, p90=latest, p50_is_beyond=False, p90_is_beyond=False)
 
 
 # --- Workloads without a forecast -------------------------------------------------------------------------------------
@@ -260,16 +234,3 @@ def _never_fitting(case: SchedulerCase, now: Nanoseconds) -> dict[str, str]:
         if reason is not None and reason in _NEVER:
             found[key] = _NEVER[reason]
     return found
-
-
-def _cluster_queues(case: SchedulerCase) -> dict[str, str]:
-    """The ClusterQueue of each pending Workload."""
-    local_queues = {
-        (thing.metadata.namespace, thing.metadata.name): thing.spec.cluster_queue or ""
-        for thing in case.objects
-        if isinstance(thing, kueue.LocalQueue)
-    }
-    return {
-        states.key(each): local_queues.get((each.metadata.namespace, each.spec.queue_name or ""), "")
-        for each in case.workloads()
-    }

@@ -30,8 +30,9 @@ Firsts: TypeAlias = list[tuple[PendingQueue, WorkloadInfo]]
 class CycleDriver:
     """Runs scheduling cycles on the parts of a World."""
 
-    def __init__(self, parts: WorldParts) -> None:
+    def __init__(self, parts: WorldParts, *, explains: bool = True) -> None:
         self.cycles = 0  # that decided anything
+        self._explains = explains or parts.planning is not None
         self._parts = parts
         self._policy = parts.policy
         self._structure = parts.structure
@@ -61,7 +62,9 @@ class CycleDriver:
             if heads:
                 self._scopes.mark_ready(scope.queues[0])  # until every head has been tried
                 restricted = {head.workload.key for head in heads if head.spared}
-                for decided in cycle.run(self._snapshot, heads, self._policy, now, self._plans):
+                for decided in cycle.run(
+                    self._snapshot, heads, self._policy, now, self._plans, explains=self._explains
+                ):
                     decision = self._guarded(decided, scope.queues, now) if self._policy.loop_guard else decided
                     self._compare_preemption(decision, scope.queues, now)
                     if self._planning is not None:

@@ -48,11 +48,13 @@ class World:
         accounting: requests.Accounting = requests.PLAIN,
         profile: PlacementOptions | None = None,
         scopes: SchedulingScopes | None = None,
+        explains: bool = True,
     ) -> None:
+        """Without `explains`, the decisions of Workloads that wait have neither exact reasons nor explanations."""
         self.policy = policy
         self._parts = WorldParts(policy, accounting, profile, scopes if scopes is not None else SchedulingScopes())
         self._intake = Intake(self._parts)
-        self._driver = CycleDriver(self._parts)
+        self._driver = CycleDriver(self._parts, explains=explains)
 
     # Objects.
 

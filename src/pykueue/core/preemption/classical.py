@@ -77,6 +77,14 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
     return []
 
 
+def is_hopeless(search: TargetSearch) -> bool:
+    """Whether not even all candidates together release what is requested."""
+    own = search.candidates(search.queue, search.queue.spec.preemption.within_cluster_queue)
+    hierarchy, priority = _candidates_of_others(search)
+    others = (candidate.reservation for candidate in chain(hierarchy, priority))
+    return search.is_hopeless(chain(own, others))
+
+
 def _attempts(search: TargetSearch, *, has_hierarchy: bool, has_others: bool) -> tuple[bool, ...]:
     """Whether to try with borrowing allowed, without, or both, and in which order ([PR10])."""
     preemption = search.queue.spec.preemption
@@ -84,11 +92,15 @@ def _attempts(search: TargetSearch, *, has_hierarchy: bool, has_others: bool) ->
     if not has_others:
         return (True,)
     if not preemption.borrow_within_cohort:
-        if any(node.usage[number] >= node.subtree[number] for number in search.contested):
+        if _has_used_up(node, search.contested):
             return (True,)
         if not has_hierarchy:
             return (False, True)
     return (True, False)
+
+
+def _has_used_up(node: QuotaNode, contested: frozenset[int]) -> bool:
+    return any(node.usage[number] >= node.subtree[number] for number in contested)
 
 
 def _is_valid(search: TargetSearch, candidate: Candidate, *, borrowing: bool) -> bool:
@@ -115,15 +127,19 @@ def _candidates_of_others(search: TargetSearch) -> tuple[list[Candidate], list[C
     if policy is PreemptionPolicy.NEVER:
         return hierarchy, priority
     has_advantage, rest = quota.fits_in_subtree(node, search.requests)
+    # A preemptor that has used up its quota is tried with borrowing only ([PR10]), and priority candidates are then
+    # valid only where borrowing preemptors may take them.
+    takes_priority = search.queue.spec.preemption.borrow_within_cohort or not _has_used_up(node, search.contested)
     below: QuotaNode = node
     for cohort in node.ancestors:
-        found = hierarchy if has_advantage else priority
-        for between in _over_quota(cohort, below, search.contested):
-            queue = search.snapshot.queues[between[0].name]
-            found.extend(
-                Candidate(reservation, _variant(search, reservation, has_advantage=has_advantage), between)
-                for reservation in search.candidates(queue, policy)
-            )
+        if has_advantage or takes_priority:
+            found = hierarchy if has_advantage else priority
+            for between in _over_quota(cohort, below, search.contested):
+                queue = search.snapshot.queues[between[0].name]
+                found.extend(
+                    Candidate(reservation, _variant(search, reservation, has_advantage=has_advantage), between)
+                    for reservation in search.candidates(queue, policy)
+                )
         fits, rest = quota.fits_in_subtree(cohort, rest)
         has_advantage = has_advantage or fits
         below = cohort
