@@ -137,7 +137,7 @@ class EventRecorder:
         """Whether all emitted Events are written."""
         return self._queue.empty() and not self._writing
 
-    async def run(self, writers: int = 4) -> None:
+    async def run(self, writers: int = 1) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(writers):

@@ -41,6 +41,7 @@ class DecisionApplier:
     ) -> None:
         self._writer = writer
         self._tasks = WriteTasks()
+        writer.on_answered.append(self._tasks.answered)
         self._status = PendingStatusWriter(world, writer, options, clock, self._tasks)
         self._evictions = EvictionWriter(world, feed, writer, clock, self._tasks, wake)
         self._reservations = ReservationWriter(
@@ -71,7 +72,7 @@ class DecisionApplier:
             case Admit():
                 self._admit(decision)
             case Preempt():
-                self.preempt(decision.targets, decision.workload, decision.cluster_queue)
+                self.preempt(decision.targets, decision.workload, decision.cluster_queue, while_pending=True)
                 if decision.migrates:
                     self._evictions.migrate(decision)
                 self._status.queue(decision)
@@ -83,10 +84,18 @@ class DecisionApplier:
             case Evict():
                 self._evictions.evict_for_node_failure(decision)
 
-    def preempt(self, targets: Iterable[TargetWorkload], preemptor: str, cluster_queue: str) -> None:
-        """Evict preemption targets for a Workload of a ClusterQueue, each once."""
+    def preempt(
+        self,
+        targets: Iterable[TargetWorkload],
+        preemptor: str,
+        cluster_queue: str,
+        *,
+        while_pending: bool = False,
+    ) -> None:
+        """Evict preemption targets for a Workload of a ClusterQueue, each once. With `while_pending`, an eviction is
+        not written any more once the preemptor is not pending."""
         for target in targets:
-            self._evictions.preempt(target, preemptor, cluster_queue)
+            self._evictions.preempt(target, preemptor, cluster_queue, while_pending=while_pending)
 
     def withdraw(self, key: str, message: str) -> None:
         """Evict a Workload whose quota a window of a QuotaSchedule takes."""

@@ -44,12 +44,12 @@ class EvictionWriter:
         self._wake = wake
         self._evicting: set[str] = set()
 
-    def preempt(self, target: TargetWorkload, preemptor: str, cluster_queue: str) -> None:
+    def preempt(self, target: TargetWorkload, preemptor: str, cluster_queue: str, *, while_pending: bool) -> None:
         """Evict a preemption target for a Workload of a ClusterQueue, unless it is being evicted."""
         if target.already_evicted or target.key in self._evicting:
             return
         self._evicting.add(target.key)
-        self._tasks.start(self._preempt(target, preemptor, cluster_queue))
+        self._tasks.start(self._preempt(target, preemptor, cluster_queue, while_pending=while_pending))
 
     def migrate(self, decision: Preempt) -> None:
         """Evict the admitted variant on a less favorable flavor (ConcurrentAdmission), unless it is being evicted."""
@@ -68,7 +68,7 @@ class EvictionWriter:
         message = decision_messages.sentence(decision)
         self._tasks.start(self._evict_for_node_failure(decision.workload, message))
 
-    async def _preempt(self, target: TargetWorkload, name: str, cluster_queue: str) -> None:
+    async def _preempt(self, target: TargetWorkload, name: str, cluster_queue: str, *, while_pending: bool) -> None:
         try:
             preemptor = self._writer.current(key_of(name))
             paths = (self._world.cohort_path(queue) for queue in (cluster_queue, target.cluster_queue))
@@ -80,6 +80,10 @@ class EvictionWriter:
             )
 
             def preempted(workload: kueue.Workload, now: int) -> Changes:
+                if while_pending and not self._is_needed(target.key, name):
+                    self._feed.put_current(key_of(target.key))
+                    self._wake()
+                    return ()
                 return eviction.preempt(workload, target.reason, message, now, note=f"{message}; {priorities}")
 
             if await self._write(key_of(target.key), preempted) and preemptor is not None:
@@ -89,6 +93,12 @@ class EvictionWriter:
                 self._writer.emit(preemptor, event, SCHEDULER)
         finally:
             self._evicting.discard(target.key)
+
+    def _is_needed(self, target: str, preemptor: str) -> bool:
+        """Whether an eviction that waited for its turn is still to be written [CY25]. Quota that was released meanwhile
+        may have admitted the preemptor, and a target whose admission was taken back may have been admitted again."""
+        held = self._world.reservations.get(target)
+        return held is not None and held.evicted and self._world.pending_workload(preemptor) is not None
 
     def _priority(self, workload: kueue.Workload | None) -> str:
         """Return the effective priority with its two parts."""
@@ -132,9 +142,10 @@ class EvictionWriter:
         """Write an eviction; whether there was anything to evict.
 
         The Workload counts as evicted until it is put into the scheduler's state again, and is not decided about. After
-        an error it is put once a newer version was read, or after a pause: on the same version the same would be
+        an error it is put once there is a newer version, or after a pause: on the same version the same would be
         decided, and refused, at once.
         """
+        workload: kueue.Workload | None = None
         try:
             async with self._writer.turn(key):
                 workload, now = self._writer.current(key), self._clock.now()
@@ -146,7 +157,7 @@ class EvictionWriter:
                 await self._writer.workload(workload, made, SCHEDULER, now)
                 return True
         except Exception as error:
-            if not isinstance(error, Conflict) or await self._writer.read_until_answered(key) is None:
+            if not isinstance(error, Conflict) or not await self._writer.has_newer(key, workload):
                 await asyncio.sleep(_REFUSED_PAUSE_SECONDS)
             self._feed.put_current(key)
             self._wake()

@@ -28,7 +28,7 @@ from pykueue.state.world import World
 
 log = logging.getLogger(__name__)
 
-_WRITERS_MAX: Final = 16
+_WRITERS_MAX: Final = 4
 _ADMISSION_TIMEOUT_SECONDS: Final = 3.0
 _COALESCE_SECONDS: Final = 0.005
 _FIRST_RETRY_SECONDS: Final = 0.1

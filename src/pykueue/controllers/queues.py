@@ -66,7 +66,7 @@ class QueuesController:
         self._usage = UsageSampler(self._world, informers, clock)
         self._news: Counter[Which] = Counter()  # since the last look
         self._in_a_rush: set[Which] = set()
-        self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=4)
+        self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=2)
         informers.workloads.add_handler(self._workload_seen)
         informers.cluster_queues.add_handler(self._cluster_queue_seen)
         informers.local_queues.add_handler(self._local_queue_seen)

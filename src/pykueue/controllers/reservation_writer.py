@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 _LOST_ANSWER_PAUSE_SECONDS: Final = 0.2
 _REFUSED_PAUSE_SECONDS: Final = 1.0
-# Workloads whose uncounted resources were reported, newest last; for one that was dropped it is reported again.
+# Workloads whose uncounted resources were reported, or whose admission was taken back, newest last; for one that was
+# dropped it happens again.
 _REPORTED_MAX: Final = 10_000
 
 # How an API server reports that our webhook for Workloads denied a write.
@@ -69,6 +70,7 @@ class ReservationWriter:
         self._wake = wake
         self._report = report
         self._reported_not_counted: OrderedDict[str, str] = OrderedDict()  # by UID
+        self._taken_back: OrderedDict[str, str] = OrderedDict()  # the version of each Workload whose admission was taken back
 
     async def admit(self, decision: Admit, decided_on: kueue.Workload) -> None:
         """Write the reservation of an admission, unless the Workload changed since the decision."""
@@ -78,9 +80,29 @@ class ReservationWriter:
             if workload is None or not self._world.is_assumed(decision.workload) or not _is_same(workload, decided_on):
                 self.release(key)
                 return
+            if self._was_preempted(decision.workload, workload):
+                self.release(key)
+                return
             await self._write(key, workload, self._changes(decision, workload))
         if decision.replaces:
             await self._finish_replaced(key_of(decision.replaces), decision.workload)
+
+    def _was_preempted(self, name: str, workload: kueue.Workload) -> bool:
+        """Whether another Workload has preempted this one before its admission was sent. It is taken back then: its
+        quota is free at once, and no job is started and stopped [CY24]. A version of the object is taken back once, so
+        that Workloads that preempt each other come to a write."""
+        held = self._world.reservations.get(name)
+        if held is None or not held.evicted or states.is_reserved(workload):
+            self._taken_back.pop(name, None)
+            return False
+        version = workload.metadata.resource_version
+        is_first = self._taken_back.pop(name, "") != version
+        if is_first:
+            self._taken_back[name] = version
+            if len(self._taken_back) > _REPORTED_MAX:
+                self._taken_back.popitem(last=False)
+            log.debug("%s: preempted before its admission was written", name)
+        return is_first
 
     def release(self, key: ObjectKey) -> None:
         """Release an assumed reservation that was not stored: the Workload is put again as its object shows it."""

@@ -38,6 +38,8 @@ _SHORTEST_PAUSE_SECONDS: Final = 0.01
 _BROKEN_PAUSE_SECONDS: Final = 1.0
 _SWEEP_SECONDS: Final = 300
 _DECISIONS_AT_ONCE: Final = 20  # some milliseconds; then watch events and answers are processed
+# What a socket has received passes through the event loop, the TLS protocol and the informer's task: so many steps.
+_STEPS_OF_EVENTS: Final = 3
 # Members of a preemption loop that get an Event; a loop of more has its pairs in the log.
 _LOOP_EVENTS_MAX: Final = 10
 
@@ -74,6 +76,7 @@ class Scheduler:
         self.on_plan_change: list[Callable[[PlanChange], None]] = []
         self._sweep_at = clock.now() + _SWEEP_SECONDS * SECOND
         self._wake = asyncio.Event()
+        self._is_deciding = False
         workloads.add_handler(self.handle)
 
     # --- Events -------------------------------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to decide and nothing is being written."""
-        return not self._wake.is_set() and self.applier.idle
+        return not self._is_deciding and not self._wake.is_set() and self.applier.idle
 
     # --- Cycles -------------------------------------------------------------------------------------------------------
 
@@ -117,6 +120,8 @@ class Scheduler:
         try:
             while True:
                 await self._woken()
+                self._is_deciding = True
+                await _received_events()
                 is_sweep = not self._wake.is_set() and self._clock.now() >= self._sweep_at
                 self._wake.clear()
                 try:
@@ -127,6 +132,7 @@ class Scheduler:
                     self.world.requeue_in_flight(self._clock.now())
                     await asyncio.sleep(_BROKEN_PAUSE_SECONDS)
                     self.wake()
+                self._is_deciding = False
         finally:
             await self.applier.close()
 
@@ -152,7 +158,7 @@ class Scheduler:
         """Run cycles until every head has been tried; return how many Workloads were admitted."""
         admitted = 0
         while True:
-            decisions = self._decide()
+            decisions = self._decide_all()
             admitted += sum(isinstance(decision, Admit) for decision in decisions)
             blocked = self._apply_all(decisions)
             if blocked:
@@ -160,10 +166,18 @@ class Scheduler:
                 continue
             if not decisions:
                 return admitted
-            # Process watch events and answers between two cycles, and never run ahead of the writes by more than their
-            # bound.
-            await asyncio.sleep(0)
+            # Never run ahead of the writes by more than their bound, and decide on all that has been received by then.
             await self.applier.wait_for_slot()
+            await _received_events()
+
+    def _decide_all(self) -> list[Decision]:
+        """Run cycles until every head has been tried, or enough is decided. Nothing is written between them: what one
+        of them admits and a later one preempts is never written [CY24]."""
+        decisions = found = self._decide()
+        while found and not self._blocks_admission and len(decisions) < _DECISIONS_AT_ONCE:
+            found = self._decide()
+            decisions = [*decisions, *found]
+        return decisions
 
     def _decide(self) -> list[Decision]:
         loop = asyncio.get_running_loop()
@@ -251,6 +265,13 @@ class Scheduler:
         for target in targets:
             self.applier.preempt((target,), name, cluster_queue)
             self.world.mark_evicted(target.key)
+
+
+async def _received_events() -> None:
+    """Return when the watch events that have reached this process are in the state: a Workload that has finished must
+    not be preempted, and one that has arrived takes part in the next cycle."""
+    for _ in range(_STEPS_OF_EVENTS):
+        await asyncio.sleep(0)
 
 
 def loop_event(loop: PreemptionLoop) -> EmitEvent:

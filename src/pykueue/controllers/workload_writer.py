@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 WORKLOAD = registry.KUEUE.of(kueue.Workload)
 
 _READ_RETRY_SECONDS: Final = 0.2
+# How long the watch may take to show a version that a conflict has proved to exist.
+_WATCH_SECONDS: Final = 1.0
 
 
 class WrittenStates(Protocol):
@@ -73,6 +75,9 @@ class WorkloadWriter:
         # What was written, and the UIDs of deleted Workloads: until the watch shows it.
         self._ahead: dict[ObjectKey, kueue.Workload] = {}
         self._gone: dict[ObjectKey, str] = {}
+        self._awaited: dict[ObjectKey, asyncio.Event] = {}
+        # Called with how many seconds a write took.
+        self.on_answered: list[Callable[[float], None]] = []
         # Records what is written, if a history is kept.
         self.history: WrittenStates | None = None
         workloads.add_handler(self._seen)
@@ -125,12 +130,24 @@ class WorkloadWriter:
             self.learn(found)
         return found
 
+    async def has_newer(self, key: ObjectKey, than: kueue.Workload | None) -> bool:
+        """After a conflict: whether there is a newer version than that. The watch brings it; after a second the object
+        is read from the server."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WATCH_SECONDS):
+                while (found := self.current(key)) is not None and than is not None and not _is_newer(found, than):
+                    await self._awaited.setdefault(key, asyncio.Event()).wait()
+                return True
+        return await self.read_until_answered(key) is not None
+
     def _seen(self, news: InformerEvent[kueue.Workload]) -> None:
         ahead = self._ahead.get(news.key)
         if ahead is not None and (news.new is None or revision(news.new) >= revision(ahead)):
             del self._ahead[news.key]
         if news.new is None or news.new.metadata.uid != self._gone.get(news.key):
             self._gone.pop(news.key, None)
+        if (awaited := self._awaited.pop(news.key, None)) is not None:
+            awaited.set()
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -201,6 +218,8 @@ class WorkloadWriter:
             "metadata": {**patch.get("metadata", {}), "resourceVersion": metadata.resource_version},
         }
         client = self._low_priority_client if low_priority else self._client
+        loop = asyncio.get_running_loop()
+        sent_at = loop.time()
         answer = await client.patch(
             WORKLOAD,
             metadata.name,
@@ -210,6 +229,9 @@ class WorkloadWriter:
             manager=self._election.field_manager() if self._election is not None and subresource else "",
             accept=METADATA,
         )
+        if not low_priority:
+            for observer in self.on_answered:
+                observer(loop.time() - sent_at)
         return int(answer["metadata"]["resourceVersion"])
 
     def _remember(self, after: kueue.Workload, made: int) -> None:
@@ -228,6 +250,10 @@ class _Turn:
 
 def revision(workload: kueue.Workload) -> int:
     return int(workload.metadata.resource_version or 0)
+
+
+def _is_newer(found: kueue.Workload, than: kueue.Workload) -> bool:
+    return found.metadata.uid != than.metadata.uid or revision(found) > revision(than)
 
 
 def _difference(before: kueue.WorkloadStatus, after: kueue.WorkloadStatus) -> Any:

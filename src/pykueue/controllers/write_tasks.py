@@ -1,35 +1,50 @@
-"""Background tasks that write decisions, at most a fixed number at once. The error of one task does not stop others."""
+"""Background tasks that write decisions, a limited number at once. The error of one task does not stop others."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any
 
 from kubemachinery.client.errors import Conflict, KubeError, NotFound
+from pykueue.controllers.write_limit import WriteLimit
 
 log = logging.getLogger(__name__)
-
-# An API server calls our webhooks for each of them, and keeps at most 25 connections for that.
-_WRITES_AT_ONCE: Final = 24
 
 
 class WriteTasks:
     """The tasks that are running."""
 
     def __init__(self) -> None:
-        self._writes = asyncio.Semaphore(_WRITES_AT_ONCE)
+        self._limit = WriteLimit()
+        self._writes = asyncio.Semaphore(self._limit.value)
+        self._in_progress = 0
+        self._excess = 0  # slots that are not given again: the limit was lowered while they were in use
         self._running: dict[asyncio.Task[None], None] = {}
 
     @property
     def idle(self) -> bool:
         return not self._running
 
+    def answered(self, seconds: float) -> None:
+        """Adapt the number of slots to the time that a write took."""
+        change = self._limit.answered(seconds, self._in_progress)
+        if change < 0:
+            self._excess += 1
+        elif change > 0:
+            self._give_slot()
+
+    def _give_slot(self) -> None:
+        if self._excess:
+            self._excess -= 1
+        else:
+            self._writes.release()
+
     async def wait_for_slot(self) -> None:
         """Return when one more write can start."""
-        async with self._writes:
-            pass
+        await self._writes.acquire()
+        self._writes.release()
 
     async def close(self) -> None:
         """Cancel what is running, and wait for it to end."""
@@ -51,8 +66,13 @@ class WriteTasks:
 
     async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            async with self._writes:
+            await self._writes.acquire()
+            self._in_progress += 1
+            try:
                 await logging_errors(work)
+            finally:
+                self._in_progress -= 1
+                self._give_slot()
         finally:
             work.close()
 
