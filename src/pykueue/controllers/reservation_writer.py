@@ -70,7 +70,8 @@ class ReservationWriter:
         self._wake = wake
         self._report = report
         self._reported_not_counted: OrderedDict[str, str] = OrderedDict()  # by UID
-        self._taken_back: OrderedDict[str, str] = OrderedDict()  # the version of each Workload whose admission was taken back
+        # By Workload, the version of the object whose admission was taken back.
+        self._taken_back: OrderedDict[str, str] = OrderedDict()
 
     async def admit(self, decision: Admit, decided_on: kueue.Workload) -> None:
         """Write the reservation of an admission, unless the Workload changed since the decision."""
@@ -90,7 +91,10 @@ class ReservationWriter:
     def _was_preempted(self, name: str, workload: kueue.Workload) -> bool:
         """Whether another Workload has preempted this one before its admission was sent. It is taken back then: its
         quota is free at once, and no job is started and stopped [CY24]. A version of the object is taken back once, so
-        that Workloads that preempt each other come to a write."""
+        that Workloads that preempt each other come to a write. With fair sharing nothing is taken back: its preemption
+        loops are to be seen."""
+        if self._world.policy.is_fair:
+            return False
         held = self._world.reservations.get(name)
         if held is None or not held.evicted or states.is_reserved(workload):
             self._taken_back.pop(name, None)

@@ -242,7 +242,9 @@ class Scheduler:
             self.applier.release(key_of(decision.workload))
         while self._waits_for_pods():
             self._wake.clear()
+            self._is_deciding = False
             await self._wake.wait()
+        self._is_deciding = True
 
     def _waits_for_pods(self, besides: Container[str] = ()) -> bool:
         """Whether an admitted Workload, besides the given ones, has pods that are not ready. Workloads that need a
