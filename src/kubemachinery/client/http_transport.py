@@ -40,6 +40,7 @@ class HttpTransport:
             read_bufsize=LINE_BYTES,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             auto_decompress=True,
+            cookie_jar=aiohttp.DummyCookieJar(),  # an API server sets none
         )
 
     async def send(self, request: ApiRequest) -> ApiResponse:

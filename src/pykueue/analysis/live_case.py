@@ -60,7 +60,7 @@ async def case(
     found += await _schedules(client)
     if unscheduled and not has_topologies:
         found += await _unscheduled(client, unscheduled)
-    return replace(planner.read(found), notices=configuration.notices)
+    return replace(planner.read(found, is_stored=True), notices=configuration.notices)
 
 
 async def _schedules(client: ApiClient) -> list[Document]:

@@ -54,6 +54,11 @@ class DecisionApplier:
         return self._tasks.idle
 
     @property
+    def is_full(self) -> bool:
+        """Whether as many decisions are being written as may be at once."""
+        return self._tasks.is_full
+
+    @property
     def on_settled(self) -> list[Callable[[ObjectKey], None]]:
         """Called when an assumed reservation is settled, or when a preemption target that it waits for is gone."""
         return self._reservations.on_settled

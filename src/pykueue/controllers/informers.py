@@ -145,9 +145,23 @@ class Informers:
         return (key for key, _ in self.workloads.by_index("check", check))
 
     def _forget(self, change: InformerEvent[Any]) -> None:
+        if _is_status_only(change):
+            return
         self._references = None
         self._is_active.clear()
         self._facts.clear()
+
+
+def _is_status_only(change: InformerEvent[Any]) -> bool:
+    """Whether only the status of a ClusterQueue or Cohort changed, which this manager writes and no fact is made of."""
+    old, new = change.old, change.new
+    return (
+        isinstance(old, kueue.ClusterQueue | kueue.Cohort)
+        and new is not None
+        and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+        and old.metadata.uid == new.metadata.uid
+        and bool(old.spec == new.spec)
+    )
 
 
 def queue_of(workload: kueue.Workload) -> str:

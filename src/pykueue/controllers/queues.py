@@ -10,8 +10,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,7 +23,7 @@ from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
 from pykueue.api import kueue, registry
 from pykueue.controllers.admission_fair_sharing import UsageSampler
-from pykueue.controllers.informers import Informers, queue_of
+from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.core import amounts, fair_sharing
 from pykueue.core.cohort import QuotaNode
@@ -37,14 +37,13 @@ COHORT: Final = registry.KUEUE.of(kueue.Cohort)
 
 _BATCH_SECONDS: Final = 1.0
 _RUSH_BATCH_SECONDS: Final = 3.0
-_RUSH: Final = 10  # news between two writes
+_RUSH: Final = 5  # news between two writes
 _COUNTS: Final = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
 
 Queue: TypeAlias = kueue.ClusterQueue | kueue.LocalQueue | kueue.Cohort
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Which:
+class Which(NamedTuple):
     """One queue or cohort."""
 
     kind: str
@@ -77,13 +76,12 @@ class QueuesController:
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
     def _workload_seen(self, change: InformerEvent[kueue.Workload]) -> None:
-        for workload in (change.old, change.new):
-            if workload is not None:
-                namespace, _, name = queue_of(workload).partition("/")
-                self._soon(Which(LOCAL_QUEUE.kind, ObjectKey(namespace, name)))
-                cluster_queue = self._informers.cluster_queue_of(workload)
-                self._soon(Which(CLUSTER_QUEUE.kind, ObjectKey("", cluster_queue)))
-                self._ancestors(cluster_queue)
+        workloads = [each for each in (change.old, change.new) if each is not None]
+        for key in {ObjectKey(each.metadata.namespace, each.spec.queue_name or ""): None for each in workloads}:
+            self._soon(Which(LOCAL_QUEUE.kind, key))
+        for cluster_queue in {self._informers.cluster_queue_of(each): None for each in workloads}:
+            self._soon(Which(CLUSTER_QUEUE.kind, ObjectKey("", cluster_queue)))
+            self._ancestors(cluster_queue)
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         self._itself(Which(CLUSTER_QUEUE.kind, change.key), change)
@@ -134,7 +132,9 @@ class QueuesController:
 
     def _soon(self, which: Which) -> None:
         self._news[which] += 1
-        self.loop.queue.add_after(which, _RUSH_BATCH_SECONDS if which in self._in_a_rush else _BATCH_SECONDS)
+        # Admissions come first: a status waits longer while as many of them are being written as may be at once.
+        is_rush = which in self._in_a_rush or self._scheduler.applier.is_full
+        self.loop.queue.add_after(which, _RUSH_BATCH_SECONDS if is_rush else _BATCH_SECONDS)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 

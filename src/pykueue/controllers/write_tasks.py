@@ -27,6 +27,11 @@ class WriteTasks:
     def idle(self) -> bool:
         return not self._running
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a further write would have to wait for a slot."""
+        return self._writes.locked()
+
     def answered(self, seconds: float) -> None:
         """Adapt the number of slots to the time that a write took."""
         change = self._limit.answered(seconds, self._in_progress)

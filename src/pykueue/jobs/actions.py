@@ -13,8 +13,9 @@ RetryWithBackoff  the pass could not be completed, and why
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
@@ -23,46 +24,39 @@ from pykueue.api import kueue
 from pykueue.lifecycle.workload_changes import Changes
 
 
-@dataclass(frozen=True, slots=True)
-class CreateWorkload:
+class CreateWorkload(msgspec.Struct, frozen=True):
     workload: Tree
     job: Tree
 
 
-@dataclass(frozen=True, slots=True)
-class PatchWorkload:
+class PatchWorkload(msgspec.Struct, frozen=True):
     workload: kueue.Workload
     patch: Tree
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeWorkload:
+class ResizeWorkload(msgspec.Struct, frozen=True):
     workload: kueue.Workload
     counts: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeWorkload:
+class ChangeWorkload(msgspec.Struct, frozen=True):
     workload: kueue.Workload
     changes: Changes
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceObject:
+class ReplaceObject(msgspec.Struct, frozen=True):
     kind: Kind
     before: Tree
     after: Tree
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteObject:
+class DeleteObject(msgspec.Struct, frozen=True):
     kind: Kind
     tree: Tree
 
 
-@dataclass(frozen=True, slots=True)
-class EmitJobEvent:
+class EmitJobEvent(msgspec.Struct, frozen=True):
     regarding: Tree
     reason: str
     note: str
@@ -70,13 +64,11 @@ class EmitJobEvent:
     action: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RequeueAfter:
+class RequeueAfter(msgspec.Struct, frozen=True):
     after: Nanoseconds
 
 
-@dataclass(frozen=True, slots=True)
-class RetryWithBackoff:
+class RetryWithBackoff(msgspec.Struct, frozen=True):
     reason: str
 
 

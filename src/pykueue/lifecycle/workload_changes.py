@@ -15,10 +15,10 @@ the two, because one of two writes can fail. A notification changes nothing: it 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import conditions, meta
@@ -32,8 +32,7 @@ Cause: TypeAlias = UnderlyingCause | DeactivationReason
 # --- On the status ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SetCondition:
+class SetCondition(msgspec.Struct, frozen=True):
     """Set one condition. Its transition time changes only with its status [LC16]."""
 
     type: WorkloadCondition
@@ -42,75 +41,63 @@ class SetCondition:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class DropCondition:
+class DropCondition(msgspec.Struct, frozen=True):
     type: WorkloadCondition
 
 
-@dataclass(frozen=True, slots=True)
-class SetAdmission:
+class SetAdmission(msgspec.Struct, frozen=True):
     """Set `status.admission`; None releases the quota."""
 
     admission: kueue.Admission | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetChecks:
+class SetChecks(msgspec.Struct, frozen=True):
     checks: tuple[kueue.AdmissionCheckState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetCheckConditions:
+class SetCheckConditions(msgspec.Struct, frozen=True):
     """The states of the checks as conditions."""
 
     conditions: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetRequeue:
+class SetRequeue(msgspec.Struct, frozen=True):
     """How often the Workload was requeued, and `requeueAt`; an empty state is removed."""
 
     count: int | None
     at: Nanoseconds | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetPastExecution:
+class SetPastExecution(msgspec.Struct, frozen=True):
     """The seconds of earlier admissions; None removes the field."""
 
     seconds: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetRequests:
+class SetRequests(msgspec.Struct, frozen=True):
     requests: tuple[kueue.PodSetRequest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetReclaimable:
+class SetReclaimable(msgspec.Struct, frozen=True):
     pods: tuple[kueue.ReclaimablePod, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetNominations:
+class SetNominations(msgspec.Struct, frozen=True):
     """The nominated worker clusters, and the one that runs the Workload."""
 
     nominated: tuple[str, ...] = ()
     cluster: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SetUnhealthyNodes:
+class SetUnhealthyNodes(msgspec.Struct, frozen=True):
     nodes: tuple[kueue.UnhealthyNode, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SetPreemptionGates:
+class SetPreemptionGates(msgspec.Struct, frozen=True):
     gates: tuple[kueue.PreemptionGateState, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CountEviction:
+class CountEviction(msgspec.Struct, frozen=True):
     """One more eviction in `status.schedulingStats`."""
 
     reason: EvictedReason
@@ -120,33 +107,27 @@ class CountEviction:
 # --- On the object ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SetInactive:
+class SetInactive(msgspec.Struct, frozen=True):
     """Set `spec.active` to false."""
 
 
-@dataclass(frozen=True, slots=True)
-class SetActive:
+class SetActive(msgspec.Struct, frozen=True):
     """Set `spec.active` to true."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkParent:
+class MarkParent(msgspec.Struct, frozen=True):
     """Set the label of a Workload with variants."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnmarkParent:
+class UnmarkParent(msgspec.Struct, frozen=True):
     """Remove that label."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFinalizer:
+class RemoveFinalizer(msgspec.Struct, frozen=True):
     """Remove our finalizer, and no other."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteWorkload:
+class DeleteWorkload(msgspec.Struct, frozen=True):
     """Delete the object, if it still has the UID that was read."""
 
 
@@ -158,8 +139,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-@dataclass(frozen=True, slots=True)
-class EmitEvent:
+class EmitEvent(msgspec.Struct, frozen=True):
     """An Event about the Workload. The caller adds the reporting controller."""
 
     type: EventType
@@ -176,16 +156,14 @@ def warning(reason: str, note: str) -> EmitEvent:
     return EmitEvent(EventType.WARNING, str(reason), conditions.truncated(note, conditions.MAX_EVENT_MESSAGE_LENGTH))
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True):
     """Quota was reserved, `waited` nanoseconds after the Workload was queued."""
 
     cluster_queue: str
     waited: Nanoseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """The Workload was admitted: `waited` since it was queued, `checked` since the reservation."""
 
     cluster_queue: str
@@ -194,8 +172,7 @@ class Admitted:
     had_checks: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(msgspec.Struct, frozen=True):
     """A Workload with quota was evicted. `is_first`: for the first time for this reason and cause."""
 
     cluster_queue: str
@@ -205,8 +182,7 @@ class Evicted:
     ready_for: Nanoseconds | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """Quota was released, `after` nanoseconds after the eviction."""
 
     cluster_queue: str
@@ -214,8 +190,7 @@ class Released:
     after: Nanoseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """`executed` is the sum of all admissions; None if it was not admitted when it finished."""
 
     cluster_queue: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 from kubemachinery import meta
@@ -90,5 +89,15 @@ class Reporter:
         redundant: bool = False,
         related: EventReference | None = None,
     ) -> None:
-        note = PendingEvent(about, change.type, change.reason, change.note, controller, related=related)
-        self._recorder.emit(replace(note, redundant=redundant, important=change.important))
+        self._recorder.emit(
+            PendingEvent(
+                about,
+                change.type,
+                change.reason,
+                change.note,
+                controller,
+                related=related,
+                redundant=redundant,
+                important=change.important,
+            )
+        )

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kubemachinery import http_messages
-from pykueue.observe.metrics import CONTENT_TYPE
 
 # Returns why the program is not ready, as a sentence; empty if it is.
 ReadinessCheck = Callable[[], str]
@@ -20,6 +19,7 @@ ReadinessCheck = Callable[[], str]
 CONFIGURATION_PATH: Final = "/configz"
 
 _TEXT = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def probes(
@@ -47,7 +47,7 @@ def exposition(read: Callable[[], bytes]) -> http_messages.Handler:
     async def answer(request: http_messages.Request) -> http_messages.Response:
         if request.path != "/metrics":
             return _plain(404, "not found; this server has /metrics")
-        return http_messages.Response(200, read(), CONTENT_TYPE)
+        return http_messages.Response(200, read(), _METRICS)
 
     return answer
 

@@ -39,9 +39,6 @@ from pykueue.observe.custom_labels import CustomLabels
 from pykueue.state.planning import PlanChange, PlanEvent
 from pykueue.version import __version__
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
@@ -832,6 +829,8 @@ class Metrics:
             self._bound(name, labels, workload, local_queue).observe(lasted / SECOND)
 
     def _bound(self, name: str, labels: Labels, workload: ObjectMeta | None = None, local_queue: str = "") -> Any:
+        if not self.options.custom.rows:
+            return self._series[name][(*labels, self.role.value)]
         custom = self.custom_values(BY_NAME[name], labels, workload, local_queue)
         return self._series[name][(*labels, self.role.value, *custom)]
 

@@ -85,10 +85,11 @@ class Case:
         return replace(self, objects=tuple(sorted(objects, key=lambda thing: _ORDER[type(thing)])))
 
 
-def read(documents: Iterable[Document]) -> Case:
-    """The case of documents. Lists are flattened; kinds that scheduling does not use are ignored."""
+def read(documents: Iterable[Document], *, is_stored: bool = False) -> Case:
+    """The case of documents. Lists are flattened; kinds that scheduling does not use are ignored. `is_stored`: a server
+    has stored the objects, so that they are complete and valid."""
     configuration: Configured | None = None
-    found = _Found()
+    found = _Found(is_stored=is_stored)
     for number, (source, tree) in enumerate(_flattened(documents), start=1):
         if tree.get("kind") == config.KIND and str(tree.get("apiVersion", "")).startswith(config.GROUP):
             if configuration is not None:
@@ -135,7 +136,8 @@ def with_used_namespaces(case: Case, change: Case | None = None) -> Case:
 class _Found:
     """The contents of the documents read so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_stored: bool) -> None:
+        self._is_stored = is_stored
         self.objects: list[msgspec.Struct] = []
         self.jobs: list[Document] = []
         self.classes: list[kueue.WorkloadPriorityClass | kube.PriorityClass] = []
@@ -147,7 +149,7 @@ class _Found:
         self._sources: dict[str, str] = {}
 
     def add(self, source: str, tree: dict[str, Any]) -> None:
-        typed, place = typed_of(source, tree), place_of(tree)
+        typed, place = typed_of(source, tree, is_stored=self._is_stored), place_of(tree)
         is_job = offline.row_of(tree) is not None
         if typed is None and not is_job and offline.second_kind(tree) is not None:
             self.related.append(Document(source, tree))
@@ -170,8 +172,9 @@ class _Found:
             self.extensions.append(typed)
         else:
             self.objects.append(typed)
-        schema = own_schemas.find(tree)
-        if schema is not None and not metadata.resource_version:  # the server has validated its objects
+        # The server has validated its objects.
+        schema = own_schemas.find(tree) if not metadata.resource_version else None
+        if schema is not None:
             self.unknown_fields += [
                 (place, f"unknown field {path}{field_meant(tree, path)}") for path in schema.unknown_fields(tree)
             ]
@@ -257,8 +260,9 @@ def _flattened(documents: Iterable[Document]) -> Iterator[Document]:
 _UNDERSTOOD: Final = frozenset({("ResourceFlavor", "spec")})
 
 
-def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
-    """The typed object of a tree; None for a kind that scheduling does not use."""
+def typed_of(source: str, tree: dict[str, Any], *, is_stored: bool = False) -> msgspec.Struct | None:
+    """The typed object of a tree; None for a kind that scheduling does not use. A stored object in the version of the
+    type is taken as it is: to compile the schemas for defaults and validation takes half a second."""
     for name in ("apiVersion", "kind"):
         if not isinstance(tree.get(name), str):
             raise UsageError(f"{source}: has no {name}")
@@ -268,6 +272,8 @@ def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
         raise UsageError(f"{source}: {version} has no kind {kind}{_hint(kind)}")
     if row is None or not (row[0].type in _ORDER or row[0].type in CLASSES or row[0].type in _EXTENSIONS):
         return None
+    if is_stored and row[0].api_version == version:
+        return _decoded(source, tree, tree, row[0].type)
     complete = defaults.for_plan(tree)
     if row[0].type is kube.Namespace:
         complete = unstructured.put(complete, ("metadata", "labels", labels.NAMESPACE_NAME), _name(tree))
@@ -275,10 +281,16 @@ def typed_of(source: str, tree: dict[str, Any]) -> msgspec.Struct | None:
     if row[0].type in _EXTENSIONS:
         errors += [*validation.validate_create(complete), *calendars.problems(complete)] if not errors else []
     _refuse(source, kind, tree, [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
+    return _decoded(source, tree, complete, row[0].type)
+
+
+def _decoded(
+    source: str, tree: dict[str, Any], complete: dict[str, Any], type_: type[msgspec.Struct]
+) -> msgspec.Struct:
     try:
-        return codec.from_tree(complete, row[0].type)
+        return codec.from_tree(complete, type_)
     except codec.DecodeError as error:
-        raise UsageError(f"{source}: {kind} {_name(tree)}: {error}") from None
+        raise UsageError(f"{source}: {tree['kind']} {_name(tree)}: {error}") from None
 
 
 def _hint(kind: str) -> str:

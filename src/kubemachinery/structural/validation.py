@@ -1,0 +1,66 @@
+"""Validation of an object against a compiled schema: values, embedded objects, uniqueness, then CEL rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubemachinery.field_errors import ErrorType, FieldError
+from kubemachinery.structural.embedded import compile_embedded
+from kubemachinery.structural.node import ABSENT, Json, SchemaNode
+from kubemachinery.structural.rules import compile_rules
+from kubemachinery.structural.uniqueness import compile_uniqueness
+from kubemachinery.structural.values import Finding, compile_values
+
+# After these errors CEL rules are not evaluated: they could only fail on the same value.
+_BLOCKING: Final = frozenset(
+    {
+        ErrorType.NOT_SUPPORTED,
+        ErrorType.REQUIRED,
+        ErrorType.TOO_LONG,
+        ErrorType.TOO_MANY,
+        ErrorType.TYPE_INVALID,
+    }
+)
+_RULES_NOT_ASKED: Final = FieldError(
+    "", ErrorType.INVALID, "the validation rules were not checked, because the object is invalid without them", None
+)
+_TOO_DEEP: Final = FieldError("", ErrorType.INVALID, "the object is nested too deeply")
+
+
+class Validation:
+    """The checks of one schema."""
+
+    def __init__(self, node: SchemaNode) -> None:
+        self._values = compile_values(node, root=True)
+        self._embedded = compile_embedded(node)
+        self._uniqueness = compile_uniqueness(node)
+        self._rules = compile_rules(node)
+
+    def errors(self, tree: Json, old: Json, new_parts: Json) -> list[FieldError]:
+        """The errors of the tree; with `old`, of an update. `new_parts` is the tree without what is as in `old`."""
+        try:
+            errors = self._structure(tree, old, new_parts)
+            if self._rules is None:
+                return errors
+            if any(error.type in _BLOCKING for error in errors):
+                return [*errors, _RULES_NOT_ASKED]
+            return errors + self._rules(tree, ABSENT if old is None else old)
+        except RecursionError:
+            return [_TOO_DEEP]
+
+    def _structure(self, tree: Json, old: Json, new_parts: Json) -> list[FieldError]:
+        findings: list[Finding] = self._values(tree, ABSENT if old is None else old) or []
+        if self._embedded is not None:
+            findings += self._embedded(tree)
+        if self._uniqueness is not None:
+            duplicates = self._uniqueness(new_parts)
+            if duplicates and (old is None or not self._uniqueness(old)):
+                findings += duplicates
+        if not findings:
+            return []
+        errors: list[FieldError] = []
+        for finding in findings:
+            error = finding.error()
+            if error not in errors:
+                errors.append(error)
+        return errors
