@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from controllers.conftest import Environment
 from controllers.test_refused_writes import Stubborn, managed
@@ -103,3 +104,21 @@ async def test_as_many_writes_run_at_once_as_the_limit_allows() -> None:
     end.set()
     await asyncio.gather(*started)
     assert tasks.idle
+
+
+async def test_writes_are_full_while_admissions_wait_and_not_after(env: Environment) -> None:
+    await env.queues(cpu="100")
+    names = [f"w{number}" for number in range(write_limit.LEAST)]
+    async with env.manager() as manager, AsyncExitStack() as turns:
+        applier = manager.scheduler.applier
+        assert not applier.is_full
+        for name in names:
+            await turns.enter_async_context(manager.writer.turn(ObjectKey("default", name)))
+        for name in names:
+            await env.workload(name)
+        await env.until(lambda: asyncio.sleep(0, applier.is_full))
+        await turns.aclose()
+        for name in names:
+            await env.until_condition(name, "Admitted", "True/Admitted")
+        await env.until_quiet(manager)
+        assert not applier.is_full

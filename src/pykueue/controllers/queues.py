@@ -6,6 +6,7 @@ at most once a second, and every three seconds under load: a thousand admissions
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from collections import Counter
@@ -65,6 +66,7 @@ class QueuesController:
         self._usage = UsageSampler(self._world, informers, clock)
         self._news: Counter[Which] = Counter()  # since the last look
         self._in_a_rush: set[Which] = set()
+        self._one_at_a_time = asyncio.Lock()
         self.loop: Controller[Which] = Controller("queues", self._reconcile, rng, workers=2)
         informers.workloads.add_handler(self._workload_seen)
         informers.cluster_queues.add_handler(self._cluster_queue_seen)
@@ -139,6 +141,12 @@ class QueuesController:
     # --- What it does -------------------------------------------------------------------------------------------------
 
     async def _reconcile(self, which: Which) -> float | None:
+        if not self._scheduler.applier.is_full:
+            return await self._update(which)
+        async with self._one_at_a_time:  # admissions come first
+            return await self._update(which)
+
+    async def _update(self, which: Which) -> float | None:
         if self._news.pop(which, 0) > _RUSH:
             self._in_a_rush.add(which)
         else:
