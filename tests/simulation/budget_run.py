@@ -1,5 +1,5 @@
-"""Runs of a system with a Budget from a seed: jobs come and go, managers are stopped and killed, a day ends, the limit
-changes. A judge reads every revision; accounts and answers are compared with it at many moments."""
+"""Runs of a system with a Budget from a seed: jobs come and go, managers are stopped and killed, the disk is full, the
+clock jumps ahead, a day ends. A judge reads every revision; accounts and answers are compared with it at many moments."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ LOCAL_QUEUES = registry.ALL.of(kueue.LocalQueue)
 # 0.1 core hours, in milli core seconds.
 LIMIT = 360_000
 _BEGIN, _END = -400, 150
+_ACTIONS = ("submit", "submit", "submit", "cancel", "restart", "kill", "wait")
+FAULTS = ("disk", "clock")
 
 
 class _Tapped(MemoryJournal):
@@ -42,17 +44,19 @@ class _Tapped(MemoryJournal):
 class BudgetRun:
     """One run. `violations` are what the judge found."""
 
-    def __init__(self, seed: int, made: BudgetWorld, judge: BudgetJudge) -> None:
+    def __init__(self, seed: int, made: BudgetWorld, judge: BudgetJudge, faults: Sequence[str] = ()) -> None:
         self._rng = random.Random(seed)
         self._made = made
         self._judge = judge
+        self._faults = faults
         self._stack = AsyncExitStack()
         self._manager: Manager | None = None
         self._jobs: list[str] = []
         self._submitted = 0
         # A check of another controller, so that time passes between reservation and admission.
         self._has_slow_check = self._rng.random() < 0.6
-        self.compared = 0
+        self._full_until = float("-inf")  # the time of the event loop until which the disk is full
+        self.compared = self.full_disks = self.jumps = 0
 
     async def play(self) -> None:
         rng, made = self._rng, self._made
@@ -80,7 +84,7 @@ class BudgetRun:
 
     async def _act(self) -> None:
         rng, made = self._rng, self._made
-        match rng.choice(("submit", "submit", "submit", "cancel", "restart", "kill", "wait")):
+        match rng.choice((*_ACTIONS, *self._faults)):
             case "submit":
                 self._submitted += 1
                 name = f"job-{self._submitted}"
@@ -93,8 +97,31 @@ class BudgetRun:
             case "restart" | "kill" as how:
                 if rng.random() < 0.4:
                     await self._restart(rng.choice((0.0, 3.0, 25.0)), kill=how == "kill")
+            case "disk":
+                self._fill_disk(rng.choice((12.0, 40.0)))
+            case "clock":
+                # Ahead only: a clock that is set back takes no charge away, which the judge does not know ([BU11]).
+                step = rng.choice((1.0, 5.0, 30.0))
+                if not made.now < 0 <= made.now + step + 2:
+                    made.clock.wrong_by_seconds += step
+                    self.jumps += 1
             case _:
                 pass
+
+    def _fill_disk(self, seconds: float) -> None:
+        """The store refuses every write for a time."""
+        recorder = self._manager.history if self._manager is not None else None
+        store = recorder._store if recorder is not None else None
+        if store is None:
+            return
+        store._connection.execute("PRAGMA query_only = ON")
+        self._full_until = asyncio.get_running_loop().time() + seconds
+        asyncio.get_running_loop().call_later(seconds, store._connection.execute, "PRAGMA query_only = OFF")
+        self.full_disks += 1
+
+    async def _disk_has_space(self) -> None:
+        """Wait until the store is written again: what only the memory has would be lost with the manager."""
+        await asyncio.sleep(max(0.0, self._full_until + 6 - asyncio.get_running_loop().time()))
 
     async def _install_slow_check(self) -> None:
         tree = {"apiVersion": kueue.API_VERSION, "kind": "AdmissionCheck", "metadata": {"name": "slow"}}
@@ -145,6 +172,7 @@ class BudgetRun:
         self._manager = await self._stack.enter_async_context(self._made.manager())
 
     async def _stop(self, *, kill: bool) -> None:
+        await self._disk_has_space()
         manager, self._manager = self._manager, None
         if kill and manager is not None and manager.history is not None:
             # What was not stored is lost.
@@ -184,10 +212,11 @@ def _queue(name: str) -> dict[str, Any]:
     return {"apiVersion": kueue.API_VERSION, "kind": "LocalQueue", "metadata": metadata, "spec": spec}
 
 
-async def run(seed: int, path: Path) -> tuple[list[Violation], int, dict[str, int]]:
-    """The violations of a run, how many amounts were compared, and how often each answer was given."""
+async def run(seed: int, path: Path, faults: Sequence[str] = ()) -> tuple[list[Violation], int, dict[str, int]]:
+    """The violations of a run, how many amounts were compared, and how often each answer was given and faults
+    happened."""
     judge = BudgetJudge("check-cpu", LIMIT)
     async with budget_world(path / f"history-{seed}.db", _Tapped(judge), _BEGIN) as made:
-        played = BudgetRun(seed, made, judge)
+        played = BudgetRun(seed, made, judge, faults)
         await played.play()
-    return judge.violations, played.compared, judge.answers
+    return judge.violations, played.compared, {**judge.answers, "full disks": played.full_disks, "jumps": played.jumps}

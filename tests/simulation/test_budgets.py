@@ -1,15 +1,17 @@
-"""Budgets in runs from seeds: accounts equal the integral over all stored revisions, also after restarts and edges."""
+"""Budgets in runs from seeds: accounts equal the integral over all stored revisions, also after restarts, edges,
+full disks and jumps of the clock."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pykueue.controllers.checks.budget import BudgetController
+from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.history import budget_accounts, budget_answers
 from pykueue.history.budget_accounts import ChargedSpan
 from simulation import budget_run
@@ -17,14 +19,15 @@ from simulation.engine.revisions import Violation
 from virtual import virtual_time
 
 SEEDS = range(4)
+FAULTY_SEEDS = (3, 4, 2)
 
 
-def play(seed: int, path: Path) -> tuple[list[Violation], int, dict[str, int]]:
+def play(seed: int, path: Path, faults: Sequence[str] = ()) -> tuple[list[Violation], int, dict[str, int]]:
     found: list[Any] = []
 
     @virtual_time
     async def whole() -> None:
-        found.append(await budget_run.run(seed, path))
+        found.append(await budget_run.run(seed, path, faults))
 
     whole()
     return found[0]  # type: ignore[no-any-return]
@@ -40,6 +43,36 @@ def test_accounts_and_answers_are_those_of_the_judge(tmp_path: Path) -> None:
         answers += Counter(given)
     assert answers["Ready"] > 10
     assert answers["Retry"] > 3
+
+
+def test_a_full_disk_and_a_clock_that_jumps_ahead_change_no_account(tmp_path: Path) -> None:
+    """[BU-L1] [BU-L2] [BU-L5]"""
+    happened: Counter[str] = Counter()
+    for seed in FAULTY_SEEDS:
+        violations, compared, given = play(seed, tmp_path, budget_run.FAULTS)
+        assert not violations, f"seed {seed}: " + "\n".join(map(str, violations))
+        assert compared > 10
+        happened += Counter(given)
+    assert happened["full disks"] > 3
+    assert happened["jumps"] > 3
+    assert happened["Retry"] > 3
+
+
+def test_accounts_that_depend_on_the_disk_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: what cannot be stored is not charged."""
+    save_soon = HistoryRecorder._save_soon
+
+    def only_stored(self: HistoryRecorder, record: Any, **more: Any) -> None:
+        listeners, self.listeners = self.listeners, [] if self._is_failing else self.listeners
+        save_soon(self, record, **more)
+        self.listeners = listeners
+
+    monkeypatch.setattr(HistoryRecorder, "_save_soon", only_stored)
+    for seed in FAULTY_SEEDS:
+        violations, _, _ = play(seed, tmp_path, budget_run.FAULTS)
+        if {violation.law for violation in violations} & {"BU-L1", "BU-L5"}:
+            return
+    pytest.fail("no violation")
 
 
 def _charges_reservations(patch: pytest.MonkeyPatch) -> None:
