@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 from kubemachinery.client.transport import ApiRequest
-from pykueue.controllers.forecaster import Forecaster, QueueCalibration
+from pykueue.api import labels
+from pykueue.controllers.forecast_question import ForecastAnswer, ForecastQuestion
+from pykueue.controllers.forecaster import (
+    REFRESHED_SECONDS,
+    Forecaster,
+    ForecastFailed,
+    ForecastWorker,
+    QueueCalibration,
+)
+from pykueue.errors import PykueueError
 from pykueue.projection.documents import ForecastItem
 from pykueue.testing import Kueue
 
 # Workloads get the limits of their jobs.
 pytestmark = pytest.mark.kueue({"featureGates": {"WorkloadHints": True}})
+
+
+class DeadWorker:
+    """A worker whose process is dead."""
+
+    async def ask(self, question: ForecastQuestion) -> ForecastAnswer:
+        raise ForecastFailed("the process that computes forecasts ended")
+
+    async def close(self) -> None:
+        pass
 
 
 def cluster_queue(name: str, cpu: int, *, strategy: str = "BestEffortFIFO") -> dict[str, Any]:
@@ -156,3 +176,145 @@ def test_with_the_gate_off_there_are_no_forecasts() -> None:  # [FC-L4]
         queues(kueue)
         submit(kueue, "holder", 600, time_limit_seconds=3600)
         assert kueue.forecast(submit(kueue, "next", 60)) is None
+
+
+# --- Windows of QuotaSchedules ----------------------------------------------------------------------------------------
+
+
+def schedule(kueue: Kueue, cpu: int, begin: timedelta, end: timedelta) -> None:
+    def time(after: timedelta) -> str:
+        return (kueue.now() + after).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    resources = [{"name": "cpu", "nominalQuota": cpu}]
+    kueue.apply(
+        {
+            "apiVersion": "pykueue.io/v1alpha1",
+            "kind": "QuotaSchedule",
+            "metadata": {"name": "nights"},
+            "spec": {
+                "windows": [{"name": "night", "start": time(begin), "end": time(end)}],
+                "targets": [
+                    {"clusterQueue": "physics", "flavors": [{"name": "default-flavor", "resources": resources}]}
+                ],
+            },
+        }
+    )
+
+
+@pytest.mark.kueue({"featureGates": {"WorkloadHints": True, "QuotaCalendar": True}})
+def test_a_job_that_needs_the_quota_of_a_window_starts_when_it_begins(kueue: Kueue) -> None:  # [FC6]
+    queues(kueue, cpu=1)
+    schedule(kueue, 4, timedelta(hours=2), timedelta(hours=10))
+    job = submit(kueue, "large", 60, cpu=3, time_limit_seconds=600)
+    item = found(kueue, job)
+    assert 119 <= minutes(kueue, item.p50) <= 121
+    assert 119 <= minutes(kueue, item.p90) <= 121
+    assert item.because == "window night begins"
+    begin = kueue.now()
+    kueue.wait(job)
+    (record,) = kueue.history()
+    admitted = record.attempts[0].admitted
+    assert admitted is not None
+    assert (datetime.fromisoformat(admitted) - begin).total_seconds() == pytest.approx(2 * 3600, abs=90)
+
+
+# --- Effects ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_leaves_the_state_of_the_scheduler_as_it_is(kueue: Kueue) -> None:  # [FC-L3]
+    queues(kueue, cpu=2)
+    for number in range(5):
+        submit(kueue, f"job-{number}", 600, cpu=1 + number % 2, time_limit_seconds=3600)
+    before = described(kueue)
+    for number in range(5):
+        kueue.forecast(f"job-{number}")
+    assert described(kueue) == before
+
+
+def described(kueue: Kueue) -> dict[str, object]:
+    """What decisions of the scheduler depend on."""
+    world = kueue._manager.world
+    node = world.queue_node("physics")
+    queue = world.queues["physics"]
+    assert node is not None
+    return {
+        "reservations": sorted(world.reservations),
+        "usage": list(node.usage),
+        "active": sorted(each.key for each in queue.active()),
+        "parked": sorted(each.key for each in queue.parked()),
+        "classes": sorted(found.reason for found in queue.inadmissible_classes.values()),
+        "cycles": world.cycles,
+        "next wake": world.next_wake(),
+    }
+
+
+def test_decisions_are_the_same_without_forecasts_and_with_a_dead_worker() -> None:  # [FC-L4]
+    from pykueue.testing import system
+
+    def starts(gate: bool, worker: ForecastWorker | None) -> list[tuple[str, list[str | None]]]:
+        with system({"featureGates": {"WorkloadHints": True, "StartForecast": gate}}) as kueue:
+            queues(kueue, cpu=2)
+            if worker is not None:
+                forecaster_of(kueue)._worker = worker
+            names = [submit(kueue, f"job-{n}", 60 + 7 * n, cpu=1 + n % 2, time_limit_seconds=3600) for n in range(6)]
+            for name in names if gate else ():
+                with suppress(PykueueError):
+                    kueue.forecast(name)
+            kueue.advance(900)
+            return [(record.job, [each.admitted for each in record.attempts]) for record in kueue.history()]
+
+    with_forecasts = starts(True, None)
+    assert all(admitted for _, admitted in with_forecasts)
+    assert starts(True, DeadWorker()) == with_forecasts
+    assert starts(False, None) == with_forecasts
+
+
+# --- What is shown without a question ---------------------------------------------------------------------------------
+
+
+def test_an_answer_is_kept_up_to_date_for_ten_minutes(kueue: Kueue) -> None:  # [FC8]
+    queues(kueue)
+    submit(kueue, "holder", 3000, time_limit_seconds=3600)
+    found(kueue, submit(kueue, "first", 60, time_limit_seconds=3600))
+    submit(kueue, "second", 60, time_limit_seconds=3600)
+    kueue.advance(130)
+    assert len(kept_keys(kueue)) == 2
+    kueue.advance(REFRESHED_SECONDS)
+    submit(kueue, "third", 60, time_limit_seconds=3600)
+    kueue.advance(130)
+    assert len(kept_keys(kueue)) == 2
+
+
+def kept_keys(kueue: Kueue) -> list[str]:
+    answer = forecaster_of(kueue).kept("physics")
+    assert answer is not None
+    return [item.key for item in answer.result.items]
+
+
+def test_metrics_and_the_visibility_list_show_the_last_forecast(kueue: Kueue) -> None:
+    queues(kueue)
+    submit(kueue, "holder", 600, time_limit_seconds=3600)
+    job = submit(kueue, "next", 60, time_limit_seconds=3600)
+    path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/physics/pendingworkloads"
+
+    def annotations() -> dict[str, str]:
+        answer = kueue._run(kueue._client.api_client.request(ApiRequest("GET", path)))
+        (listed,) = msgspec.json.decode(answer.body)["items"]
+        return dict(listed["metadata"].get("annotations", {}))
+
+    assert annotations() == {}
+    assert values(kueue, "pykueue_forecast_wait_seconds") == []
+    item = found(kueue, job)
+    assert annotations() == {labels.START_P50: item.p50, labels.START_P90: item.p90}
+    p50, p90 = sorted(values(kueue, "pykueue_forecast_wait_seconds"))
+    assert p50 / 60 == pytest.approx(minutes(kueue, item.p50), abs=1)
+    assert p90 / 60 == pytest.approx(minutes(kueue, item.p90), abs=1)
+    assert values(kueue, "pykueue_forecast_coverage_ratio") == []
+    kueue.wait(job)
+    assert values(kueue, "pykueue_forecast_coverage_ratio") == [1.0]
+
+
+def values(kueue: Kueue, metric: str) -> list[float]:
+    """The values of the series of a metric for the ClusterQueue `physics`."""
+    lines = (line for line in kueue.metrics().splitlines() if line.startswith(f"{metric}{{"))
+    return [float(line.rpartition(" ")[2]) for line in lines if 'cluster_queue="physics"' in line]

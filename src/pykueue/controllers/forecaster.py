@@ -1,8 +1,8 @@
 """Start forecasts of the manager: a question becomes one message to a worker process, and the answer is kept.
 
 An answer is kept for each scheduling scope. It is computed when it is asked for, if it is older than FRESH_SECONDS and
-objects of the scope have changed, or if other Workloads are pending than in the answer [FC8]. Nothing is computed
-without a question, and no decision depends on an answer.
+objects of the scope have changed, or if other Workloads are pending than in the answer; and again in the background,
+for REFRESHED_SECONDS after the last question [FC8]. No decision depends on an answer.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ from pykueue.state.world import World
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS: Final = 60
+# How long after a question its answer is kept up to date.
+REFRESHED_SECONDS: Final = 600
 # How long an answer may take; after that the last one is shown with its age.
 TIMEOUT_SECONDS: Final = 60.0
 THOROUGH: Final = 10
@@ -225,6 +227,7 @@ class Forecaster:
         self._clock = clock
         self._worker = worker
         self._kept: dict[tuple[str, ...], tuple[_Facts, ForecastAnswer]] = {}
+        self._asked: dict[str, Nanoseconds] = {}  # by ClusterQueue, the last question
         self._lock = asyncio.Lock()
         self._has_warned = False
         self._shown: OrderedDict[str, list[_Shown]] = OrderedDict()
@@ -289,6 +292,18 @@ class Forecaster:
     async def of(self, cluster_queue: str, *, is_thorough: bool = False) -> ScopeForecast:
         """The forecasts of all pending Workloads in the scope of a ClusterQueue. Raises ForecastFailed if there is no
         answer at all."""
+        self._asked[cluster_queue] = self._clock.now()
+        return await self._up_to_date(cluster_queue, is_thorough=is_thorough)
+
+    async def refresh(self) -> None:
+        """Compute the answers again that were asked for not long ago and are outdated [FC8]."""
+        since = self._clock.now() - REFRESHED_SECONDS * SECOND
+        self._asked = {name: at for name, at in self._asked.items() if at >= since}
+        for name in sorted(self._asked):
+            with suppress(ForecastFailed):  # logged; the last answer stays
+                await self._up_to_date(name)
+
+    async def _up_to_date(self, cluster_queue: str, *, is_thorough: bool = False) -> ScopeForecast:
         async with self._lock:
             queues = self._world.scope_queues(cluster_queue)
             objects = [*self._shaping(), *self._workloads(queues)]
@@ -433,11 +448,12 @@ class Forecaster:
             self._unsaved.update(names)
 
     async def run(self) -> None:
-        """Store scores until cancelled."""
+        """Store scores, and keep answers up to date, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(FRESH_SECONDS)
                 await self._save_scores()
+                await self.refresh()
         finally:
             await self.close()
 

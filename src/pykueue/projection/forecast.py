@@ -181,9 +181,10 @@ def bounded(item: StartForecast, latest: Nanoseconds) -> StartForecast:
 
 # --- Workloads without a forecast -------------------------------------------------------------------------------------
 
+_TOO_LARGE: Final = QuotaReservedReason.EXCEEDS_MAX_QUOTA
 # Reasons that hold until objects change.
 _NEVER: Final[Mapping[QuotaReservedReason, str]] = {
-    QuotaReservedReason.EXCEEDS_MAX_QUOTA: "requests more than its ClusterQueue can ever have",
+    _TOO_LARGE: "requests more than its ClusterQueue can ever have",
     QuotaReservedReason.NO_MATCHING_FLAVOR: "no flavor of its ClusterQueue matches",
     QuotaReservedReason.MISCONFIGURED: "is misconfigured",
 }
@@ -225,12 +226,14 @@ def _never_fitting(case: SchedulerCase, now: Nanoseconds) -> dict[str, str]:
     """The Workloads that no end of another one lets in."""
     world = case.world(now)
     found: dict[str, str] = {}
+    # A window to come may raise the quota.
+    never = {reason: text for reason, text in _NEVER.items() if not case.windows or reason is not _TOO_LARGE}
     while decisions := world.decide(now):
         for decision in decisions:
-            if isinstance(decision, Wait) and decision.reason in _NEVER:
-                found[decision.workload] = _NEVER[decision.reason]
+            if isinstance(decision, Wait) and decision.reason in never:
+                found[decision.workload] = never[decision.reason]
     for key in world.pending_keys():
         reason = world.inadmissible_class_reason(key)
-        if reason is not None and reason in _NEVER:
-            found[key] = _NEVER[reason]
+        if reason is not None and reason in never:
+            found[key] = never[reason]
     return found
