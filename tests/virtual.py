@@ -35,13 +35,19 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 
 
 @asynccontextmanager
-async def server(**parts: Any) -> AsyncIterator[ApiClient]:
+async def server(journal: MemoryJournal | None = None, **parts: Any) -> AsyncIterator[ApiClient]:
     """A client of an embedded server that lives by the loop's own time."""
     usual, loaded = installed()
     clock, rng = VirtualClock(asyncio.get_running_loop()), random.Random(7)
     authenticator = authentication.Authenticator({}, ())
     embedded = Embedded(
-        replace(usual, **parts), MemoryJournal(), authenticator, clock, rng, ServerInfo("test"), loaded=loaded
+        replace(usual, **parts),
+        journal or MemoryJournal(),
+        authenticator,
+        clock,
+        rng,
+        ServerInfo("test"),
+        loaded=loaded,
     )
     await embedded.start()
     try:

@@ -21,7 +21,7 @@ from pykueue.api import backfill, kueue
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WORKLOAD, WorkloadWriter
 from pykueue.controllers.world_feed import key_of
-from pykueue.core.planned_starts import WithdrawalCause
+from pykueue.core.planned_starts import WithdrawalCause, differs_noticeably
 from pykueue.lifecycle import states
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER, Reporter
@@ -29,7 +29,7 @@ from pykueue.state.planning import PlanChange, PlanEvent
 from pykueue.state.world import World
 
 _EVENT_PAUSE: Final[Nanoseconds] = 60 * SECOND
-_SMALLEST_MOVE: Final[Nanoseconds] = 60 * SECOND
+_AFTER_RESERVATION_SECONDS: Final = 1.0
 
 _CAUSES: Final = {
     WithdrawalCause.AHEAD_IN_ORDER: "a workload ahead of it in the order of its ClusterQueue was admitted",
@@ -90,15 +90,19 @@ class PlannedStartController:
         elif change.initial and backfill.PLANNED_START in change.new.metadata.annotations:
             self.loop.add(change.key, priority=LOW)  # it may have been admitted, or lost its plan, meanwhile
 
-    async def _reconcile(self, key: ObjectKey) -> None:
+    async def _reconcile(self, key: ObjectKey) -> float | None:
         workload = self._informers.workloads.get(key.name, key.namespace)
         if workload is None:
-            return
+            return None
+        if self._world.is_assumed(str(key)):
+            # Its reservation is being written on the condition that nothing else is; and if it is refused, the
+            # annotation has the date to plan it for again.
+            return _AFTER_RESERVATION_SECONDS
         plan = self._world.planned_start(str(key))
         date = plan.date if plan is not None else None
         shown = workload.metadata.annotations.get(backfill.PLANNED_START)
         if not _is_outdated(shown, date, self._clock.now()):
-            return
+            return None
         patch = {
             "metadata": {
                 "resourceVersion": workload.metadata.resource_version,
@@ -106,6 +110,7 @@ class PlannedStartController:
             }
         }
         await self._client.patch(WORKLOAD, key.name, patch, key.namespace, accept=METADATA)
+        return None
 
 
 def _is_outdated(shown: str | None, date: Nanoseconds | None, now: Nanoseconds) -> bool:
@@ -113,7 +118,7 @@ def _is_outdated(shown: str | None, date: Nanoseconds | None, now: Nanoseconds) 
     before = states.moment(shown)
     if date is None or before is None:
         return (shown is None) is not (date is None)
-    return abs(date - before) > max(_SMALLEST_MOVE, (date - now) // 10)
+    return differs_noticeably(date, before, now)
 
 
 def event_of(change: PlanChange) -> EmitEvent:

@@ -77,6 +77,12 @@ class PlannedStart:
         return self.workload.key
 
 
+def differs_noticeably(date: Nanoseconds, before: Nanoseconds, now: Nanoseconds) -> bool:
+    """Whether a date has moved by more than a minute and a tenth of the time left ([BF10]). Smaller moves are not
+    announced."""
+    return abs(date - before) > max(meta.MINUTE, (date - now) // 10)
+
+
 class PlanConflict(NamedTuple):
     """The planned start that a Workload which fits must not delay ([BF4])."""
 

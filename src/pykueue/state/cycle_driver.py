@@ -223,7 +223,8 @@ class CycleDriver:
             decision.reason,
             now,
             scan=decision.scan_position,
-            parks_class=parks_class,
+            # An equal Workload behind it would otherwise be planned only after those that are behind both.
+            parks_class=parks_class and not (self._planning is not None and self._planning.has_places(queue.name)),
             as_best_effort=has_plans or is_refused,
         )
 

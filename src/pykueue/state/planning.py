@@ -16,10 +16,10 @@ from kubemachinery.meta import HOUR, SECOND, Nanoseconds
 from pykueue.api.backfill import MOST_PLANNED
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.api.kueue import QueueingStrategy
-from pykueue.core import planned_starts
+from pykueue.core import ordering, planned_starts
 from pykueue.core.cohort import CohortTree
 from pykueue.core.decision import Admit, Decision, Requeue, Wait
-from pykueue.core.planned_starts import PlannedStart, PlannedStarts, WithdrawalCause
+from pykueue.core.planned_starts import PlannedStart, PlannedStarts, WithdrawalCause, differs_noticeably
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Queue
 from pykueue.core.timeline import ENDLESS, WINDOWS_KNOWN, TimedUsage
@@ -99,6 +99,13 @@ class Planning:
         found = self._of(cluster_queue)
         return [plan for plan in found.plans.values() if plan.queue == cluster_queue] if found is not None else []
 
+    def has_places(self, cluster_queue: str) -> bool:
+        """Whether the next Workload of a StrictFIFO queue would get a planned start, too: they are given in order."""
+        queue = self._structure.snapshot.queues.get(cluster_queue)
+        if queue is None or queue.spec.backfill is None or queue.spec.strategy is not QueueingStrategy.STRICT_FIFO:
+            return False
+        return len(self.in_queue(cluster_queue)) < queue.spec.backfill.depth
+
     def take_changes(self) -> list[PlanChange]:
         """Return and clear what happened since the last call."""
         changes, self._changes = self._changes, []
@@ -175,15 +182,16 @@ class Planning:
                     self._open(tree, now)
 
     def _move(self, plans: PlannedStarts, now: Nanoseconds) -> None:
-        """Make the plans again on the present trees and with the present windows; dates that are not possible there
-        change."""
+        """Make the plans again on the present trees and with the present windows, in the order in which they were made;
+        dates that are not possible there change."""
         del self.plans[plans.tree]
-        for plan in plans.plans.values():
+        for plan in sorted(plans.plans.values(), key=lambda plan: plan.number):
             queue = self._structure.snapshot.queues.get(plan.queue)
             if queue is None or queue.spec.backfill is None:
                 self._withdrawn(plan, WithdrawalCause.QUOTA_CHANGED)
             else:
-                self._replan(self._open(queue.node.tree, now), plan, WithdrawalCause.QUOTA_CHANGED, now)
+                moved_to = self._open(queue.node.tree, now)
+                self._replan(moved_to, plan, WithdrawalCause.QUOTA_CHANGED, now, number=plan.number)
 
     def _rebuild(self, now: Nanoseconds) -> None:
         """Move the plans of trees that were rebuilt to the new trees; dates that are not possible there change."""
@@ -206,6 +214,9 @@ class Planning:
         if not self._announced:
             return
         announced, self._announced = self._announced, {}
+        # Numbers are in queue order, as the plans were made: an owner that is ahead of another is no newcomer.
+        pending = [workload for key in announced if (workload := self._pending.pending(key)) is not None]
+        numbers = {workload.key: self._next_number() for workload in sorted(pending, key=ordering.in_queue)}
         for key, date in sorted(announced.items(), key=lambda item: (item[1], item[0])):
             workload = self._pending.pending(key)
             queue = self._structure.snapshot.queues.get(workload.cluster_queue) if workload is not None else None
@@ -216,9 +227,7 @@ class Planning:
             if options and len(self.in_queue(queue.name)) < queue.spec.backfill.depth:
                 plans = self._open(queue.node.tree, now)
                 self._check_limits(plans, now)
-                plan = plans.plan(
-                    self._next_number(), workload, queue, options, now, is_expected=is_expected, kept_date=date
-                )
+                plan = plans.plan(numbers[key], workload, queue, options, now, is_expected=is_expected, kept_date=date)
                 if plan.is_barred:
                     plans.withdraw(key)
                     self._withdrawn(plan, WithdrawalCause.QUOTA_CHANGED)
@@ -278,13 +287,16 @@ class Planning:
             self._advance(plans, plan, now)
 
     def _advance(self, plans: PlannedStarts, plan: PlannedStart, now: Nanoseconds) -> None:
-        """Move a plan to an earlier date, if there is one. A Workload that fits now keeps its plan."""
+        """Move a plan to an earlier date, if there is one. A Workload that fits now keeps its plan. A date that would
+        not be announced is not taken: after a restart others would be planned around the old one ([BF10])."""
         queue = self._structure.snapshot.queues[plan.queue]
         options, _ = self._options(plan.workload, queue, now)
         claim = plans.timeline.claims.get(plan.key)
         if options:
             new = plans.plan(plan.number, plan.workload, queue, options, now, is_expected=plan.is_expected)
-            if new.date is not None and (plan.date is None or new.date < plan.date):
+            if new.date is not None and (
+                plan.date is None or (new.date < plan.date and differs_noticeably(new.date, plan.date, now))
+            ):
                 self._record(new, plan.date, None, now)
                 return
             if new.is_barred and plan.date is None:
@@ -428,8 +440,10 @@ class Planning:
         plan: PlannedStart,
         cause: WithdrawalCause,
         now: Nanoseconds,
+        *,
+        number: int | None = None,
     ) -> None:
-        """Search for a new date at once ([BF8])."""
+        """Search for a new date at once ([BF8]). With a `number`, it counts as made when it was made first."""
         queue = self._structure.snapshot.queues[plan.queue]
         workload = self._pending.pending(plan.key)
         if workload is None:
@@ -443,7 +457,7 @@ class Planning:
             return
         kept_date = plan.date if cause is WithdrawalCause.QUOTA_CHANGED else None
         new = plans.plan(
-            self._next_number(),
+            number or self._next_number(),
             workload,
             queue,
             options,
