@@ -1,9 +1,11 @@
-"""The cost of QuotaSchedules: expanding a year of windows, and an edge in a large state until the first decision.
+"""The cost of QuotaSchedules: expanding a year of windows, an edge in a large state until the first decision, and one
+admission check with windows to come.
 
-    python -m bench schedules [--json=FILE] [--days=N] [--queues=N] [--reservations=N]
+    python -m bench schedules [--json=FILE] [--days=N] [--queues=N] [--reservations=N] [--drops=N]
 
 The windows are in a zone with clock changes. The edge concerns every ClusterQueue: all trees are rebuilt, the usage of
-all reservations is counted again, and one pending Workload of each cohort can start. Times are processor time.
+all reservations is counted again, and one pending Workload of each cohort can start. The admission check is that of
+`approach: EndBefore`. Times are processor time.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from kubemachinery import meta
 from pykueue import calendars
 from pykueue.api import kube, kueue
 from pykueue.api.quota_schedule import QuotaWindow
+from pykueue.core.cohort import CohortTree, plan_trees
 from pykueue.core.decision import Admit
+from pykueue.core.queue import FlavorResource, QueueSpec, Quota
+from pykueue.core.timeline import Candidate, QuotaChange, TimedUsage, Timeline
 from pykueue.state.quota_windows import ScheduledWindows, WindowQuota, WindowSpan
 from pykueue.state.world import World
 
@@ -78,22 +83,46 @@ def edge(queues: int, reservations: int) -> dict[str, float]:
     }
 
 
+def admission_check(drops: int, reservations: int) -> dict[str, float]:
+    """One question before an admission: would the Workload still hold quota at one of many windows to come?"""
+    flavor = FlavorResource("default", "cpu")
+    spec = QueueSpec(name="q", cohort="c", quotas={flavor: Quota(reservations * 2000)})
+    plan = plan_trees([spec], {}).trees[0]
+    changes = [QuotaChange(NOW + n * meta.HOUR, lambda: plan, {0: "a window begins"}) for n in range(1, drops + 1)]
+    uses = {f"w{n}": TimedUsage("q", ((0, 1000),), NOW + n * meta.MINUTE) for n in range(reservations)}
+    timeline = Timeline(CohortTree.build(plan, (flavor,)), uses, changes)
+    candidate = Candidate("candidate", TimedUsage("q", ((0, 1000),)))
+    assert timeline.allows(candidate, NOW) is None  # builds the projections
+    rounds = 200
+    took, _ = seconds(lambda: [timeline.allows(candidate, NOW) for _ in range(rounds)])
+    return {"drops": drops, "reservations": reservations, "seconds": took / rounds}
+
+
 SMALLEST = ("--days=14", "--queues=20", "--reservations=100")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=int, default=365)
+    parser.add_argument("--drops", type=int, default=50)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--queues", type=int, default=1000)
     parser.add_argument("--reservations", type=int, default=10_000)
     chosen = parser.parse_args(arguments)
-    found = {"expansion": expansion(chosen.days), "edge": edge(chosen.queues, chosen.reservations)}
-    expanded, at_edge = found["expansion"], found["edge"]
+    found = {
+        "expansion": expansion(chosen.days),
+        "edge": edge(chosen.queues, chosen.reservations),
+        "admission_check": admission_check(chosen.drops, chosen.reservations),
+    }
+    expanded, at_edge, check = found["expansion"], found["edge"], found["admission_check"]
     print(f"{expanded['spans']} windows of {expanded['days']} days expanded in {expanded['seconds']:.2f} s")
     print(
         f"edge over {at_edge['queues']} ClusterQueues in {COHORTS} cohorts with {at_edge['reservations']} reservations:"
         f" {at_edge['seconds'] * 1000:.0f} ms until the decisions, {at_edge['started']} Workloads started"
+    )
+    print(
+        f"admission check with {check['drops']} windows ahead and {check['reservations']} reservations:"
+        f" {check['seconds'] * 1e6:.0f} µs"
     )
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(found, indent=1))

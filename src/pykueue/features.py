@@ -85,6 +85,7 @@ _ROWS: Final[tuple[FeatureGate, ...]] = (
     FeatureGate("LoopDetection", _ON, _B, "0.2", _HERE, "Workloads that preempt each other in turns, or are preempted again and again, are reported; it changes no decision."),
     FeatureGate("LoopGuard", _OFF, _A, "0.2", _HERE, "A preemption that would begin the fourth round of a preemption loop is delayed, until something else changes or the delay is over.", needs=("LoopDetection",)),
     FeatureGate("PlannedBackfill", _OFF, _A, "0.2", _HERE, "In a ClusterQueue with the annotation `pykueue.io/backfill`, a Workload that waits gets a planned start, and later Workloads start before it only if they do not delay it."),
+    FeatureGate("DynamicQuotaOrchestration", _OFF, _A, "KEP-12382", _NOT_YET, "`status.effectiveQuotas` of a ClusterQueue counts instead of its spec. The CRDs that are served do not have this field, nor have those of the Kueue version they follow; QuotaSchedules change quota by the clock."),
     # ----- queues, quota and order
     FeatureGate("AdmissionFairSharing", _ON, _B, "0.12 Alpha, 0.15 Beta", _HERE, "LocalQueues with less recent usage of a ClusterQueue are admitted first, if the ClusterQueue enables it."),
     FeatureGate("AdmissionGatedBy", _ON, _B, "0.17 Alpha, 0.19 Beta", _HERE, "A Workload waits until every gate named in its `admission-gated-by` annotation is removed."),

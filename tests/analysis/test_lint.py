@@ -412,8 +412,23 @@ def test_flavors_that_select_the_same_nodes_share_them() -> None:
     )
 
 
+def test_planned_backfill_with_a_topology_is_named() -> None:
+    backfill = "{name: research, annotations: {pykueue.io/backfill: EASY}}"
+    planned = SOUND.replace(
+        "kind: ClusterQueue\nmetadata: {name: research}", f"kind: ClusterQueue\nmetadata: {backfill}"
+    )
+    assert "backfill-topology" not in found(planned), "without a topology nodes do not matter"
+    placed = planned.replace("spec: {nodeLabels: {pool: cpu}}", "spec: {nodeLabels: {pool: cpu}, topologyName: racks}")
+    [finding] = found(placed)["backfill-topology"]
+    assert finding == (
+        "ClusterQueue research: planned starts consider quota and not the nodes of flavor cpu-nodes: they are expected,"
+        " not certain"
+    )
+
+
 def test_every_rule_is_tried() -> None:
     # The last one is about a case that was read from a server; tests/analysis/test_live_case.py has it.
     together = {"no-lending", "shadowed-flavor", "exceeds-capacity", "blocked-strict-fifo", "unread-configuration"}
     in_schedules = {"schedule-target", "schedule-sum", "schedule-notice"}  # tests/analysis/test_quota_schedules.py
+    together.add("backfill-topology")
     assert SPOILT.keys() | together | in_schedules == lint.RULES.keys()

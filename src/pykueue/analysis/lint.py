@@ -17,7 +17,19 @@ import msgspec
 from kubemachinery import codec, meta, quantity, selectors
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case
-from pykueue.api import budget, conversion, effects, extensions, kube, kueue, labels, nodes, registry, validation
+from pykueue.api import (
+    backfill,
+    budget,
+    conversion,
+    effects,
+    extensions,
+    kube,
+    kueue,
+    labels,
+    nodes,
+    registry,
+    validation,
+)
 from pykueue.api.quota_schedule import QuotaSchedule, ScheduledResource, ScheduleOnStart
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
@@ -623,6 +635,23 @@ def _schedule_notice(given: LintInput) -> RuleFindings:
             yield _place(schedule), "notice has no effect without onStart: Evict"
 
 
+def _backfill_topology(given: LintInput) -> RuleFindings:
+    """ClusterQueues with planned backfill and a flavor with a topology: nodes are not planned [BF11]."""
+    for name, queue in given.queues.items():
+        if backfill.MODE not in queue.metadata.annotations:
+            continue
+        placed = sorted(
+            {flavor for flavor, _ in _quotas(queue.spec.resource_groups) if _has_topology(given.flavors.get(flavor))}
+        )
+        if placed:
+            what = f"planned starts consider quota and not the nodes of flavor {', '.join(placed)}"
+            yield f"ClusterQueue {name}", f"{what}: they are expected, not certain"
+
+
+def _has_topology(flavor: kueue.ResourceFlavor | None) -> bool:
+    return flavor is not None and bool(flavor.spec.topology_name)
+
+
 def _scheduled(schedule: QuotaSchedule) -> Iterator[tuple[str, str, str, ScheduledResource]]:
     """The object, flavor and resource of every entry."""
     for target in schedule.spec.targets:
@@ -656,6 +685,7 @@ RULES: Final[Mapping[str, LintRule]] = {
     "no-controller": LintRule(_no_controller, Severity.NEVER),
     "schedule-target": LintRule(_schedule_target, Severity.NEVER),
     "beyond-nodes": LintRule(_beyond_nodes),
+    "backfill-topology": LintRule(_backfill_topology),
     "schedule-notice": LintRule(_schedule_notice),
     "schedule-sum": LintRule(_schedule_sum),
     "tainted-nodes": LintRule(_tainted_nodes),
