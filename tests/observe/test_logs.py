@@ -97,7 +97,10 @@ async def test_the_paths_of_probes_are_configurable() -> None:
 
 
 async def test_metrics_are_read_on_each_request() -> None:
-    handler = health.exposition(lambda: b"kueue_build_info 1\n")
+    async def scrape() -> bytes:
+        return b"kueue_build_info 1\n"
+
+    handler = health.exposition(scrape)
     answer = await handler(http_messages.Request("GET", "/metrics"))
     assert (answer.status, answer.body) == (200, b"kueue_build_info 1\n")
     assert answer.content_type.startswith("text/plain; version=0.0.4")

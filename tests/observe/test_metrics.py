@@ -446,6 +446,14 @@ def test_gauges_of_queues_match_the_state() -> None:
     assert sum(pending) == 2
 
 
+async def test_scrape_returns_what_is_counted_and_what_is_read() -> None:
+    metrics, _ = measured(*WORLD)
+    text = await metrics.scrape()
+    assert text == metrics.exposition()
+    assert b"kueue_build_info" in text
+    assert b"kueue_pending_workloads" in text
+
+
 def test_quota_is_read_in_units_and_no_limit_is_infinite() -> None:
     found = series(measured(*WORLD)[0])
 

@@ -45,6 +45,7 @@ async def test_a_long_list_leaves_turns_to_others(
 ) -> None:
     """Every moment is a long one here, so that the answer does not depend on how fast the machine is."""
     monkeypatch.setattr(cooperative, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(watch, "TURN_SECONDS", -1.0)
     monkeypatch.setattr(watch, "CHUNK_BYTES", 50_000)
     settings = ServerSettings(data_dir=tmp_path, durability=Durability.MEMORY)
     async with api_server(settings, parts()) as running:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -27,6 +27,7 @@ from kubemachinery.client.transport import Lines
 from kubemachinery.errors import ProgramError
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import ObjectMeta
+from kubemachinery.turns import in_turns, stream_in_turns
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,14 @@ class _Line(msgspec.Struct, frozen=True):
 
 _read_line: Final = msgspec.json.Decoder(_Line).decode
 _read_meta: Final = msgspec.json.Decoder(_Meta).decode
+
+
+def _event(line: bytes) -> _Line:
+    """One event of a watch; the error if it is one."""
+    event = _read_line(line)
+    if event.type == "ERROR":
+        raise errors.from_status(msgspec.json.decode(event.object))
+    return event
 
 
 class _Held(NamedTuple, Generic[T]):
@@ -276,33 +285,32 @@ class Informer(Generic[T]):
                     raise
                 self._streams_lists = False
         listing = await self._client.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
-        self._replace(listing.items, int(listing.revision or 0))
+        seen: set[ObjectKey] = set()
+        async for item in in_turns(listing.items):
+            seen.add(self._listed(item))
+        self._complete(seen, int(listing.revision or 0))
         if self._revision:
             await self._watch_changes()
 
     async def _read_watch_list(self, lines: Lines) -> None:
-        fresh: list[msgspec.Raw] | None = []
-        async for line in lines:
-            event = _read_line(line)
-            if event.type == "ERROR":
-                raise errors.from_status(msgspec.json.decode(event.object))
-            if fresh is None:
+        """Read the present objects, up to the bookmark that ends them, and then changes."""
+        seen: set[ObjectKey] | None = set()
+        async for line in stream_in_turns(lines):
+            event = _event(line)
+            if seen is None:
                 self._handle(event)
             elif event.type == "ADDED":
-                fresh.append(event.object)
+                seen.add(self._listed(event.object))
             elif event.type == "BOOKMARK":
                 metadata = _read_meta(event.object).metadata
                 if metadata.annotations.get(_INITIAL_END) == "true":
-                    self._replace(fresh, int(metadata.resource_version or 0))
-                    fresh = None
+                    self._complete(seen, int(metadata.resource_version or 0))
+                    seen = None
 
     async def _watch_changes(self) -> None:
         async with self._watch(revision=str(self._revision)) as lines:
-            async for line in lines:
-                event = _read_line(line)
-                if event.type == "ERROR":
-                    raise errors.from_status(msgspec.json.decode(event.object))
-                self._handle(event)
+            async for line in stream_in_turns(lines):
+                self._handle(_event(line))
 
     def _watch(self, *, revision: str = "", initial: bool = False) -> AbstractAsyncContextManager[Lines]:
         return self._client.watch(
@@ -318,14 +326,17 @@ class Informer(Generic[T]):
 
     # --- Updating -----------------------------------------------------------------------------------------------------
 
-    def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
+    def _listed(self, item: msgspec.Raw) -> ObjectKey:
+        """Add or update one object of a list, and return its key."""
         self._present()
-        seen: set[ObjectKey] = set()
-        for item in items:
-            metadata = _read_meta(item).metadata
-            key = ObjectKey(metadata.namespace, metadata.name)
-            seen.add(key)
-            self._upsert(key, metadata, item, initial=not self.has_synced)
+        metadata = _read_meta(item).metadata
+        key = ObjectKey(metadata.namespace, metadata.name)
+        self._upsert(key, metadata, item, initial=not self.has_synced)
+        return key
+
+    def _complete(self, seen: Set[ObjectKey], revision: int) -> None:
+        """Remove the objects that a complete list does not contain."""
+        self._present()
         for key in sorted(self._store.keys() - seen):
             # An object cached at a later revision than this list may have been created after it.
             if self._store[key].revision <= revision:

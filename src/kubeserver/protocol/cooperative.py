@@ -13,8 +13,9 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Final, TypeVar
 
-# How long one task runs before it yields, and how many items it handles between two reads of the clock.
-TURN_SECONDS: Final = 0.005
+from kubemachinery.turns import TURN_SECONDS
+
+# How many items a task handles between two reads of the clock.
 SLICE: Final = 50
 
 T = TypeVar("T")

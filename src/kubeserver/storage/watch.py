@@ -16,7 +16,7 @@ import msgspec
 
 from kubemachinery import status
 from kubemachinery.http_messages import StreamDropped, Write
-from kubeserver.protocol import cooperative
+from kubemachinery.turns import TURN_SECONDS
 from kubeserver.storage.entries import ObjectEntry, StoreChange
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import WriteOperation
@@ -198,7 +198,7 @@ class WatchStream:
             if event is not None:
                 chunk += (b'{"type":"', event[0], b'","object":', event[1], b"}\n")
                 size += len(event[1])
-            if size >= CHUNK_BYTES or loop.time() - since > cooperative.TURN_SECONDS:
+            if size >= CHUNK_BYTES or loop.time() - since > TURN_SECONDS:
                 if chunk:
                     await write(b"".join(chunk))
                 chunk, size = [], 0

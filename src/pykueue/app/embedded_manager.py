@@ -65,7 +65,7 @@ async def embedded_manager(
     configuration = {"apiVersion": config.V1BETA2, "kind": config.KIND, **codec.to_tree(settings.configuration)}
     pages = {health.CONFIGURATION_PATH: health.document(configuration)}
     if ports.metrics_address(settings):
-        pages["/metrics"] = health.exposition(manager.metrics.exposition)
+        pages["/metrics"] = health.exposition(manager.metrics.scrape)
     seen = (
         visibility.rows(manager.world, manager.informers, manager.forecaster)
         if settings.gates["VisibilityOnDemand"]

@@ -78,7 +78,7 @@ async def metrics(
     if address is None:
         yield
         return
-    handler, tls = health.exposition(manager.metrics.exposition), None
+    handler, tls = health.exposition(manager.metrics.scrape), None
     if address[0] not in LOOPBACK:
         handler, tls = authorized(handler, authorizer), served.another_context()
     async with _served("metrics", handler, address, tls):

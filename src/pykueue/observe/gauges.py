@@ -63,7 +63,7 @@ class GaugeSources:
 
 
 class Gauges(Collector):
-    """A collector in the registry of `Metrics` that reads the gauges on every scrape."""
+    """A collector of `Metrics` that reads the gauges on every scrape."""
 
     def __init__(self, metrics: Metrics, sources: GaugeSources, has_series: LocalQueueFilter = lambda *_: True) -> None:
         self._metrics = metrics
@@ -73,7 +73,7 @@ class Gauges(Collector):
         self._finished: Counter[tuple[str, str, str]] = Counter()  # ClusterQueue, LocalQueue, its namespace
         self._unadmitted: Counter[tuple[str, str, str, str, str]] = Counter()  # and the two reasons
         self._deleted_cohorts: set[str] = set()
-        metrics.registry.register(self)
+        metrics.read_registry.register(self)
 
     # --- Maintained counts --------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ readyz    200 when every readiness check returns an empty string; else 503 with 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from kubemachinery import http_messages
@@ -41,13 +41,13 @@ def probes(
     return answer
 
 
-def exposition(read: Callable[[], bytes]) -> http_messages.Handler:
-    """Return the handler of the metrics server; `read` is `Metrics.exposition`."""
+def exposition(scrape: Callable[[], Awaitable[bytes]]) -> http_messages.Handler:
+    """Return the handler of the metrics server; `scrape` is that of `Metrics`."""
 
     async def answer(request: http_messages.Request) -> http_messages.Response:
         if request.path != "/metrics":
             return _plain(404, "not found; this server has /metrics")
-        return http_messages.Response(200, read(), _METRICS)
+        return http_messages.Response(200, await scrape(), _METRICS)
 
     return answer
 

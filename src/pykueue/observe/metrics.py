@@ -6,7 +6,7 @@ read from the state on every scrape (`gauges`), so that nothing has to be kept i
     metrics = Metrics(options)
     metrics.changes(workload, changes)      after changes of a Workload were written
     metrics.cycle(decisions, seconds)       after every scheduling cycle
-    metrics.exposition()                    the content of `/metrics`
+    await metrics.scrape()                  the content of `/metrics`
 
 Names, types, labels and buckets are those of Kueue, so that dashboards and alerts keep working. Metrics that only this
 program has begin with `pykueue_`. The two metrics of MultiKueue are declared and have no series, because this program
@@ -16,8 +16,9 @@ no Workload to other clusters: a series that is always zero would be wrong.
 
 from __future__ import annotations
 
+import asyncio
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -29,6 +30,7 @@ from kubemachinery import selectors
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds, ObjectMeta
 from kubemachinery.selectors import Selector
+from kubemachinery.turns import in_turns
 from pykueue.api import config, kueue
 from pykueue.api.conditions import PodsReadyReason, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
@@ -584,6 +586,17 @@ Ancestors: TypeAlias = Callable[[str], Iterable[str]]
 MetadataOf: TypeAlias = Callable[[MetricLabelSource, str, str], ObjectMeta | None]
 
 
+class _Collected(CollectorRegistry):
+    """Families that were collected before."""
+
+    def __init__(self, families: Sequence[prometheus_client.Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._families = families
+
+    def collect(self) -> Iterable[prometheus_client.Metric]:
+        return self._families
+
+
 class Metrics:
     """The counters and histograms of one manager."""
 
@@ -602,6 +615,8 @@ class Metrics:
         self.role = role
         self.admissions = 0
         self.registry: Final = CollectorRegistry(auto_describe=False)
+        # The gauges that are read from the state. Only the thread of the event loop may collect these.
+        self.read_registry: Final = CollectorRegistry(auto_describe=False)
         self._has_series = has_series
         self._ancestors = ancestors
         self._metadata_of = metadata_of
@@ -652,7 +667,15 @@ class Metrics:
     def exposition(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
         text: bytes = prometheus_client.generate_latest(self.registry)
-        return text
+        return text + prometheus_client.generate_latest(self.read_registry)
+
+    async def scrape(self) -> bytes:
+        """Return the same without blocking the event loop: gauges are read one after the other, and a thread collects
+        the counts and makes the text."""
+        read = _Collected([family async for family in in_turns(self.read_registry.collect())])
+        return await asyncio.to_thread(
+            lambda: prometheus_client.generate_latest(self.registry) + prometheus_client.generate_latest(read)
+        )
 
     def forget_cluster_queue(self, name: str) -> None:
         """Drop the series of a deleted ClusterQueue."""

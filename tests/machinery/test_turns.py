@@ -1,0 +1,42 @@
+"""A task with much to do lets others run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kubemachinery import turns
+
+
+async def _stream() -> AsyncIterator[int]:
+    for number in range(100):
+        yield number
+
+
+async def _turns_of_others(items: AsyncIterator[int]) -> int:
+    """How often another task ran while the items were read."""
+    others = 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    assert [item async for item in items] == list(range(100))
+    task.cancel()
+    return others
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"), [(-1.0, 99, 101), (3600.0, 0, 1)], ids=["used up", "not used up"]
+)
+async def test_other_tasks_run_when_the_turn_is_used_up(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, least: int, most: int
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", seconds)
+    assert least <= await _turns_of_others(turns.in_turns(range(100))) <= most
+    assert least <= await _turns_of_others(turns.stream_in_turns(_stream())) <= most
