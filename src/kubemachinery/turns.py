@@ -1,6 +1,7 @@
-"""Turns of tasks on one event loop: a task with much to do lets others run every few milliseconds.
+"""Turns on an event loop: tasks with much to do let the loop continue every few milliseconds.
 
-On a virtual clock, whose time stands still while a task runs, a turn does not end.
+All such tasks of a loop share one turn, so that together they do not block it for longer. On a virtual clock, whose
+time stands still between two iterations of the loop, a turn is never used up.
 """
 
 from __future__ import annotations
@@ -8,32 +9,55 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
-# How long a task runs before it yields.
 TURN_SECONDS: Final = 0.005
 
 T = TypeVar("T")
 
 
+class Turn:
+    """The time since the loop last continued, as far as tasks have asked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._since: float | None = None
+
+    async def end_if_used_up(self) -> None:
+        """Let the loop continue if it was blocked for long enough."""
+        if self._since is None:
+            self._since = self._loop.time()
+            self._loop.call_soon(self._continued)
+        elif self._loop.time() - self._since > TURN_SECONDS:
+            await asyncio.sleep(0)
+
+    def _continued(self) -> None:
+        self._since = None
+
+
+_turns: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turn]] = WeakKeyDictionary()
+
+
+def current() -> Turn:
+    """Return the turn of the running event loop."""
+    loop = asyncio.get_running_loop()
+    found = _turns.get(loop)
+    if found is None:
+        found = _turns[loop] = Turn(loop)
+    return found
+
+
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items; between them, let other tasks run once this one has used its time."""
-    now = asyncio.get_running_loop().time
-    since = now()
+    """Yield the items; between them, let the loop continue when the turn is used up."""
+    turn = current()
     for item in items:
         yield item
-        if now() - since > TURN_SECONDS:
-            await asyncio.sleep(0)
-            since = now()
+        await turn.end_if_used_up()
 
 
 async def stream_in_turns(items: AsyncIterable[T]) -> AsyncIterator[T]:
-    """Yield the items of a stream. Many of them may have arrived, so that reading does not wait: let other tasks run
-    once the time that the caller needs for them is used up."""
-    now, used = asyncio.get_running_loop().time, 0.0
+    """The same of a stream: many items may have arrived already, so that reading them does not wait."""
+    turn = current()
     async for item in items:
-        since = now()
         yield item
-        used += now() - since
-        if used > TURN_SECONDS:
-            await asyncio.sleep(0)
-            used = 0.0
+        await turn.end_if_used_up()

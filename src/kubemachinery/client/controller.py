@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from kubemachinery import turns
 from kubemachinery.client.errors import Busy, Conflict, KubeError, NotFound
 from kubemachinery.client.priority import NORMAL, QueuePriority
 from kubemachinery.client.workqueue import WorkQueue
@@ -63,6 +64,7 @@ class Controller(Generic[K]):
             self.queue.close()
 
     async def _work(self) -> None:
+        turn = turns.current()
         while (taken := await self.queue.get()) is not None:
             key: K | None = taken
             kind = self._kind_of(taken)
@@ -80,6 +82,7 @@ class Controller(Generic[K]):
                         self.queue.done(key)
                     waiting = self._held.get(kind)
                     key = waiting.popleft() if waiting else None
+                    await turn.end_if_used_up()
             finally:
                 self._running[kind] -= 1
 

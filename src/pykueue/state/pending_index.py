@@ -28,6 +28,7 @@ class PendingIndex:
 
     def __init__(self, scopes: SchedulingScopes) -> None:
         self.queues: dict[str, PendingQueue] = {}  # by ClusterQueue
+        self._timed: set[str] = set()  # the queues that may have Workloads with a backoff
         self._scopes = scopes
         self._local_queues: dict[str, QueueTarget] = {}
         self._waiting: dict[str, dict[str, WorkloadInfo]] = {}  # LocalQueue -> pending Workloads, in a queue or not
@@ -38,7 +39,7 @@ class PendingIndex:
     def open(self, cluster_queue: str, now: Nanoseconds) -> None:
         """Create the queue of a ClusterQueue, with the pending Workloads of its LocalQueues."""
         if cluster_queue not in self.queues:
-            self.queues[cluster_queue] = PendingQueue(cluster_queue)
+            self.queues[cluster_queue] = PendingQueue(cluster_queue, timed=self._timed)
             for local_queue in self._pointing_to(cluster_queue):
                 self._enqueue_all(local_queue, now)
 
@@ -148,9 +149,18 @@ class PendingIndex:
 
     def wake(self, now: Nanoseconds) -> None:
         """Activate the Workloads whose backoff has ended."""
-        for queue in self.queues.values():
-            if queue.wake(now):
-                self._scopes.mark_ready(queue.name)
+        for name in sorted(self._timed):
+            queue = self.queues.get(name)
+            if queue is not None and queue.wake(now):
+                self._scopes.mark_ready(name)
+            if queue is None or queue.next_wake is None:
+                self._timed.discard(name)
+
+    @property
+    def next_wake(self) -> Nanoseconds | None:
+        """The earliest end of a backoff."""
+        found = (self.queues[name].next_wake for name in self._timed if name in self.queues)
+        return min((time for time in found if time is not None), default=None)
 
     def _is_queued(self, workload: WorkloadInfo) -> bool:
         queue = self.queues.get(workload.cluster_queue)

@@ -42,6 +42,7 @@ class PendingQueue:
         "_buckets",
         "_pops",
         "_released_at",
+        "_timed",
         "_timers",
         "in_flight",
         "inadmissible_classes",
@@ -53,9 +54,16 @@ class PendingQueue:
         "strategy",
     )
 
-    def __init__(self, name: str, strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO) -> None:
+    def __init__(
+        self,
+        name: str,
+        strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO,
+        timed: set[str] | None = None,
+    ) -> None:
+        """Its name is added to `timed` when a Workload has a backoff, so that no other queue has to be asked."""
         self.name = name
         self.strategy = strategy
+        self._timed = timed if timed is not None else set()
         self.pool: dict[str, WorkloadInfo] = {}  # inadmissible one by one
         self.in_flight: dict[str, WorkloadInfo] = {}
         # Workloads of the pool that arrived with a backoff that has not ended, and whose object was not written since.
@@ -170,6 +178,7 @@ class PendingQueue:
         self.pool[workload.key] = workload
         if workload.back_off_until is not None:
             heapq.heappush(self._timers, (workload.back_off_until, workload.key))
+            self._timed.add(self.name)
 
     # Heads.
 

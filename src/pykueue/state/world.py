@@ -122,7 +122,7 @@ class World:
     def next_wake(self) -> Nanoseconds | None:
         """Return when something is due without an event: the earliest end of a backoff or of a delayed preemption, the
         next edge of a window, or a planned start."""
-        times = [queue.next_wake for queue in self._parts.pending.queues.values()]
+        times = [self._parts.pending.next_wake]
         if self._parts.planning is not None:
             times.append(self._parts.planning.next_wake)
         pauses = self._parts.second_passes.backoff_ends()
