@@ -31,8 +31,10 @@ class PendingIndex:
         self._timed: set[str] = set()  # the queues that may have Workloads with a backoff
         self._scopes = scopes
         self._local_queues: dict[str, QueueTarget] = {}
+        self._pointing: dict[str, dict[str, None]] = {}  # ClusterQueue -> its LocalQueues, in order of arrival
         self._waiting: dict[str, dict[str, WorkloadInfo]] = {}  # LocalQueue -> pending Workloads, in a queue or not
         self._local_queue_of: dict[str, str] = {}
+        self._in_namespace: dict[str, dict[str, None]] = {}  # namespace -> LocalQueues with pending Workloads, ever
 
     # Queues.
 
@@ -40,7 +42,7 @@ class PendingIndex:
         """Create the queue of a ClusterQueue, with the pending Workloads of its LocalQueues."""
         if cluster_queue not in self.queues:
             self.queues[cluster_queue] = PendingQueue(cluster_queue, timed=self._timed)
-            for local_queue in self._pointing_to(cluster_queue):
+            for local_queue in self._pointing.get(cluster_queue, ()):
                 self._enqueue_all(local_queue, now)
 
     def close(self, cluster_queue: str) -> None:
@@ -54,6 +56,8 @@ class PendingIndex:
             return False
         if before is not None:
             self._withdraw_all(key, before)
+            del self._pointing[before.cluster_queue][key]
+        self._pointing.setdefault(target.cluster_queue, {})[key] = None
         for workload in self._waiting.get(key, {}).values():
             workload.cluster_queue, workload.scan_position = target.cluster_queue, None
         self._enqueue_all(key, now)
@@ -63,14 +67,12 @@ class PendingIndex:
         before = self._local_queues.pop(key, None)
         if before is not None:
             self._withdraw_all(key, before)
+            del self._pointing[before.cluster_queue][key]
 
     def target(self, local_queue: str) -> str:
         """Return the ClusterQueue that a LocalQueue points to, stopped or not; empty if there is none."""
         target = self._local_queues.get(local_queue)
         return target.cluster_queue if target is not None else ""
-
-    def _pointing_to(self, cluster_queue: str) -> Iterator[str]:
-        return (key for key, target in self._local_queues.items() if target.cluster_queue == cluster_queue)
 
     def _queue_of(self, local_queue: str) -> PendingQueue | None:
         """Return the queue that a LocalQueue points to, unless it is stopped or points nowhere [QU2]."""
@@ -99,7 +101,10 @@ class PendingIndex:
         key, local_queue = workload.key, f"{workload.namespace}/{workload.local_queue}"
         if self._local_queue_of.get(key, local_queue) != local_queue:
             self.forget(key)
-        waiting = self._waiting.setdefault(local_queue, {})
+        waiting = self._waiting.get(local_queue)
+        if waiting is None:
+            waiting = self._waiting[local_queue] = {}
+            self._in_namespace.setdefault(workload.namespace, {})[local_queue] = None
         before = waiting.get(key)
         if before is not None:
             if not _may_matter(before, workload) and self._is_queued(before):
@@ -182,16 +187,18 @@ class PendingIndex:
 
     def waiting_for(self, cluster_queue: str) -> Iterator[str]:
         """Return the pending Workloads whose LocalQueues point to a ClusterQueue, in its queue or not."""
-        for local_queue in self._pointing_to(cluster_queue):
+        for local_queue in self._pointing.get(cluster_queue, ()):
             yield from self._waiting.get(local_queue, {})
 
     def waiting(self, namespace: str | None = None) -> Iterable[str]:
         """Return the pending Workloads of one namespace or of all."""
-        return (key for key in self._local_queue_of if namespace is None or key.startswith(f"{namespace}/"))
+        if namespace is None:
+            return iter(self._local_queue_of)
+        return (key for queue in self._in_namespace.get(namespace, ()) for key in self._waiting[queue])
 
     def targets(self, namespace: str) -> Iterator[str]:
         """Return the ClusterQueues that LocalQueues of a namespace with pending Workloads, now or before, point to."""
-        return (self.target(key) for key in self._waiting if key.startswith(f"{namespace}/"))
+        return (self.target(key) for key in self._in_namespace.get(namespace, ()))
 
 
 def _may_matter(before: WorkloadInfo, after: WorkloadInfo) -> bool:
