@@ -520,8 +520,8 @@ class HistoryStore:
             self._connection.execute("DELETE FROM usage WHERE user = ?", (number,))
             self._add_usage({key._replace(user=alias): amount for key, amount in self._totals(rows).items()})
             # The name itself may be that of a queue or a namespace too; those rows keep it.
-            used = " UNION ".join(f"SELECT 1 FROM {table} WHERE {column} = ?1" for table, column in _WORD_COLUMNS)
-            if number and self._connection.execute(used, (number,)).fetchone() is None:
+            used = " UNION ".join(f"SELECT 1 FROM {table} WHERE {column} = :word" for table, column in _WORD_COLUMNS)
+            if number and self._connection.execute(used, {"word": number}).fetchone() is None:
                 self._connection.execute("DELETE FROM word WHERE id = ?", (number,))
                 self._words.pop(user, None)
                 self._texts.pop(number, None)
