@@ -86,10 +86,10 @@ async def test_a_cycle_that_broke_off_is_part_of_the_trace(
     decides something else."""
     path, run = tmp_path / "trace", cycle.run
 
-    def breaking(snapshot: Any, heads: list[cycle.Head], *rest: Any) -> Any:
+    def breaking(snapshot: Any, heads: list[cycle.Head], *rest: Any, **options: Any) -> Any:
         if any(head.workload.key == "default/odd" and not head.workload.priority for head in heads):
             raise ArithmeticError("there is no such number")
-        return run(snapshot, heads, *rest)
+        return run(snapshot, heads, *rest, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(cycle, "run", breaking)
