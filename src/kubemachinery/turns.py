@@ -7,7 +7,7 @@ time stands still between two iterations of the loop, a turn is never used up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -51,13 +51,5 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield the items; between them, let the loop continue when the turn is used up."""
     turn = current()
     for item in items:
-        yield item
-        await turn.end_if_used_up()
-
-
-async def stream_in_turns(items: AsyncIterable[T]) -> AsyncIterator[T]:
-    """The same of a stream: many items may have arrived already, so that reading them does not wait."""
-    turn = current()
-    async for item in items:
         yield item
         await turn.end_if_used_up()

@@ -10,11 +10,6 @@ import pytest
 from kubemachinery import turns
 
 
-async def _stream() -> AsyncIterator[int]:
-    for number in range(100):
-        yield number
-
-
 async def _turns_of_others(items: AsyncIterator[int]) -> int:
     """How often another task ran while the items were read."""
     others = 0
@@ -39,4 +34,3 @@ async def test_other_tasks_run_when_the_turn_is_used_up(
 ) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", seconds)
     assert least <= await _turns_of_others(turns.in_turns(range(100))) <= most
-    assert least <= await _turns_of_others(turns.stream_in_turns(_stream())) <= most

@@ -163,12 +163,16 @@ def _misses_what_happened_while_a_watch_was_broken(patch: pytest.MonkeyPatch) ->
 
 
 def _keeps_ghosts_after_a_new_list(patch: pytest.MonkeyPatch) -> None:
-    complete = Informer._complete
+    replace = Informer._replace
 
-    def keeping(self: Any, seen: Any, revision: int) -> None:
-        complete(self, self._store.keys(), revision)
+    def keeping(self: Any, items: Any, revision: int) -> None:
+        drop, self._remove = self._remove, lambda key: None
+        try:
+            replace(self, items, revision)
+        finally:
+            self._remove = drop
 
-    patch.setattr(Informer, "_complete", keeping)
+    patch.setattr(Informer, "_replace", keeping)
 
 
 def _leaves_checks_as_they_were(patch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from kubemachinery import turns
 from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA_OF_ALL, ApiClient
 from kubemachinery.client.errors import Expired, KubeError
@@ -27,7 +28,6 @@ from kubemachinery.client.transport import Lines
 from kubemachinery.errors import ProgramError
 from kubemachinery.kinds import Kind
 from kubemachinery.meta import ObjectMeta
-from kubemachinery.turns import in_turns, stream_in_turns
 
 log = logging.getLogger(__name__)
 
@@ -285,31 +285,31 @@ class Informer(Generic[T]):
                     raise
                 self._streams_lists = False
         listing = await self._client.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
-        seen: set[ObjectKey] = set()
-        async for item in in_turns(listing.items):
-            seen.add(self._listed(item))
-        self._complete(seen, int(listing.revision or 0))
+        self._replace(listing.items, int(listing.revision or 0))
         if self._revision:
             await self._watch_changes()
 
     async def _read_watch_list(self, lines: Lines) -> None:
-        """Read the present objects, up to the bookmark that ends them, and then changes."""
-        seen: set[ObjectKey] | None = set()
-        async for line in stream_in_turns(lines):
+        fresh: list[msgspec.Raw] | None = []
+        turn = turns.current()
+        async for line in lines:
+            await turn.end_if_used_up()  # many lines may have arrived, so that reading them does not wait
             event = _event(line)
-            if seen is None:
+            if fresh is None:
                 self._handle(event)
             elif event.type == "ADDED":
-                seen.add(self._listed(event.object))
+                fresh.append(event.object)
             elif event.type == "BOOKMARK":
                 metadata = _read_meta(event.object).metadata
                 if metadata.annotations.get(_INITIAL_END) == "true":
-                    self._complete(seen, int(metadata.resource_version or 0))
-                    seen = None
+                    self._replace(fresh, int(metadata.resource_version or 0))
+                    fresh = None
 
     async def _watch_changes(self) -> None:
+        turn = turns.current()
         async with self._watch(revision=str(self._revision)) as lines:
-            async for line in stream_in_turns(lines):
+            async for line in lines:
+                await turn.end_if_used_up()
                 self._handle(_event(line))
 
     def _watch(self, *, revision: str = "", initial: bool = False) -> AbstractAsyncContextManager[Lines]:
@@ -326,17 +326,14 @@ class Informer(Generic[T]):
 
     # --- Updating -----------------------------------------------------------------------------------------------------
 
-    def _listed(self, item: msgspec.Raw) -> ObjectKey:
-        """Add or update one object of a list, and return its key."""
+    def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
         self._present()
-        metadata = _read_meta(item).metadata
-        key = ObjectKey(metadata.namespace, metadata.name)
-        self._upsert(key, metadata, item, initial=not self.has_synced)
-        return key
-
-    def _complete(self, seen: Set[ObjectKey], revision: int) -> None:
-        """Remove the objects that a complete list does not contain."""
-        self._present()
+        seen: set[ObjectKey] = set()
+        for item in items:
+            metadata = _read_meta(item).metadata
+            key = ObjectKey(metadata.namespace, metadata.name)
+            seen.add(key)
+            self._upsert(key, metadata, item, initial=not self.has_synced)
         for key in sorted(self._store.keys() - seen):
             # An object cached at a later revision than this list may have been created after it.
             if self._store[key].revision <= revision:
