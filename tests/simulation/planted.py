@@ -572,7 +572,7 @@ BUGS = (
     Bug("counts those who wait twice", _counts_those_who_wait_twice, ("S8",)),
     Bug("overlooks lost nodes", _overlooks_lost_nodes, ("nodes",), traits=("topology", "node failures"), first_seed=39),
     Bug("keeps the finalizers of pods", _keeps_the_finalizers_of_pods, ("L5",), traits=("pods",), first_seed=7),
-    Bug("lets a slice live that was replaced", _lets_a_replaced_slice_live, ("slice", "S1"), traits=("jobs", "elastic")),
+    Bug("lets a slice live that was replaced", _lets_a_replaced_slice_live, ("slice", "S1"), traits=("jobs", "elastic"), first_seed=3),
     Bug("takes a request for nodes", _takes_a_request_for_nodes, ("nodes",), traits=("checks", "provisioning")),
     Bug("never takes a request for nodes back", _never_deletes_requests, ("nodes",), traits=("checks", "provisioning")),
     Bug("serves the newest first", _serves_the_newest_first, ("L7",), traits=("churn",), first_seed=2),
