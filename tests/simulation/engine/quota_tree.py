@@ -45,13 +45,14 @@ class QuotaTree:
     parents: dict[Place, Place] = field(default_factory=dict)
     quotas: dict[tuple[Place, Cell], Quota] = field(default_factory=dict)
     specs: dict[str, Tree] = field(default_factory=dict)  # ClusterQueue -> spec
+    cohorts: dict[str, Tree] = field(default_factory=dict)  # Cohort -> spec
     children: dict[Place, list[Place]] = field(default_factory=dict)
     lost: set[Place] = field(default_factory=set)  # those whose way up runs in a circle; here each stands alone
     until: float = float("inf")  # when it was replaced
 
     @classmethod
     def read(cls, queues: Mapping[str, Tree], cohorts: Mapping[str, Tree]) -> QuotaTree:
-        tree = cls(specs=dict(queues))
+        tree = cls(specs=dict(queues), cohorts=dict(cohorts))
         for kind, specs, up in (("queue", queues, "cohortName"), ("cohort", cohorts, "parentName")):
             for name, spec in sorted(specs.items()):
                 place = Place(kind, name)

@@ -72,7 +72,9 @@ def within_quota(move: Move) -> Iterator[str]:
         trees = store.recent_trees()
         found = [tree.overrun(queue, cell, move.counted_before, counted) for tree in trees]
         if found and all(found):
-            yield found[-1]
+            mixed = (tree.overrun(queue, cell, move.counted_before, counted) for tree in store.mixed_trees())
+            if all(mixed):
+                yield found[-1]
 
 
 def within_nodes(move: Move) -> Iterator[str]:

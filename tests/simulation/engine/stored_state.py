@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -348,6 +349,13 @@ class StoredState:
 
     def recent_trees(self) -> Iterator[QuotaTree]:
         return (tree for tree in self.trees if tree.until >= self.seconds - GRACE_SECONDS)
+
+    def mixed_trees(self) -> Iterator[QuotaTree]:
+        """ClusterQueues of one recent time with Cohorts of another: a manager watches the two kinds on two streams."""
+        recent = list(self.recent_trees())
+        for queues, cohorts in itertools.permutations(recent, 2):
+            if queues.specs != cohorts.specs and queues.cohorts != cohorts.cohorts:
+                yield QuotaTree.read(queues.specs, cohorts.cohorts)
 
     # --- Questions ----------------------------------------------------------------------------------------------------
 
