@@ -557,7 +557,7 @@ BUGS = (
     Bug("starts every job with quota", _starts_every_job_with_quota, ("S7",), traits=("jobs", "checks")),
     Bug("never gives back what an evicted job had", _never_gives_back_what_an_evicted_job_had, ("L3",), traits=("jobs",), first_seed=1),
     Bug("overlooks the Workload of a job", _overlooks_the_workload_of_a_job, ("S9",), traits=("jobs",)),
-    Bug("leads on without a lease", _leads_on_without_a_lease, ("S1", "S3", "L6"), traits=("two managers", "rush"), weather={"pause": 0.2}),
+    Bug("leads on without a lease", _leads_on_without_a_lease, ("S1", "S3", "L6"), traits=("two managers", "rush"), weather={"pause": 0.2}, first_seed=12),
     Bug("gives up without a response", _gives_up_without_a_response, ("S7", "S8", "L1", "L2", "L3", "L5", "L6"), traits=("jobs",), weather={"cut off": 0.1}, first_seed=4),
     Bug("ignores back-off", _ignores_back_off, ("S4",), traits=("pods ready",), first_seed=1),
     Bug("opens what was finished", _opens_what_was_finished, ("S3", "promise"), first_seed=2),

@@ -14,7 +14,8 @@
     nodes  no Workload is admitted before the nodes of its ProvisioningRequest are provided
 
 Quota may be lowered under running work, and a manager cannot know at once. So growth is judged by the trees that stood
-within the last `GRACE_SECONDS`: it is wrong only when it is wrong under each of them.
+within the last `GRACE_SECONDS`, and by ClusterQueues and Cohorts of two such times: it is wrong only when it is wrong
+under each of them.
 """
 
 from __future__ import annotations
