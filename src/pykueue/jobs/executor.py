@@ -7,6 +7,7 @@ the caller: where facts are read, and how a Workload is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -14,7 +15,7 @@ from msgspec import structs
 
 from kubemachinery import patches, unstructured
 from kubemachinery.client.client import JSON_PATCH, METADATA, ApiClient
-from kubemachinery.client.errors import ApiError, KubeError, NotFound
+from kubemachinery.client.errors import ApiError, KubeError, NotFound, Unanswered
 from kubemachinery.client.event_recorder import NORMAL, WARNING, EventRecorder, EventReference, PendingEvent
 from kubemachinery.clock import Clock
 from kubemachinery.kinds import Kind
@@ -110,28 +111,35 @@ class JobReconciler:
         if job is None:
             self._made.pop(key, None)
             return await self.apply(row, self._after_deletion(row, key, now))
-        if self._awaits(key) or any(self._is_behind(each) for each in job.objects):
+        if await self._awaits(key) or any(self._is_behind(each) for each in job.objects):
             return _BEHIND_SECONDS
         marked = next(filter(unreadable_owners.is_marked, job.objects), None)
         if marked is not None and not marked.is_deleting:
             return await self.apply(row, await self._settled(row.job(marked.tree)))
         facts = await self._facts(row, key, job)
         actions = reconcile(job, facts, self.options, now)
-        again = await self.apply(row, actions)
+        try:
+            again = await self.apply(row, actions)
+        except Unanswered:
+            # The Workload may have been created, and the next one could have another name.
+            self._remember_created(key, actions, within_seconds=0.0)
+            raise
         self._remember_created(key, actions)
         return again
 
-    def _remember_created(self, key: JobKey, actions: Iterable[Action]) -> None:
+    def _remember_created(
+        self, key: JobKey, actions: Iterable[Action], within_seconds: float = _CACHED_WITHIN_SECONDS
+    ) -> None:
         for action in actions:
             if isinstance(action, CreateWorkload):
-                self._made[key] = action.workload["metadata"]["name"], self.clock.monotonic() + _CACHED_WITHIN_SECONDS
+                self._made[key] = action.workload["metadata"]["name"], self.clock.monotonic() + within_seconds
 
     async def _reconcile_parent(self, row: JobIntegration, key: JobKey, now: Nanoseconds) -> float | None:
         """One pass over a kind made of pods. Its branches are independent: one that fails does not stop the others,
         and the first failure is raised at the end, so that the pass is retried."""
         facts = await parent_facts.read(row, key.namespace, key.name, self.sources, self.kinds, self.options)
         read = (facts.tree, *facts.pods)
-        if self._awaits(key) or any(self._is_behind(ObjectView(tree)) for tree in read if tree is not None):
+        if await self._awaits(key) or any(self._is_behind(ObjectView(tree)) for tree in read if tree is not None):
             return _BEHIND_SECONDS
         again: list[float] = []
         failures: list[KubeError] = []
@@ -172,12 +180,18 @@ class JobReconciler:
         written = self._written.get(cached.uid)
         return written is not None and int(cached.resource_version) < written
 
-    def _awaits(self, key: JobKey) -> bool:
+    async def _awaits(self, key: JobKey) -> bool:
         """Whether a Workload created for the job is not in the cache yet; a second one would be created. A Workload
-        that was deleted at once never enters the cache."""
+        that was deleted at once never enters the cache, and a cache may be cut off from the server for long: after some
+        seconds the server is asked."""
         name, until = self._made.get(key, ("", 0.0))
-        if name and self.sources.workload(key.namespace, name) is None and self.clock.monotonic() < until:
-            return True
+        if name and self.sources.workload(key.namespace, name) is None:
+            if self.clock.monotonic() < until:
+                return True
+            with suppress(NotFound):
+                await self.client.get(workloads.KIND, name, key.namespace)
+                self._made[key] = name, self.clock.monotonic() + _CACHED_WITHIN_SECONDS
+                return True
         self._made.pop(key, None)
         return False
 
