@@ -218,7 +218,17 @@ async def test_stale_cached_job_is_not_reconciled(world: World) -> None:
     assert not states.is_reserved(await world.workload())
 
 
-async def test_no_second_slice_is_made_while_the_first_is_not_shown(world: World) -> None:
+class _LaterClock(SystemClock):
+    """A clock that is a minute ahead."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() + 60.0
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), _LaterClock()], ids=["soon", "a minute later"])
+async def test_no_second_slice_is_made_while_the_first_is_not_shown(
+    world: World, clock: SystemClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each slice of an elastic job has a name of its own, so the server would take both."""
     key = JobKey("batch/job", NAMESPACE, "alpha")
     await world.client.create(JOB.kind, fresh(batch_job(metadata={"annotations": {labels.ELASTIC_JOB: "true"}})))
@@ -228,6 +238,7 @@ async def test_no_second_slice_is_made_while_the_first_is_not_shown(world: World
     shown = world.sources.objects["Workload"]
     await world.sources.refresh()
     world.sources.objects["Workload"] = shown
+    monkeypatch.setattr(world.executor, "clock", clock)
     await world.executor.reconcile(key)
     await world.workload()  # of which there is one
 
