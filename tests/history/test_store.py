@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,10 @@ def ended(uid: str, *, at: int = 0, ran: int = 60, user: str = "ana", evicted: b
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> HistoryStore:
-    return HistoryStore(tmp_path / "history.db")
+def store(tmp_path: Path) -> Iterator[HistoryStore]:
+    store = HistoryStore(tmp_path / "history.db")
+    yield store
+    store.close()
 
 
 def test_a_record_is_read_as_it_was_written(store: HistoryStore) -> None:
@@ -168,6 +171,7 @@ def test_a_failed_transaction_stores_nothing(tmp_path: Path) -> None:
     # Numbers of names that were rolled back are not used again.
     store.save(rows[:1])
     assert store.select(RecordFilter())[0] == rows[:1]
+    store.close()
 
 
 def test_a_second_manager_cannot_use_the_file(tmp_path: Path, store: HistoryStore) -> None:
@@ -220,7 +224,9 @@ def test_usage_that_differs_from_the_records_is_reported(tmp_path: Path, store: 
     with sqlite3.connect(tmp_path / "history.db") as connection:
         connection.execute("UPDATE usage SET low = low + 1")
     connection.close()
-    (sentence,) = HistoryStore(tmp_path / "history.db").check()
+    again = HistoryStore(tmp_path / "history.db")
+    (sentence,) = again.check()
+    again.close()
     assert "240001 is stored, the records sum to 240000" in sentence
 
 

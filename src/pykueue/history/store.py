@@ -144,6 +144,7 @@ class HistoryStore:
     def _unlock(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
+            self._lock = None
 
     # --- Opening ------------------------------------------------------------------------------------------------------
 
