@@ -14,11 +14,11 @@ from controllers.budget_world import CHECKS, WORKLOADS, BudgetWorld, budget, bud
 from kubemachinery import meta
 from kubemachinery.client.errors import ApiError
 from kubemachinery.meta import SECOND
-from kubeserver.storage.sqlite import JournalRecord, MemoryJournal
 from pykueue.api import kueue, registry
 from pykueue.controllers.assembly import Manager
 from simulation.budget_judge import BudgetJudge
-from simulation.engine.revisions import Stored, Violation
+from simulation.engine.revisions import Violation
+from simulation.judged_journal import JudgedJournal
 
 LOCAL_QUEUES = registry.ALL.of(kueue.LocalQueue)
 # 0.1 core hours, in milli core seconds.
@@ -26,19 +26,6 @@ LIMIT = 360_000
 _BEGIN, _END = -400, 150
 _ACTIONS = ("submit", "submit", "submit", "cancel", "restart", "kill", "wait")
 FAULTS = ("disk", "clock")
-
-
-class _Tapped(MemoryJournal):
-    """A journal that passes every revision to the judge."""
-
-    def __init__(self, judge: BudgetJudge) -> None:
-        self._judge = judge
-
-    def commit(self, records: Sequence[JournalRecord]) -> None:
-        for each in records:
-            key = each.key
-            stored = Stored(0.0, each.revision, key.resource, key.namespace, key.name, each.op.name, each.body)
-            self._judge.read(stored, each.at // SECOND)
 
 
 class BudgetRun:
@@ -216,7 +203,7 @@ async def run(seed: int, path: Path, faults: Sequence[str] = ()) -> tuple[list[V
     """The violations of a run, how many amounts were compared, and how often each answer was given and faults
     happened."""
     judge = BudgetJudge("check-cpu", LIMIT)
-    async with budget_world(path / f"history-{seed}.db", _Tapped(judge), _BEGIN) as made:
+    async with budget_world(path / f"history-{seed}.db", JudgedJournal(judge), _BEGIN) as made:
         played = BudgetRun(seed, made, judge, faults)
         await played.play()
     return judge.violations, played.compared, {**judge.answers, "full disks": played.full_disks, "jumps": played.jumps}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ from kubemachinery import http_messages
 from kubemachinery.client.errors import ApiError
 from kubemachinery.meta import SECOND, parse_time
 from kubeserver.assembly import Embedded
-from kubeserver.storage.sqlite import JournalRecord, MemoryJournal
 from pykueue.api import kueue, registry
 from pykueue.controllers.assembly import Manager
 from pykueue.history.documents import JobRecord
-from simulation.engine.revisions import Stored, Violation
+from simulation.engine.revisions import Violation
 from simulation.history_judge import HistoryJudge, JudgedWorkload
+from simulation.judged_journal import JudgedJournal
 
 CLUSTER_QUEUES = registry.ALL.of(kueue.ClusterQueue)
 PRIORITY_CLASSES = registry.ALL.of(kueue.WorkloadPriorityClass)
@@ -44,19 +43,6 @@ _ACTIONS = (
 _STEPS = 30
 # So long after a change it is recorded: a watch that was lost is back, and the store was tried again.
 _SETTLED_SECONDS = 60
-
-
-class _Tapped(MemoryJournal):
-    """A journal that passes every revision to the judge."""
-
-    def __init__(self, judge: HistoryJudge) -> None:
-        self._judge = judge
-
-    def commit(self, records: Sequence[JournalRecord]) -> None:
-        for each in records:
-            key = each.key
-            stored = Stored(0.0, each.revision, key.resource, key.namespace, key.name, each.op.name, each.body)
-            self._judge.read(stored, each.at // SECOND)
 
 
 class _Network:
@@ -268,7 +254,7 @@ def _milli(text: str) -> int:
 async def run(seed: int, path: Path) -> tuple[list[Violation], Counter[str]]:
     """The violations of a run, and how often what happened."""
     judge, chosen = HistoryJudge(), chosen_settings()
-    async with recorded_server(chosen, _Tapped(judge)) as (embedded, clock):
+    async with recorded_server(chosen, JudgedJournal(judge)) as (embedded, clock):
         played = HistoryRun(seed, RecordedWorld(embedded, clock, path / f"history-{seed}.db", chosen), judge)
         await played.play()
     return played.violations, played.happened

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
@@ -13,9 +12,9 @@ from controllers.test_clock import kind, leading
 from controllers.test_quota_schedules import Site, target
 from kubemachinery.client.errors import ApiError
 from kubemachinery.meta import SECOND, format_time
-from kubeserver.storage.sqlite import JournalRecord, MemoryJournal
 from pykueue.testing.virtual_loop import VirtualClock
-from simulation.engine.revisions import Stored, Violation
+from simulation.engine.revisions import Violation
+from simulation.judged_journal import JudgedJournal
 from simulation.window_judge import WindowJudge
 from virtual import server
 
@@ -23,19 +22,6 @@ QUOTAS = {"plan": 8, "evict": 6}
 GATES: dict[str, object] = {"featureGates": {"QuotaCalendar": True, "PlannedBackfill": True}}
 MINUTES = 70
 TICK_SECONDS = 20
-
-
-class _Tapped(MemoryJournal):
-    """A journal that passes every revision to the judge."""
-
-    def __init__(self, judge: WindowJudge) -> None:
-        self._judge = judge
-
-    def commit(self, records: Sequence[JournalRecord]) -> None:
-        for each in records:
-            key = each.key
-            stored = Stored(0.0, each.revision, key.resource, key.namespace, key.name, each.op.name, each.body)
-            self._judge.read(stored, each.at // SECOND)
 
 
 class ScheduledRun:
@@ -150,7 +136,7 @@ async def run(seed: int) -> tuple[list[Violation], dict[str, int]]:
     rng = random.Random(seed)
     approach = rng.choice(("EndBefore", "EndBefore", "Ignore"))
     judge = WindowJudge(QUOTAS, keeps_free=approach == "EndBefore")
-    async with server(_Tapped(judge)) as client:
+    async with server(JudgedJournal(judge)) as client:
         made = Site(client, VirtualClock(asyncio.get_running_loop()))
         await ScheduledRun(rng, made, judge, approach).play()
     return judge.violations, judge.counted

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from kubemachinery.field_errors import FieldError
 from kubemachinery.structural.defaulting import compile_defaulting
-from kubemachinery.structural.node import ABSENT, Json, SchemaNode, read
+from kubemachinery.structural.node import Json, SchemaNode, new_parts, read
 from kubemachinery.structural.pruning import compile_pruning
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Structural:
     def unknown_fields(self, tree: Json, old: Json = None) -> list[str]:
         """The sorted paths of unknown fields, which `prune` would remove."""
         unknown: list[str] = []
-        self._prune(_new_parts(tree, old), None, unknown)
+        self._prune(new_parts(tree, old), None, unknown)
         return sorted(unknown)
 
     def prune(self, tree: Json) -> Json:
@@ -62,21 +62,14 @@ class Structural:
 
     def default(self, tree: Json, old: Json = None) -> Json:
         """The tree with the defaults of absent fields, and without nulls where null is not allowed."""
-        new = _new_parts(tree, old)
+        new = new_parts(tree, old)
         if new is tree:
             return self._default(tree)
         return {**self._default(new), **{name: part for name, part in tree.items() if name not in new}}
 
     def validate(self, tree: Json, old: Json = None) -> list[FieldError]:
         """The errors of the tree; with `old`, of an update, which may keep values that were invalid before."""
-        return self._validation.errors(tree, old, _new_parts(tree, old))
-
-
-def _new_parts(tree: Json, old: Json) -> Json:
-    """The tree without the fields that are identical objects in `old`."""
-    if type(tree) is not dict or type(old) is not dict:
-        return tree
-    return {name: part for name, part in tree.items() if old.get(name, ABSENT) is not part}
+        return self._validation.errors(tree, old)
 
 
 def compile(schema: Json) -> Structural:

@@ -175,3 +175,10 @@ def _texts(value: Json) -> tuple[str, ...]:
 
 def _nodes(value: Json) -> tuple[SchemaNode, ...]:
     return tuple(read(entry) for entry in _list(value) if isinstance(entry, dict))
+
+
+def new_parts(tree: Json, old: Json) -> Json:
+    """The tree without the fields that are identical objects in `old`."""
+    if type(tree) is not dict or type(old) is not dict:
+        return tree
+    return {name: part for name, part in tree.items() if old.get(name, ABSENT) is not part}

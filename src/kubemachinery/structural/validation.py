@@ -6,7 +6,7 @@ from typing import Final
 
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.embedded import compile_embedded
-from kubemachinery.structural.node import ABSENT, Json, SchemaNode
+from kubemachinery.structural.node import ABSENT, Json, SchemaNode, new_parts
 from kubemachinery.structural.rules import compile_rules
 from kubemachinery.structural.uniqueness import compile_uniqueness
 from kubemachinery.structural.values import Finding, compile_values
@@ -36,10 +36,10 @@ class Validation:
         self._uniqueness = compile_uniqueness(node)
         self._rules = compile_rules(node)
 
-    def errors(self, tree: Json, old: Json, new_parts: Json) -> list[FieldError]:
-        """The errors of the tree; with `old`, of an update. `new_parts` is the tree without what is as in `old`."""
+    def errors(self, tree: Json, old: Json) -> list[FieldError]:
+        """The errors of the tree; with `old`, of an update."""
         try:
-            errors = self._structure(tree, old, new_parts)
+            errors = self._structure(tree, old)
             if self._rules is None:
                 return errors
             if any(error.type in _BLOCKING for error in errors):
@@ -48,12 +48,12 @@ class Validation:
         except RecursionError:
             return [_TOO_DEEP]
 
-    def _structure(self, tree: Json, old: Json, new_parts: Json) -> list[FieldError]:
+    def _structure(self, tree: Json, old: Json) -> list[FieldError]:
         findings: list[Finding] = self._values(tree, ABSENT if old is None else old) or []
         if self._embedded is not None:
             findings += self._embedded(tree)
         if self._uniqueness is not None:
-            duplicates = self._uniqueness(new_parts)
+            duplicates = self._uniqueness(new_parts(tree, old))
             if duplicates and (old is None or not self._uniqueness(old)):
                 findings += duplicates
         if not findings:

@@ -81,15 +81,15 @@ class ReservationWriter:
             if workload is None or not self._world.is_assumed(decision.workload) or not _is_same(workload, decided_on):
                 self.release(key)
                 return
-            if self._was_preempted(decision.workload, workload):
+            if self._takes_back(decision.workload, workload):
                 self.release(key)
                 return
             await self._write(key, workload, self._changes(decision, workload))
         if decision.replaces:
             await self._finish_replaced(key_of(decision.replaces), decision.workload)
 
-    def _was_preempted(self, name: str, workload: kueue.Workload) -> bool:
-        """Whether another Workload has preempted this one before its admission was sent. It is taken back then: its
+    def _takes_back(self, name: str, workload: kueue.Workload) -> bool:
+        """Whether an admission is taken back, because another Workload has preempted this one before it was sent: the
         quota is free at once, and no job is started and stopped [CY24]. A version of the object is taken back once, so
         that Workloads that preempt each other come to a write. With fair sharing nothing is taken back: its preemption
         loops are to be seen."""
