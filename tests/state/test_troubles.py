@@ -185,11 +185,19 @@ def test_workload_is_passed_by_those_behind_it(queued: int, started: int, priori
     assert starts.passed(pending("ns/w", NOW)) == int(counts)
 
 
-def test_uids_order_workloads_of_the_same_second() -> None:
+def test_workload_of_the_same_second_does_not_pass() -> None:
     starts = StartCounts()
-    for key in ("ns/a", "ns/y", "ns/z"):
+    for key in ("ns/a", "ns/y"):
         starts.started(pending(key, NOW), NOW + 1)
-    assert starts.passed(pending("ns/w", NOW)) == 2
+    assert starts.passed(pending("ns/w", NOW)) == 0
+
+
+@pytest.mark.parametrize("priority", [0, -1])
+def test_reservation_that_is_decided_again_counts_once(priority: int) -> None:
+    starts = StartCounts()
+    for at in (NOW + 2, NOW + 3):
+        starts.started(pending("ns/other", NOW + 1, priority), at)
+    assert starts.passed(pending("ns/w", NOW)) == 1
 
 
 def test_starts_of_other_cluster_queues_do_not_count() -> None:
