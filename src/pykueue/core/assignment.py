@@ -120,7 +120,8 @@ class Assignment(msgspec.Struct):
         if not self.pod_sets:
             return FlavorAssignmentMode.NO_FIT
         if self._mode is None:
-            self._mode = min(choice.mode for choice in self.pod_sets)
+            modes = [choice.mode for choice in self.pod_sets]
+            self._mode = modes[0] if len(modes) == 1 else min(modes)
         return self._mode
 
     def set_mode(self, mode: FlavorAssignmentMode) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, TypedDict
 
@@ -40,7 +41,7 @@ from pykueue.core.planned_starts import DropConflict, PlanConflict, PlannedStart
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.preemption import PreemptionTarget
 from pykueue.core.queue import UsageByNumber
-from pykueue.core.screening import HeadScreen
+from pykueue.core.screening import HeadScreen, Screened
 from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.timeline import ENDLESS
 from pykueue.core.topology import PlacedPods
@@ -211,11 +212,13 @@ def _not_nominated(workload: WorkloadInfo) -> _Learned:
     return {"scan_position": workload.scan_position, "rank": (), "recomputation": None, "skips_preemption": False}
 
 
-def _screened(workload: WorkloadInfo) -> Wait:
-    """The decision for a Workload that can only wait: its next walk over the flavors starts at the first one."""
+@lru_cache(maxsize=10_000)
+def _screened(key: str, cluster_queue: str) -> Wait:
+    """The decision for a Workload that can only wait: its next walk over the flavors starts at the first one. A run
+    ahead makes the same one many times."""
     return Wait(
-        workload=workload.key,
-        cluster_queue=workload.cluster_queue,
+        workload=key,
+        cluster_queue=cluster_queue,
         reason=QuotaReservedReason.WAITING_FOR_QUOTA,
         requeue=Requeue.PREEMPTION_NO_CANDIDATES,
     )
@@ -293,12 +296,12 @@ class Cycle:
         if refusal is not None:
             return _not_admitted(workload, self._reported_reason(refusal.reason), refusal.requeue, refusal.message)
         queue = self.snapshot.queues[workload.cluster_queue]
-        if (
-            self.screen is not None
-            and not head.spared
-            and self.screen.can_only_wait(workload, queue, is_preemptor=head.is_preemptor)
-        ):
-            return _screened(workload)
+        if self.screen is not None and not head.spared:
+            screened = self.screen.nominate(workload, queue, is_preemptor=head.is_preemptor)
+            if isinstance(screened, Assignment):
+                return CycleEntry(head, workload, queue, screened, [])
+            if screened is Screened.CAN_ONLY_WAIT:
+                return _screened(workload.key, workload.cluster_queue)
         assignment, targets = self.nominator.find(workload, queue, workload.scan_position, spared=head.spared)
         return CycleEntry(head, workload, queue, assignment, targets)
 

@@ -78,13 +78,13 @@ def balance(node: QuotaNode, number: FlavorResourceNumber) -> int:
     root = node.root
     free = amounts.subtract(root.subtree[number], root.usage[number])
     for below in node.descent:
-        limit = below.borrowing_limit[number]
+        limit, kept = below.borrowing_limit[number], below.guaranteed[number]
         if limit != UNLIMITED:
-            kept = below.guaranteed[number]
             offered = amounts.subtract(below.subtree[number], kept)
             taken = max(0, amounts.subtract(below.usage[number], kept))
             free = min(free, amounts.add(amounts.subtract(offered, taken), limit))
-        free = amounts.add(headroom(below, number), free)
+        if kept:  # without a lending limit there is no headroom of its own
+            free = amounts.add(headroom(below, number), free)
     return free
 
 

@@ -8,16 +8,19 @@ without borrowing. The third group is the preemptor's own ClusterQueue.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum, auto
 from itertools import chain
 from typing import NamedTuple
 
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
-from pykueue.core import quota
+from pykueue.core import amounts, quota
+from pykueue.core.amounts import Amount
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.preemption.search import PreemptionTarget, TargetSearch
+from pykueue.core.queue import FlavorResourceNumber
+from pykueue.core.snapshot import Queue
 from pykueue.core.workload import Reservation
 
 
@@ -85,6 +88,24 @@ def is_hopeless(search: TargetSearch) -> bool:
     return search.is_hopeless(chain(own, others))
 
 
+def reclaimable_queues(queue: Queue, number: FlavorResourceNumber, amount: Amount) -> Iterator[QuotaNode]:
+    """The other ClusterQueues whose reservations are candidates for an amount of one flavor-resource, as far as quota
+    decides it ([PR3], [PR4]): `_candidates_of_others` without the reservations."""
+    rules, node = queue.spec.preemption, queue.node
+    if rules.reclaim_within_cohort is PreemptionPolicy.NEVER or node.parent is None:
+        return
+    contested = (number,)
+    has_advantage, rest = not quota.borrows_with(node, number, amount), amount
+    takes_priority = rules.borrow_within_cohort or not _has_used_up(node, contested)
+    below = node
+    for cohort in node.ancestors:
+        if has_advantage or takes_priority:
+            yield from (between[0] for between in _over_quota(cohort, below, contested))
+        rest = max(0, amounts.subtract(rest, quota.headroom(below, number)))
+        has_advantage = has_advantage or not quota.borrows_with(cohort, number, rest)
+        below = cohort
+
+
 def _attempts(search: TargetSearch, *, has_hierarchy: bool, has_others: bool) -> tuple[bool, ...]:
     """Whether to try with borrowing allowed, without, or both, and in which order ([PR10])."""
     preemption = search.queue.spec.preemption
@@ -99,7 +120,7 @@ def _attempts(search: TargetSearch, *, has_hierarchy: bool, has_others: bool) ->
     return (True, False)
 
 
-def _has_used_up(node: QuotaNode, contested: frozenset[int]) -> bool:
+def _has_used_up(node: QuotaNode, contested: Iterable[int]) -> bool:
     return any(node.usage[number] >= node.subtree[number] for number in contested)
 
 
@@ -146,7 +167,7 @@ def _candidates_of_others(search: TargetSearch) -> tuple[list[Candidate], list[C
     return hierarchy, priority
 
 
-def _over_quota(cohort: QuotaNode, visited: QuotaNode, contested: frozenset[int]) -> Iterator[tuple[QuotaNode, ...]]:
+def _over_quota(cohort: QuotaNode, visited: QuotaNode, contested: Collection[int]) -> Iterator[tuple[QuotaNode, ...]]:
     """The ClusterQueues under the cohort that exceed their quota, as does every cohort between; each as (queue, ...,
     child of the cohort). The part already visited is left out ([PR3])."""
     for child in quota.borrowing(cohort.cohorts, contested):

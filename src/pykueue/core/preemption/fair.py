@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pykueue.api.conditions import PreemptedReason
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import fair_sharing, quota
+from pykueue.core.amounts import Amount
 from pykueue.core.cohort import QuotaNode
 from pykueue.core.policy import FairSharingStrategy
 from pykueue.core.preemption.search import PreemptionTarget, TargetSearch
+from pykueue.core.queue import FlavorResourceNumber
+from pykueue.core.snapshot import Queue
 from pykueue.core.workload import Reservation
 
 
@@ -49,6 +52,16 @@ def _candidates(search: TargetSearch) -> list[Reservation]:
         if node is not search.queue.node and quota.is_borrowing_any(node, search.contested):
             found += search.candidates(search.snapshot.queues[node.name], preemption.reclaim_within_cohort)
     return found
+
+
+def reclaimable_queues(queue: Queue, number: FlavorResourceNumber, amount: Amount) -> Iterator[QuotaNode]:
+    """The other ClusterQueues whose reservations are candidates for one flavor-resource, as far as quota decides it
+    ([FS11]); the amount does not matter."""
+    if queue.node.parent is None or queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
+        return
+    for node in queue.node.root.subtree_queues():
+        if node is not queue.node and node.usage[number] > node.subtree[number]:
+            yield node
 
 
 class _Selection:

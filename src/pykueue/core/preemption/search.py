@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.conditions import PreemptedReason
@@ -25,8 +26,8 @@ class PreemptionTarget(NamedTuple):
     reason: PreemptedReason | None
 
 
-@dataclass(frozen=True, slots=True)
-class TargetSearch:
+# Made for most heads that wait; a Struct is made in a third of the time of a dataclass.
+class TargetSearch(msgspec.Struct, frozen=True, eq=False):
     """The inputs of one search. `contested` are the flavor-resources that are short; `requests` is all the Workload
     needs."""
 
@@ -56,13 +57,8 @@ class TargetSearch:
     def candidates(self, queue: Queue, policy: PreemptionPolicy) -> list[Reservation]:
         """The reservations of a ClusterQueue that use a contested flavor-resource and that the policy allows to preempt
         ([PR1], [PR2])."""
-        lowest = queue.lowest_priority
-        if lowest is None or policy is PreemptionPolicy.NEVER:
+        if not may_take_any(policy, self.workload, queue):
             return []
-        if policy is not PreemptionPolicy.ANY and lowest >= self.workload.priority + (
-            policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
-        ):
-            return []  # not even the lowest priority is low enough
         ended = self.snapshot.ended
         return [
             reservation
@@ -136,6 +132,17 @@ class TargetSearch:
             return -1 if rank_a < rank_b else int(rank_a > rank_b)
 
         return sorted(sorted(candidates, key=rank), key=functools.cmp_to_key(compare))
+
+
+def may_take_any(policy: PreemptionPolicy, workload: WorkloadInfo, queue: Queue) -> bool:
+    """Whether the priorities of a ClusterQueue's reservations let the Workload preempt one of them: the lowest one
+    decides. The times of reservations are not compared."""
+    lowest = queue.lowest_priority
+    if lowest is None or policy is PreemptionPolicy.NEVER:
+        return False
+    if policy is PreemptionPolicy.ANY:
+        return True
+    return lowest < workload.priority + (policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
 
 
 def may_take(policy: PreemptionPolicy, workload: WorkloadInfo, candidate: Reservation) -> bool:
