@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,10 @@ from kubemachinery.meta import SECOND, ObjectMeta, format_time
 from pykueue.analysis import comparison_report, policy_comparison, whatif
 from pykueue.analysis.planner import Case
 from pykueue.analysis.policy_comparison import CHANGED, RECORDED, REPLAYED, PolicyComparison, compare
-from pykueue.analysis.trace_replay import TraceDraws, replay
+from pykueue.analysis.replay_processes import ReplayTask, run_all
+from pykueue.analysis.trace_replay import INTERRUPTED, TraceDraws, replay
 from pykueue.analysis.traces import Trace, TraceJob
+from pykueue.api import kueue
 from pykueue.api.budget import Budget
 from pykueue.history.records import Attempt, UsageSegment
 
@@ -290,6 +293,56 @@ def test_an_interrupted_comparison_has_what_there_is_so_far(calls: int) -> None:
     assert json.loads(json.dumps(comparison_report.tree(found)))["complete"] is False
     comparison_report.html(found)
     assert len({column.within.end for column in found.columns}) <= 1
+
+
+# --- Side by side -----------------------------------------------------------------------------------------------------
+
+
+def test_replays_side_by_side_give_what_they_give_in_turn() -> None:
+    base = case(*queue(cpu=2))
+    other = changed(base, *queue(cpu=4))
+    jobs = recorded([*FOUR, job(8, 1, run=None, ran_at_least=5)], end=5000)
+    in_turn = compare(jobs, base, other, repeat=2)
+    assert in_turn.drawn
+    assert compare(jobs, base, other, repeat=2, processes=3) == in_turn
+
+
+class EndsOtherProcesses(TraceDraws):
+    """Run times that end every process but the one they were made in."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self.made_in = os.getpid()
+
+    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+        if os.getpid() != self.made_in:
+            os._exit(3)
+        return super().run_seconds(workload, attempt, elapsed_seconds)
+
+
+def test_a_replay_whose_process_was_killed_is_run_again(caplog: pytest.LogCaptureFixture) -> None:
+    jobs = trace(FOUR)
+    task = ReplayTask(REPLAYED, case(*queue(cpu=2)), jobs, EndsOtherProcesses(jobs))
+    first, second = run_all([task, task], processes=2)
+    assert first == second
+    assert first is not None
+    assert first.is_complete
+    assert "the process of a replay ended with exit code 3; the replay is run again" in caplog.text
+
+
+def test_replays_side_by_side_end_when_they_are_interrupted() -> None:
+    """The trace would take minutes; the second process is stopped by the first."""
+    left = 50
+
+    def may_go_on() -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0
+
+    jobs = trace([job(number, number, cpus=2) for number in range(100_000)])
+    tasks = [ReplayTask(name, case(*queue(cpu=2)), jobs, TraceDraws(jobs)) for name in (REPLAYED, CHANGED)]
+    found = run_all(tasks, processes=2, may_go_on=may_go_on)
+    assert [each.ended_early for each in found if each is not None] == [INTERRUPTED, INTERRUPTED]
 
 
 # --- Output -----------------------------------------------------------------------------------------------------------

@@ -194,11 +194,13 @@ def test_an_empty_history_is_refused(folder: Path) -> None:
 
 
 def test_ctrl_c_prints_the_partial_result(folder: Path) -> None:
-    """The signal is sent once the first jobs were submitted; the trace would take minutes."""
+    """The signal is sent once the first jobs were submitted; the trace would take minutes. On one core the second
+    replay has not begun then."""
     many = "".join(f"{n} {n // 3} -1 900 2 -1 -1 2 -1 -1 1 1 1 1 1 1 -1 -1\n" for n in range(1, 60_001))
     (folder / "many.swf").write_text("; MaxProcs: 40\n" + many)
     program = (
-        "import os, signal; from pykueue.analysis import trace_replay; usual = trace_replay._arrivals\n"
+        "import os, signal; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "from pykueue.analysis import trace_replay; usual = trace_replay._arrivals\n"
         "def stopping(trace, report):\n"
         "    for number, arrival in enumerate(usual(trace, report)):\n"
         "        if number == 2000: os.kill(os.getpid(), signal.SIGINT)\n"

@@ -18,7 +18,8 @@ from kubemachinery.meta import SECOND
 from pykueue.analysis import measures, planner, trace_replay
 from pykueue.analysis.measures import Figure, JobOutcome, MeasuredRange, QueueQuota, Step
 from pykueue.analysis.planner import Case
-from pykueue.analysis.trace_replay import INTERRUPTED, Replay, TraceDraws, replay
+from pykueue.analysis.replay_processes import ReplayTask, run_all
+from pykueue.analysis.trace_replay import INTERRUPTED, Replay, TraceDraws
 from pykueue.analysis.traces import Trace
 from pykueue.api import budget, kueue
 from pykueue.core import amounts
@@ -104,26 +105,29 @@ def compare(
     seed: int = 0,
     repeat: int = 1,
     warm_up: float = WARM_UP,
+    processes: int = 1,
     report: Callable[[str], None] = lambda _: None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> PolicyComparison:
-    """Replay a trace under both configurations. If `may_go_on` returns False, the result is what there is so far.
+    """Replay a trace under both configurations, `processes` replays at a time. If `may_go_on` returns False, the result
+    is what there is so far.
 
     Raises UsageError for a Budget: the accounts that it depends on are not replayed.
     """
     for each in (*base.extensions, *changed.extensions):
         if isinstance(each, budget.Budget):
             raise UsageError(f"Budget {each.metadata.name} cannot be replayed; leave it and its AdmissionCheck out")
-    draws = TraceDraws(trace, seed)
+    draws = [TraceDraws(trace, seed)]
+    draws += [TraceDraws(trace, seed + number) for number in range(1, repeat if draws[0].drawn else 1)]
+    cases = ((REPLAYED, base), (CHANGED, changed))
+    tasks = [ReplayTask(name, case, trace, each) for each in draws for name, case in cases]
+    replays = run_all(tasks, processes=processes, report=report, may_go_on=may_go_on)
     runs = [(RECORDED, base, [_recorded(trace)])] if trace.has_recorded else []
-    for name, case in ((REPLAYED, base), (CHANGED, changed)):
-        if not may_go_on():
-            break
-        found = [replay(case, trace, draws, report=_reporting(report, name), may_go_on=may_go_on)]
-        for number in range(1, repeat if draws.drawn else 1):
-            again = TraceDraws(trace, seed + number)
-            found.append(replay(case, trace, again, report=_reporting(report, name), may_go_on=may_go_on))
-        runs.append((name, case, [found[0], *(each for each in found[1:] if each.is_complete)]))
+    for place, (name, case) in enumerate(cases):
+        first, *others = replays[place :: len(cases)]
+        # A replay that was interrupted before its first instant was not begun.
+        if first is not None and (first.is_complete or first.reached > trace.begin):
+            runs.append((name, case, [first, *(each for each in others if each is not None and each.is_complete)]))
     # What was interrupted is measured up to where it is, and everything else too: or it could not be compared.
     cut = [each.reached for _, _, found in runs for each in found if not each.is_complete]
     end = max(trace.begin, min([trace.end, *cut])) if cut else None
@@ -131,7 +135,7 @@ def compare(
     notices = [*trace.notices, *(_quota_notices(trace, base) if trace.has_recorded else ())]
     notices += _notices(base, changed)
     return PolicyComparison(
-        trace=trace, columns=columns, drawn=draws.drawn, endless=draws.endless, notices=tuple(notices)
+        trace=trace, columns=columns, drawn=draws[0].drawn, endless=draws[0].endless, notices=tuple(notices)
     )
 
 
@@ -155,10 +159,6 @@ def _columns(
     """The column of a replay, with the range of its repetitions."""
     columns = [_column(name, trace, case, each, warm_up, cut) for each in found]
     return replace(columns[0], ranges=_ranges(columns)) if len(columns) > 1 else columns[0]
-
-
-def _reporting(report: Callable[[str], None], name: str) -> Callable[[str], None]:
-    return lambda text: report(f"{name}: {text}")
 
 
 def _recorded(trace: Trace) -> Replay:

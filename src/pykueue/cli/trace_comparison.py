@@ -17,7 +17,7 @@ from kubemachinery import codec, kubectl_yaml, process
 from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND, format_time
-from pykueue.analysis import comparison_report, live_case, planner, policy_comparison, traces, whatif
+from pykueue.analysis import comparison_report, live_case, planner, policy_comparison, replay_processes, traces, whatif
 from pykueue.analysis.object_changes import indexed
 from pykueue.analysis.planner import Case
 from pykueue.analysis.policy_comparison import PolicyComparison
@@ -59,7 +59,13 @@ def run(
         changed = _changed(base, trace, changes, gone)
         with _interruptible() as may_go_on, process.rare_garbage_collection():
             found = policy_comparison.compare(
-                trace, base, changed, repeat=options.repeat, report=report, may_go_on=may_go_on
+                trace,
+                base,
+                changed,
+                repeat=options.repeat,
+                processes=replay_processes.processes_for(trace),
+                report=report,
+                may_go_on=may_go_on,
             )
     if options.report_file is not None:
         options.report_file.write_text(comparison_report.html(found), encoding="utf-8")

@@ -8,7 +8,7 @@ without borrowing. The third group is the preemptor's own ClusterQueue.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import chain
 from typing import NamedTuple
@@ -53,7 +53,7 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
         Candidate(reservation, PreemptionVariant.WITHIN_QUEUE, ())
         for reservation in search.candidates(search.queue, search.queue.spec.preemption.within_cluster_queue)
     ]
-    hierarchy, priority = _candidates_of_others(search)
+    hierarchy, priority = _candidates_of_others(search, [candidate.reservation for candidate in own])
     if search.is_hopeless(candidate.reservation for candidate in chain(own, hierarchy, priority)):
         return []
     groups = [_in_order(search, group) for group in (hierarchy, priority, own)]
@@ -83,7 +83,7 @@ def find(search: TargetSearch) -> list[PreemptionTarget]:
 def is_hopeless(search: TargetSearch) -> bool:
     """Whether not even all candidates together release what is requested."""
     own = search.candidates(search.queue, search.queue.spec.preemption.within_cluster_queue)
-    hierarchy, priority = _candidates_of_others(search)
+    hierarchy, priority = _candidates_of_others(search, own)
     others = (candidate.reservation for candidate in chain(hierarchy, priority))
     return search.is_hopeless(chain(own, others))
 
@@ -134,7 +134,19 @@ def _is_valid(search: TargetSearch, candidate: Candidate, *, borrowing: bool) ->
     return all(quota.is_borrowing_any(node, search.contested) for node in candidate.between)
 
 
-def _candidates_of_others(search: TargetSearch) -> tuple[list[Candidate], list[Candidate]]:
+def _can_end_within_quota(search: TargetSearch, own: Sequence[Reservation]) -> bool:
+    """Whether the preemptor can end without borrowing: its ClusterQueue holds no more than its quota once all of its
+    own candidates are removed. Candidates of other ClusterQueues do not change what it holds."""
+    node = search.queue.node
+    for number, amount in search.requests.items():
+        if quota.borrows_with(node, number, amount):
+            freed = sum(freed for each in own for used, freed in each.usage_by_number if used == number)
+            if amounts.add(amounts.subtract(node.usage[number], freed), amount) > node.subtree[number]:
+                return False
+    return True
+
+
+def _candidates_of_others(search: TargetSearch, own: Sequence[Reservation]) -> tuple[list[Candidate], list[Candidate]]:
     """The hierarchy and the priority candidates of other ClusterQueues, collected on the way from the preemptor's
     cohort up to the root ([PR4]).
 
@@ -148,9 +160,12 @@ def _candidates_of_others(search: TargetSearch) -> tuple[list[Candidate], list[C
     if policy is PreemptionPolicy.NEVER:
         return hierarchy, priority
     has_advantage, rest = quota.fits_in_subtree(node, search.requests)
-    # A preemptor that has used up its quota is tried with borrowing only ([PR10]), and priority candidates are then
-    # valid only where borrowing preemptors may take them.
-    takes_priority = search.queue.spec.preemption.borrow_within_cohort or not _has_used_up(node, search.contested)
+    # A preemptor that has used up its quota is tried with borrowing only ([PR10]), and one that cannot end within its
+    # quota succeeds with borrowing only. Priority candidates are then valid only where borrowing preemptors may take
+    # them. In a full cohort most searches are of this kind, and would remove every candidate in turn for nothing.
+    takes_priority = search.queue.spec.preemption.borrow_within_cohort or (
+        not _has_used_up(node, search.contested) and _can_end_within_quota(search, own)
+    )
     below: QuotaNode = node
     for cohort in node.ancestors:
         if has_advantage or takes_priority:
