@@ -285,6 +285,24 @@ def test_an_answer_is_kept_up_to_date_for_ten_minutes(kueue: Kueue) -> None:  # 
     assert len(kept_keys(kueue)) == 2
 
 
+def test_a_question_that_does_not_wait_is_answered_in_the_background(kueue: Kueue) -> None:  # [FC8]
+    queues(kueue)
+    submit(kueue, "holder", 3000, time_limit_seconds=3600)
+    submit(kueue, "first", 60, time_limit_seconds=3600)
+    forecaster = forecaster_of(kueue)
+    kueue.advance(130)
+    assert forecaster.kept("physics") is None
+    forecaster.ask_later("no-such-queue")
+    forecaster.ask_later("physics")
+    kueue.advance(10)
+    [key] = kept_keys(kueue)
+    assert forecaster.revision == 1
+    answer = forecaster.kept("physics")
+    assert answer is not None
+    assert forecaster.of_workload(key, "physics") == answer.result.items[0]
+    assert forecaster.of_workload("default/absent", "physics") is None
+
+
 def kept_keys(kueue: Kueue) -> list[str]:
     answer = forecaster_of(kueue).kept("physics")
     assert answer is not None

@@ -18,7 +18,7 @@ from kubeserver.serve import ServerSettings, Serving, api_server
 from kubeserver.storage.sqlite import Durability
 from pykueue import settings
 from pykueue.analysis import explanation
-from pykueue.api import config, registry
+from pykueue.api import backfill, config, registry
 from pykueue.app import options
 from pykueue.app.embedded_manager import embedded_manager
 from pykueue.app.server import managed_parts
@@ -66,22 +66,35 @@ class System:
         await self.create("ResourceFlavor", name, {})
 
     async def queue(
-        self, name: str, cohort: str = "", flavor: str = "default", checks: Sequence[str] = (), **quota: str
+        self,
+        name: str,
+        cohort: str = "",
+        flavor: str = "default",
+        checks: Sequence[str] = (),
+        backfill_mode: str = "",
+        strategy: str = "BestEffortFIFO",
+        **quota: str,
     ) -> None:
         """A ClusterQueue, and a LocalQueue of the same name that leads to it."""
         resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
         group = {"coveredResources": list(quota), "flavors": [{"name": flavor, "resources": resources}]}
-        spec: Tree = {"namespaceSelector": {}, "resourceGroups": [group]}
+        spec: Tree = {"namespaceSelector": {}, "queueingStrategy": strategy, "resourceGroups": [group]}
         if checks:
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check} for check in checks]}
-        await self.create("ClusterQueue", name, {**spec, **({"cohortName": cohort} if cohort else {})})
+        spec |= {"cohortName": cohort} if cohort else {}
+        await self.create(
+            "ClusterQueue", name, spec, annotations={backfill.MODE: backfill_mode} if backfill_mode else {}
+        )
         await self.create("LocalQueue", name, {"clusterQueue": name})
 
-    async def workload(self, name: str, queue: str, requests: Mapping[str, str], **metadata: Any) -> None:
+    async def workload(
+        self, name: str, queue: str, requests: Mapping[str, str], *, limit_seconds: int | None = None, **metadata: Any
+    ) -> None:
         container = {"name": "c", "image": "registry.example/app:1", "resources": {"requests": dict(requests)}}
         template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
         pods = [{"name": "main", "count": 1, "template": template}]
-        await self.create("Workload", name, {"queueName": queue, "podSets": pods}, **metadata)
+        limit = {} if limit_seconds is None else {"maximumExecutionTimeSeconds": limit_seconds}
+        await self.create("Workload", name, {"queueName": queue, "podSets": pods, **limit}, **metadata)
 
     async def finish(self, workload: str, message: str) -> None:
         """Finish a Workload, as a controller does that may write its status."""
@@ -146,6 +159,16 @@ async def research(system: System) -> None:
     await system.until(lambda found: found["totals"] == TOTALS, "api/overview")
     # Wait for its message: the page of this Workload would reload its explanation when the message appears.
     await system.until(lambda found: found["message"], "api/workloads/default/segment-5")
+
+
+async def rendering(system: System) -> None:
+    """A full queue of Workloads with limits: `film` runs for at most an hour, and `trailer` waits for its end."""
+    await system.flavor("default")
+    await system.queue("rendering", cpu="4", strategy="StrictFIFO", backfill_mode="EASY")
+    await system.workload("film", "rendering", {"cpu": "4"}, limit_seconds=3600)
+    await system.until(lambda found: found["state"] == "Admitted", "api/workloads/default/film")
+    await system.workload("trailer", "rendering", {"cpu": "2"}, limit_seconds=600)
+    await system.until(lambda found: found["message"], "api/workloads/default/trailer")
 
 
 TOTALS = {"Pending": 4, "QuotaReserved": 0, "Admitted": 12, "Evicted": 0, "Inactive": 0, "Finished": 0}

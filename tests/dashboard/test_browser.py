@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -239,6 +240,32 @@ async def test_without_a_token_only_the_sign_in_form_is_shown(department: System
         await stranger.run("document.getElementById('leave').click()")
         await stranger.until("document.querySelector('form.login')")
         assert await stranger.run("sessionStorage.length") == 0
+
+
+async def test_expected_start_of_a_waiting_workload_is_shown(browser: Browser, tmp_path: Path) -> None:
+    async with system.running(tmp_path, PlannedBackfill=True) as made, browser.visit(made.link) as page:
+        await system.rendering(made)
+        await page.go("#/workloads")
+        # The forecast is made in the background: the page shows it by itself.
+        await page.until(
+            "document.querySelector('td .expected .by') && document.querySelector('td .expected .planned')"
+        )
+        headings = await page.run("[...document.querySelectorAll('th')].map((each) => each.textContent)")
+        place = headings.index("Expected start")
+        cells = await page.run(
+            "Object.fromEntries([...document.querySelectorAll('tbody tr')].map((row) =>"
+            f" [row.querySelector('a').textContent, row.cells[{place}].textContent]))"
+        )
+        assert cells["default/film"] == ""
+        assert re.fullmatch(r"(\w{3} )?\d\d:\d\dby (\w{3} )?\d\d:\d\dplanned", cells["default/trailer"])
+        title = await page.run("document.querySelector('td .expected').title")
+        assert re.fullmatch(r"by [\w: ]+ in 9 of 10 cases; planned: [\w: ]+ at the latest", title)
+        await page.go("#/workload/default/trailer")
+        await page.until("document.querySelector('.facts .expected .planned')")
+        fact = await page.run("document.querySelector('.facts .expected').textContent")
+        assert re.fullmatch(r"[\w: ]+, by [\w: ]+ in 9 of 10 casesplanned", fact)
+        assert await page.run(CONTRASTS) == []
+        assert page.problems == []
 
 
 async def offline(page: Page, *, lost: bool = True) -> None:

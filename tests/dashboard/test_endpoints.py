@@ -11,11 +11,13 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from dashboard import system
 from dashboard.system import System
 from kubemachinery import http_messages, http_server
 from kubemachinery.client.client import ApiClient
@@ -23,12 +25,14 @@ from kubemachinery.client.delegated_auth import DelegatedAuthorizer
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.http_messages import Request, Response
+from kubemachinery.meta import HOUR
 from kubeserver.protocol import authentication
 from pykueue.analysis import explanation
 from pykueue.api import kueue, registry
-from pykueue.dashboard import assets
+from pykueue.dashboard import assets, expected_starts
 from pykueue.dashboard.endpoints import DashboardEndpoints
 from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries
+from pykueue.projection.forecast import StartForecast
 from pykueue.settings import defaults
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -230,6 +234,53 @@ async def _news(answer: aiohttp.ClientResponse) -> Tree:
         while not (line := await answer.content.readline()).startswith(b"data: "):
             assert line, "the stream ended"
     return dict(json.loads(line.removeprefix(b"data: ")))
+
+
+# --- Expected starts --------------------------------------------------------------------------------------------------
+
+
+async def test_a_list_asks_for_the_forecasts_of_waiting_workloads(shown: System) -> None:  # [FC8]
+    await system.rendering(shown)
+    found = await shown.until(
+        lambda page: any(line["expectedStart"] for line in page["items"]), "api/workloads", sort="name"
+    )
+    film, trailer = found["items"]
+    assert film["expectedStart"] is None
+    expected = trailer["expectedStart"]
+    assert expected.keys() == {"p50", "p90", "isBeyond", "planned"}
+    assert trailer["created"] <= expected["p50"] <= expected["p90"]
+    assert (expected["isBeyond"], expected["planned"]) == (False, None)
+    _, one = await shown.query("api/workloads/default/trailer")
+    assert one["expectedStart"] == expected
+
+
+async def test_without_forecasts_no_start_is_expected(tmp_path: Path) -> None:
+    async with system.running(tmp_path, StartForecast=False) as made:
+        await system.rendering(made)
+        _, found = await made.query("api/workloads")
+        assert [line["expectedStart"] for line in found["items"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("found", "planned", "expected"),
+    [
+        (None, None, None),
+        (StartForecast("a/b", reason="is on hold"), None, None),
+        (StartForecast("a/b", p50=HOUR, p90=2 * HOUR), None, ("01:00", "02:00", False, None)),
+        (StartForecast("a/b", p50_is_beyond=True, p90_is_beyond=True), None, (None, None, True, None)),
+        (None, 3 * HOUR, (None, None, False, "03:00")),
+        (StartForecast("a/b", p50=HOUR, p90=HOUR), 3 * HOUR, ("01:00", "01:00", False, "03:00")),
+    ],
+)
+def test_expected_start_has_quantiles_and_the_planned_start(
+    found: StartForecast | None, planned: int | None, expected: tuple[str | bool | None, ...] | None
+) -> None:
+    document = expected_starts.document(found, planned)
+    if expected is None:
+        assert document is None
+        return
+    times = [f"1970-01-01T{value}:00Z" if isinstance(value, str) else value for value in expected]
+    assert document == dict(zip(("p50", "p90", "isBeyond", "planned"), times, strict=True))
 
 
 # --- Behind another API server ----------------------------------------------------------------------------------------

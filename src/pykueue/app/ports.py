@@ -159,6 +159,7 @@ def dashboard_pages(
         troubles=manager.troubles.found,
         history=manager.history.ask if manager.history is not None else None,
         budgets=manager.budgets.budgets if manager.budgets is not None else None,
+        forecasts=manager.forecaster,
     )
     pages = DashboardEndpoints(DashboardSummaries(sources, clock), authorizer)
     try:

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 FRESH_SECONDS: Final = 60
 # How long after a question its answer is kept up to date.
 REFRESHED_SECONDS: Final = 600
+# How often at most a question that does not wait for its answer begins the computation of one.
+ASKED_LATER_SECONDS: Final = 5
 # How long an answer may take; after that the last one is shown with its age.
 TIMEOUT_SECONDS: Final = 60.0
 THOROUGH: Final = 10
@@ -227,7 +229,10 @@ class Forecaster:
         self._clock = clock
         self._worker = worker
         self._kept: dict[tuple[str, ...], tuple[_Facts, ForecastAnswer]] = {}
+        self._by_key: dict[tuple[str, ...], dict[str, StartForecast]] = {}  # the items of the kept answers
+        self.revision = 0  # how many answers there were
         self._asked: dict[str, Nanoseconds] = {}  # by ClusterQueue, the last question
+        self._has_question = asyncio.Event()
         self._lock = asyncio.Lock()
         self._has_warned = False
         self._shown: OrderedDict[str, list[_Shown]] = OrderedDict()
@@ -257,10 +262,7 @@ class Forecaster:
 
     def of_workload(self, key: str, cluster_queue: str) -> StartForecast | None:
         """The forecast of a Workload in the last answer. Computes nothing."""
-        found = self.kept(cluster_queue)
-        if found is None:
-            return None
-        return next((item for item in found.result.items if item.key == key), None)
+        return self._by_key.get(self._world.scope_queues(cluster_queue), {}).get(key)
 
     def waits(self) -> Iterator[tuple[str, str, float]]:
         """Of each ClusterQueue with a kept answer: the seconds to P50 and P90 of its pending Workload of median P50."""
@@ -295,6 +297,15 @@ class Forecaster:
         self._asked[cluster_queue] = self._clock.now()
         return await self._up_to_date(cluster_queue, is_thorough=is_thorough)
 
+    def ask_later(self, cluster_queue: str) -> None:
+        """Ask for the forecasts of a ClusterQueue without waiting for them: they are computed in the background, where
+        there are none yet, and kept up to date as after any other question."""
+        if cluster_queue not in self._world.cluster_queues:
+            return
+        self._asked[cluster_queue] = self._clock.now()
+        if self.kept(cluster_queue) is None:
+            self._has_question.set()
+
     async def refresh(self) -> None:
         """Compute the answers again that were asked for not long ago and are outdated [FC8]."""
         since = self._clock.now() - REFRESHED_SECONDS * SECOND
@@ -324,6 +335,8 @@ class Forecaster:
             self._has_warned = False
             shown = self._corrected(answer)
             self._kept[queues] = facts, shown
+            self._by_key[queues] = {item.key: item for item in shown.result.items}
+            self.revision += 1
             self._remember(answer, shown)
             return ScopeForecast(shown)
 
@@ -451,9 +464,13 @@ class Forecaster:
         """Store scores, and keep answers up to date, until cancelled."""
         try:
             while True:
-                await asyncio.sleep(FRESH_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FRESH_SECONDS - ASKED_LATER_SECONDS):
+                        await self._has_question.wait()
+                self._has_question.clear()
                 await self._save_scores()
                 await self.refresh()
+                await asyncio.sleep(ASKED_LATER_SECONDS)
         finally:
             await self.close()
 

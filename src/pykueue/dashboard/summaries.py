@@ -26,7 +26,8 @@ from pykueue import calendars
 from pykueue.api import kueue
 from pykueue.api.budget import Budget
 from pykueue.core import amounts
-from pykueue.dashboard import over_time, workload_history, workload_table
+from pykueue.dashboard import expected_starts, over_time, workload_history, workload_table
+from pykueue.dashboard.expected_starts import ForecastSource
 from pykueue.dashboard.over_time import AskHistory
 from pykueue.dashboard.overview import Overview
 from pykueue.dashboard.workload_table import WorkloadQuery, WorkloadTable
@@ -61,6 +62,7 @@ class DashboardSources:
     troubles: Callable[[], Iterable[Trouble]] = tuple
     history: AskHistory | None = None
     budgets: Informer[Budget] | None = None
+    forecasts: ForecastSource | None = None
 
 
 class DashboardSummaries:
@@ -72,6 +74,7 @@ class DashboardSummaries:
         self.table = WorkloadTable()
         self.overview = Overview(sources.world, (), self.table)
         self.revision = 0
+        self._forecasts_shown = 0
         self._changed = {key for key, _ in sources.workloads.items()}
         self._is_outdated = True
         self._refreshed = float("-inf")
@@ -121,6 +124,10 @@ class DashboardSummaries:
                 self._read(self._changed.pop())
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
+            forecasts = self._sources.forecasts
+            if forecasts is not None and forecasts.revision != self._forecasts_shown:
+                self._forecasts_shown = forecasts.revision
+                self._is_outdated = True
             if self._is_outdated:
                 self.overview = Overview(self._sources.world, self._sources.cluster_queues.values(), self.table)
                 self.revision += 1
@@ -147,14 +154,19 @@ class DashboardSummaries:
     def workloads(self, query: WorkloadQuery, offset: int, limit: int) -> Tree:
         found = self.table.query(query)
         lines = []
+        asked: set[str] = set()
         for row in found[offset : offset + limit]:
             workload = self._sources.workloads.get(row.name, row.namespace)
             if workload is None:
                 continue  # deleted since the rows were read
             troubles = [each["type"] for each in self._troubles_of(row.namespace, row.name)]
             line = {**workload_history.line(workload, row), "troubles": troubles}
+            line["expectedStart"] = self._expected_start(workload, row.cluster_queue)
+            if workload_table.display_state(workload) in expected_starts.WAITING:
+                asked.add(row.cluster_queue)
             if query.state in ("", line["state"]):  # else its state has changed since the row was read
                 lines.append(line)
+        self._ask_for_forecasts(sorted(asked)[: expected_starts.ASKED_MAX])
         return {"items": lines, "total": len(found), "offset": offset}
 
     def workload(self, namespace: str, name: str) -> tuple[kueue.Workload, Tree] | None:
@@ -162,8 +174,30 @@ class DashboardSummaries:
         workload = self._sources.workloads.get(name, namespace)
         if workload is None:
             return None
-        found = workload_history.detail(workload, workload_table.row(workload, self._cluster_queue(workload)))
-        return workload, {**found, "troubles": self._troubles_of(namespace, name)}
+        cluster_queue = self._cluster_queue(workload)
+        found = workload_history.detail(workload, workload_table.row(workload, cluster_queue))
+        if workload_table.display_state(workload) in expected_starts.WAITING:
+            self._ask_for_forecasts((cluster_queue,))
+        return workload, {
+            **found,
+            "troubles": self._troubles_of(namespace, name),
+            "expectedStart": self._expected_start(workload, cluster_queue),
+        }
+
+    def _expected_start(self, workload: kueue.Workload, cluster_queue: str) -> Tree | None:
+        """Return when a Workload that waits is expected to start, if that is known."""
+        if workload_table.display_state(workload) not in expected_starts.WAITING:
+            return None
+        key, forecasts = states.key(workload), self._sources.forecasts
+        found = forecasts.of_workload(key, cluster_queue) if forecasts is not None else None
+        plan = self._sources.world.planned_start(key)
+        return expected_starts.document(found, plan.date if plan is not None else None)
+
+    def _ask_for_forecasts(self, cluster_queues: Iterable[str]) -> None:
+        """Have the forecasts of what is shown made in the background: a later answer of this page has them."""
+        if self._sources.forecasts is not None:
+            for name in cluster_queues:
+                self._sources.forecasts.ask_later(name)
 
     def _troubles_of(self, namespace: str, name: str) -> list[Tree]:
         """Return the troubles of a Workload. They are read at most once per second, for all Workloads."""

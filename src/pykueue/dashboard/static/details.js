@@ -2,7 +2,7 @@
 
 import {Refused, get} from "./api.js";
 import {ago, count, el, to} from "./dom.js";
-import {bars, legend, pendingLink, stateMark, troubleMarks} from "./figures.js";
+import {bars, expectedStart, legend, pendingLink, stateMark, troubleMarks} from "./figures.js";
 
 const facts = (pairs) => el("dl", {class: "facts"}, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
   .map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -31,6 +31,7 @@ export const workload = (namespace, name) => {
         ["ClusterQueue", data.clusterQueue && el("a", {href: to(["queue", data.clusterQueue])}, data.clusterQueue)],
         ["Priority", data.priorityClass ? `${data.priority} (${data.priorityClass})` : String(data.priority)],
         ["Created", el("span", {}, ago(data.created), " ago")],
+        ["Expected start", expectedStart(data.expectedStart, true)],
         ["Pods", data.pods.map((each) => `${each.count} × ${each.name}`).join(", ")],
         ["Requests", data.requests.map((each) => amounts(each.resources)).filter(Boolean).join("; ")],
         ["Assigned", data.assignments.length ? el("span", {}, data.assignments.map((each, number) => [number ? "; " : "", assignment(each)])) : ""],

@@ -55,4 +55,20 @@ export function ago(moment) {
   return el("time", {datetime: moment, title: moment}, `${Math.floor(seconds / size)}${unit}`);
 }
 
+// Up to this distance in hours, times are rounded up to a multiple of these minutes, as `pykueue queue --eta` does.
+const ROUNDING = [[1, 1], [4, 5], [12, 15], [48, 60]];
+
+/** A future time with the precision that its distance deserves: 14:20, Tue 09:00, Sunday, 24 Nov. */
+export function moment(text) {
+  const at = new Date(text);
+  const hours = (at - Date.now()) / 3600e3;
+  const named = (options) => at.toLocaleDateString("en-GB", options);
+  const [, minutes] = ROUNDING.find(([limit]) => hours <= limit) ?? [0, 0];
+  if (!minutes) return hours <= 144 ? named({weekday: "long"}) : named({day: "numeric", month: "short"});
+  if (at.getSeconds() || at.getMilliseconds()) at.setMinutes(at.getMinutes() + 1, 0, 0);
+  at.setMinutes(Math.ceil(at.getMinutes() / minutes) * minutes);
+  const clock = at.toLocaleTimeString("en-GB", {hour: "2-digit", minute: "2-digit"});
+  return at.toDateString() === new Date().toDateString() ? clock : `${named({weekday: "short"})} ${clock}`;
+}
+
 export const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;

@@ -1,6 +1,6 @@
 // Bars of quota usage, and marks of Workload states.
 
-import {count, el, to} from "./dom.js";
+import {count, el, moment, to} from "./dom.js";
 
 const SHOWN = 4;
 const MARKS = {Pending: "○", QuotaReserved: "◐", Admitted: "●", Evicted: "▲", Inactive: "–", Finished: "✓"};
@@ -12,6 +12,18 @@ export function stateMark(state) {
 
 /** A badge for each trouble of a Workload: EvictionLoop, Thrashing, Starving. */
 export const troubleMarks = (types) => types.map((type) => el("span", {class: "trouble"}, type));
+
+/** When a Workload is expected to start: in half of the cases, and in 9 of 10; with a mark if its start is planned. */
+export function expectedStart(expected, whole = false) {
+  if (!expected) return null;
+  const {p50, p90, isBeyond, planned} = expected;
+  const first = p50 ?? planned;
+  const by = p90 && `by ${moment(p90)} in 9 of 10 cases`;
+  const latest = planned && `planned: ${moment(planned)} at the latest`;
+  return el("span", {class: "expected", title: [by, latest].filter(Boolean).join("; ") || null},
+    first ? el("time", {datetime: first}, moment(first)) : isBeyond && "in more than 7 days",
+    p90 && el("span", {class: "by"}, whole ? `, ${by}` : `by ${moment(p90)}`), planned && el("span", {class: "planned"}, "planned"));
+}
 
 /** The bars of a queue or cohort, highest usage first. */
 export function bars(figures, shown = SHOWN) {

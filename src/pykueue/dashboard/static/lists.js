@@ -2,7 +2,7 @@
 
 import {NO_COHORT, confinedTo, get} from "./api.js";
 import {ago, count, el, to} from "./dom.js";
-import {STATES, bars, legend, pendingLink, stateMark, troubleMarks} from "./figures.js";
+import {STATES, bars, expectedStart, legend, pendingLink, stateMark, troubleMarks} from "./figures.js";
 
 const PAGE = 50;
 
@@ -102,6 +102,7 @@ const WORKLOADS = [
     troubleMarks(workload.troubles), el("span", {class: "message"}, workload.message)]},
   {name: "Queue", sort: "queue", cell: (workload) => workload.queue},
   {name: "Priority", sort: "priority", largestFirst: true, class: "number", cell: (workload) => String(workload.priority)},
+  {name: "Expected start", class: "number", cell: (workload) => expectedStart(workload.expectedStart)},
   {name: "Age", sort: "created", largestFirst: true, class: "number", cell: (workload) => ago(workload.created)},
 ];
 
