@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import replace
 
@@ -127,19 +128,19 @@ def past(number: int, submitted: int, seconds: int, priority: int) -> WorkloadRe
 
 
 def test_a_higher_priority_that_came_in_two_of_four_weeks_delays_p90_and_not_p50() -> None:  # [FC2]
-    store = HistoryStore(None)
-    now, week = NOW // SECOND, 7 * 86_400
-    rows = [past(0, now - 4 * week - 7200, 60, 0), past(1, now - 2 * week + 600, 7200, 100)]
-    rows.append(past(2, now - 3 * week + 600, 7200, 100))
-    store.save(rows)
-    asked = question(pending=1)
-    with_newcomers = forecast_question.answer(asked, store)
-    item = next(each for each in with_newcomers.result.items if each.key == "ns/w1")
-    assert item.p50 is not None
-    assert item.p90 is not None
-    assert (item.p50 - NOW) // SECOND == pytest.approx(1800, abs=20)
-    assert (item.p90 - NOW) // SECOND >= 1800 + 3600
-    assert with_newcomers.assumes == ("Workloads arrive as in the last 4 weeks",)
-    alone = forecast_question.answer(asked)
-    assert alone.assumes == ("no other Workload arrives: the history is shorter than a week",)
-    assert all(each.p50 == each.p90 for each in alone.result.items)
+    with contextlib.closing(HistoryStore(None)) as store:
+        now, week = NOW // SECOND, 7 * 86_400
+        rows = [past(0, now - 4 * week - 7200, 60, 0), past(1, now - 2 * week + 600, 7200, 100)]
+        rows.append(past(2, now - 3 * week + 600, 7200, 100))
+        store.save(rows)
+        asked = question(pending=1)
+        with_newcomers = forecast_question.answer(asked, store)
+        item = next(each for each in with_newcomers.result.items if each.key == "ns/w1")
+        assert item.p50 is not None
+        assert item.p90 is not None
+        assert (item.p50 - NOW) // SECOND == pytest.approx(1800, abs=20)
+        assert (item.p90 - NOW) // SECOND >= 1800 + 3600
+        assert with_newcomers.assumes == ("Workloads arrive as in the last 4 weeks",)
+        alone = forecast_question.answer(asked)
+        assert alone.assumes == ("no other Workload arrives: the history is shorter than a week",)
+        assert all(each.p50 == each.p90 for each in alone.result.items)

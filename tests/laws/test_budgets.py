@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
@@ -138,23 +139,22 @@ def test_a_recount_after_a_restart_equals_the_accounts_that_were_kept(seed: int)
     made = case(seed)
     now = made.first + made.rng.randrange(SPAN + 86_400)
     kept = BudgetAccounts(RULES, made.calendar, made.first, made.first)
-    store = HistoryStore(None)
-    versions = [as_of(each, now) for each in made.lives if each.submitted <= now]
-    for version in versions:
-        if made.rng.random() < 0.5:
-            kept.observe(as_of(version, now - made.rng.randrange(100_000)))
-    kept.advance(now)
-    for version in versions:
-        kept.observe(version)
-    store.save(versions)
-    live = {each.uid for each in versions if each.is_open or made.rng.random() < 0.3}
-    again = BudgetAccounts(RULES, made.calendar, made.first, now)
-    again.load(store.charges(RULES, made.calendar, made.first, store.last_row(), frozenset(live)))
-    for version in versions:
-        if version.uid in live:
-            again.observe(version)
-    assert again.sums() == kept.sums()
-    store.close()
+    with contextlib.closing(HistoryStore(None)) as store:
+        versions = [as_of(each, now) for each in made.lives if each.submitted <= now]
+        for version in versions:
+            if made.rng.random() < 0.5:
+                kept.observe(as_of(version, now - made.rng.randrange(100_000)))
+        kept.advance(now)
+        for version in versions:
+            kept.observe(version)
+        store.save(versions)
+        live = {each.uid for each in versions if each.is_open or made.rng.random() < 0.3}
+        again = BudgetAccounts(RULES, made.calendar, made.first, now)
+        again.load(store.charges(RULES, made.calendar, made.first, store.last_row(), frozenset(live)))
+        for version in versions:
+            if version.uid in live:
+                again.observe(version)
+        assert again.sums() == kept.sums()
 
 
 @given(seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -124,41 +125,39 @@ def test_attempts_do_not_overlap_and_lie_inside_their_record(life: list[Seen]) -
 @given(lives(jumps=True), st.data())
 def test_a_restart_at_any_point_and_repeated_states_change_nothing(life: list[Seen], data: st.DataObject) -> None:
     """[HI-L4]: what was stored is read again, with the states before it and after it."""
-    store = HistoryStore(None)
-    stop = data.draw(st.integers(1, len(life)))
-    store.save([fold(life[:stop])])
-    (again,) = store.select(RecordFilter())[0]
-    start = data.draw(st.integers(0, stop))
-    assert fold(life[start:], again) == fold(life)
-    store.save([fold(life)])
-    store.save([fold(life)])
-    assert store.select(RecordFilter())[0] == [fold(life)]
-    store.close()
+    with contextlib.closing(HistoryStore(None)) as store:
+        stop = data.draw(st.integers(1, len(life)))
+        store.save([fold(life[:stop])])
+        (again,) = store.select(RecordFilter())[0]
+        start = data.draw(st.integers(0, stop))
+        assert fold(life[start:], again) == fold(life)
+        store.save([fold(life)])
+        store.save([fold(life)])
+        assert store.select(RecordFilter())[0] == [fold(life)]
 
 
 @given(st.data())
 def test_usage_by_day_equals_the_sum_of_the_records(data: st.DataObject) -> None:
     """[HI-L5]: after any order of versions, deletions by retention and replaced names."""
-    store = HistoryStore(None)
-    several = [data.draw(lives(uid=uid), label=uid) for uid in "abc"]
-    everything: dict[str, WorkloadRecord] = {}
-    for _ in range(data.draw(st.integers(1, 6))):
-        life = data.draw(st.sampled_from(several))
-        record = fold(life[: data.draw(st.integers(1, len(life)))])
-        if record.revision > getattr(everything.get(record.uid), "revision", 0):
-            everything[record.uid] = record
-            store.save([record])
-    wanted = rollups.total(everything.values())
-    now = START + 10**6
-    closed = store.usage(RecordFilter(), now)
-    for record in everything.values():
-        for key, amount in rollups.running(record, now).items():
-            closed[key] -= amount
-    assert {key: amount for key, amount in closed.items() if amount} == wanted
-    assert store.check() == []
-    store.purge(START + data.draw(st.integers(0, 50_000)))
-    assert store.check() == []
-    store.close()
+    with contextlib.closing(HistoryStore(None)) as store:
+        several = [data.draw(lives(uid=uid), label=uid) for uid in "abc"]
+        everything: dict[str, WorkloadRecord] = {}
+        for _ in range(data.draw(st.integers(1, 6))):
+            life = data.draw(st.sampled_from(several))
+            record = fold(life[: data.draw(st.integers(1, len(life)))])
+            if record.revision > getattr(everything.get(record.uid), "revision", 0):
+                everything[record.uid] = record
+                store.save([record])
+        wanted = rollups.total(everything.values())
+        now = START + 10**6
+        closed = store.usage(RecordFilter(), now)
+        for record in everything.values():
+            for key, amount in rollups.running(record, now).items():
+                closed[key] -= amount
+        assert {key: amount for key, amount in closed.items() if amount} == wanted
+        assert store.check() == []
+        store.purge(START + data.draw(st.integers(0, 50_000)))
+        assert store.check() == []
 
 
 @given(lives())

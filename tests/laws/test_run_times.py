@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,8 +102,7 @@ def test_a_run_changes_only_the_classes_of_its_own_workload(past: list[WorkloadR
 @given(histories())
 def test_run_times_rebuilt_from_the_history_equal_those_that_were_kept(past: list[WorkloadRecord]) -> None:
     """[RT-L4]"""
-    store = HistoryStore(None)
-    store.save(past)
-    assert len(store.select(RecordFilter())[0]) == len(past)
-    assert learned(store.runs(1000)).snapshot() == learned(past).snapshot()
-    store.close()
+    with contextlib.closing(HistoryStore(None)) as store:
+        store.save(past)
+        assert len(store.select(RecordFilter())[0]) == len(past)
+        assert learned(store.runs(1000)).snapshot() == learned(past).snapshot()

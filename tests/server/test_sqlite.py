@@ -29,6 +29,7 @@ from kubeserver.storage.sqlite import (
     RESTORED_SKIP,
     Durability,
     JournalRecord,
+    LoadedState,
     SqliteJournal,
     StoreError,
     StoreKey,
@@ -50,6 +51,12 @@ def record(
     )
 
 
+def stored(folder: Path) -> LoadedState:
+    """What a server that starts finds in the files."""
+    with contextlib.closing(SqliteJournal(folder)) as journal:
+        return journal.load()
+
+
 class TestOneFile:
     def test_writes_come_back(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
@@ -58,7 +65,7 @@ class TestOneFile:
             [record(1003, WriteOperation.MODIFIED, "a", 1001), record(1004, WriteOperation.DELETED, "b", 1002)]
         )
         journal.close()
-        loaded = SqliteJournal(tmp_path).load()
+        loaded = stored(tmp_path)
         assert [(row.key.name, row.revision) for row in loaded.rows] == [("a", 1003)]
         assert [(r.revision, r.op) for r in loaded.records] == [
             (1001, WriteOperation.ADDED),
@@ -74,7 +81,7 @@ class TestOneFile:
         with pytest.raises(StoreError, match="0 of 1 objects"):
             journal.commit([record(1002, name="b"), record(1003, WriteOperation.MODIFIED, "a", 999)])
         journal.close()
-        loaded = SqliteJournal(tmp_path).load()
+        loaded = stored(tmp_path)
         assert [row.key.name for row in loaded.rows] == ["a"]
         assert loaded.revision == 1001
 
@@ -96,7 +103,7 @@ class TestOneFile:
             ]
         )
         journal.close()
-        loaded = SqliteJournal(tmp_path).load()
+        loaded = stored(tmp_path)
         assert {row.key.name: row.revision for row in loaded.rows} == {"changed": 1005, "replaced": 1007, "new": 1013}
         assert {row.key.name: row.created_revision for row in loaded.rows}["replaced"] == 1007
         assert [r.revision for r in loaded.records] == list(range(1001, 1014))
@@ -110,7 +117,7 @@ class TestOneFile:
         while journal.compact(1003, 2):
             pass
         journal.close()
-        loaded = SqliteJournal(tmp_path).load()
+        loaded = stored(tmp_path)
         assert max(row.revision for row in loaded.rows) == 1001
         assert loaded.records == []
         assert (loaded.revision, loaded.compacted) == (1003, 1003)
@@ -129,7 +136,7 @@ class TestOneFile:
             with sqlite3.connect(tmp_path / file) as connection:
                 assert connection.execute("SELECT rev FROM object").fetchall() == [(revision,)]
             connection.close()
-        assert SqliteJournal(tmp_path).load().revision == 1002
+        assert stored(tmp_path).revision == 1002
 
     def test_files_are_readable_by_their_owner_only(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path / "data")
@@ -208,14 +215,14 @@ class TestOneFile:
         assert aside.read_bytes() == b'{"half":'
         journal.commit([record(1003, name="a")])
         journal.close()
-        assert sorted(row.key.name for row in SqliteJournal(tmp_path).load().rows) == ["a", "b"]
+        assert sorted(row.key.name for row in stored(tmp_path).rows) == ["a", "b"]
 
     def test_damaged_change_is_dropped_with_what_is_before_it(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
         journal.commit([record(1001, name="a"), record(1002, name="b"), record(1003, name="c")])
         journal.close()
         self.damage(tmp_path, "change", "b")
-        loaded = SqliteJournal(tmp_path).load()
+        loaded = stored(tmp_path)
         assert [row.key.name for row in loaded.rows] == ["a", "b", "c"]
         assert (loaded.compacted, [one.revision for one in loaded.records]) == (1002, [1003])
 
@@ -340,7 +347,7 @@ class TestFailures:
             await recovered(objects)
             acknowledged["later"] = await write(objects, "later")
             await objects.close()
-        loaded = SqliteJournal(tmp_path).load()
+        loaded = stored(tmp_path)
         assert {row.key.name: row.revision for row in loaded.rows} == acknowledged
 
     async def test_what_became_of_a_failed_commit_is_asked_of_the_disk(
@@ -458,7 +465,7 @@ class TestHistory:
                 assert (tmp_path / f"{name}-wal").stat().st_size <= store_module.LOG_BYTES_KEPT
             await write(objects, "after")
             await objects.close()
-        assert len(SqliteJournal(tmp_path).load().rows) == 41
+        assert len(stored(tmp_path).rows) == 41
 
     @pytest.mark.parametrize("name", ["state.db", "events.db"])
     def test_a_file_of_an_earlier_version_becomes_one_that_shrinks(self, tmp_path: Path, name: str) -> None:

@@ -114,7 +114,8 @@ class HistoryRecorder:
         self._clock = clock
         self._count_gaps = count_gaps
         self._work = options.worker()
-        self._store: HistoryStore | None = None
+        self._file: HistoryStore | None = None  # from the moment in which it is open
+        self._store: HistoryStore | None = None  # once the records of live Workloads are read from it
         self._problem = _NOT_OPEN_YET
         self._records: dict[str, WorkloadRecord] = {}
         self._unsaved: dict[str, WorkloadRecord] = {}
@@ -327,9 +328,8 @@ class HistoryRecorder:
 
     async def _open(self) -> bool:
         """Open the store; a damaged one is set aside, and a new one begun. Returns whether it is open."""
-        path = self._options.path
         try:
-            store = await self._work(lambda: HistoryStore(path))
+            store = await self._work(self._open_file)
         except DamagedStoreError as error:
             self._note_problem(error)
             await self._set_aside()
@@ -349,6 +349,13 @@ class HistoryRecorder:
         self._store, self._problem = store, ""
         self._notify_availability()
         return True
+
+    def _open_file(self) -> HistoryStore:
+        """Open the file, on the thread of the store. Kept at once: the manager may be stopped before it is read."""
+        if self._file is not None:
+            self._file.close()
+        self._file = HistoryStore(self._options.path)
+        return self._file
 
     def _begin(self, known: dict[str, WorkloadRecord]) -> None:
         """Go on from the stored records with the states of all Workloads as they are now."""
@@ -383,11 +390,12 @@ class HistoryRecorder:
 
     async def _set_aside(self) -> None:
         """Move a damaged file away; the next attempt to open begins a new one."""
-        store, path, self._store = self._store, self._options.path, None
+        path, self._store = self._options.path, None
         assert path is not None, "a store in memory is never damaged"
         stamp = meta.format_time(self._clock.now()).replace(":", "")
 
         def move() -> Path:
+            store, self._file = self._file, None
             if store is not None:
                 store.close()
             return stores.set_aside(path, stamp)
@@ -421,17 +429,19 @@ class HistoryRecorder:
 
     async def _close(self) -> None:
         """Save what is left, and release the file for the next leader."""
-        store, rows = self._store, list(self._unsaved.values())
+        is_read, rows = self._store is not None, list(self._unsaved.values())
         self._is_reading, self._store = False, None
         self._problem = "this manager is not the leader"
         self._records.clear()
         self._unsaved.clear()
-        if store is None:
-            return
 
         def finish() -> None:
+            store, self._file = self._file, None
+            if store is None:
+                return
             try:
-                _save_in_parts(store, rows)
+                if is_read:
+                    _save_in_parts(store, rows)
             except HistoryStoreError as error:
                 log.error("%d records are not stored: %s", len(rows), error)
             finally:
