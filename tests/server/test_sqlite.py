@@ -127,6 +127,7 @@ class TestOneFile:
         journal.commit([record(1001 + index) for index in range(10)])
         assert [journal.compact(1008, 3) for _ in range(4)] == [3, 3, 2, 0]
         assert [r.revision for r in journal.load().records] == [1009, 1010]
+        journal.close()
 
     def test_short_lived_things_have_a_file_of_their_own(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
