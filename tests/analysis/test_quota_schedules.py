@@ -56,13 +56,14 @@ def schedule(name: str, start: str, *targets: tuple[str, Tree], **spec: Any) -> 
     return made("QuotaSchedule", name, whole, version="pykueue.io/v1alpha1")
 
 
-def case(*trees: Tree, on: bool = True) -> Case:
+def case(*trees: Tree, on: bool = True, backfill: bool = False) -> Case:
     configuration = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
-        "featureGates": {"QuotaCalendar": on},
+        "featureGates": {"QuotaCalendar": on, "PlannedBackfill": backfill},
     }
-    everything = (configuration, made("ResourceFlavor", "plain", {}), *trees)
+    namespace = made("Namespace", "default", {}, version="v1")
+    everything = (configuration, namespace, made("ResourceFlavor", "plain", {}), *trees)
     return planner.read(Document(f"{tree['kind']}", tree) for tree in everything)
 
 
@@ -93,6 +94,47 @@ def test_an_explanation_names_the_window_that_lowers_the_quota() -> None:
     causes = explain(given, "default/w", NOW, suggest=False).causes
     assert causes[-1] == (
         "window w of QuotaSchedule s lowers cpu of plain in ClusterQueue a from 4 to 1 until 2026-12-31T00:00:00Z"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpu", "windows", "sentence"),
+    [
+        (1, {"change": 2}, "2026-12-02T00:00:00Z at the latest: window w of QuotaSchedule s begins then"),
+        (4, {"nominalQuota": 8}, "2026-12-01T14:01:00Z at the latest: everything it waits for has a run-time limit"),
+    ],
+)
+def test_an_explanation_names_the_window_that_a_planned_start_waits_for(
+    cpu: int, windows: Tree, sentence: str
+) -> None:  # [BF2]
+    cluster_queue, local_queue = queue("a", cpu)
+    cluster_queue["metadata"]["annotations"] = {"pykueue.io/backfill": "EASY"}
+    cluster_queue["spec"]["queueingStrategy"] = "StrictFIFO"
+    running = held("x", "a", 1)
+    running["spec"]["maximumExecutionTimeSeconds"] = 7200
+    for condition in running["status"]["conditions"]:
+        condition["lastTransitionTime"] = meta.format_time(NOW)
+    running["status"]["conditions"].append({**running["status"]["conditions"][0], "type": "Admitted"})
+    waiting = workload("w", "a", cpu if cpu > 1 else 3)
+    given = case(
+        cluster_queue,
+        local_queue,
+        running,
+        waiting,
+        schedule("s", "2026-12-02T00:00:00Z", ("a", windows)),
+        backfill=True,
+    )
+    assert explain(given, "default/w", NOW, suggest=False).planned_start == f"its start is planned for {sentence}"
+
+
+def test_a_planned_start_when_a_window_ends_names_it() -> None:  # [BF2]
+    cluster_queue, local_queue = queue("a", 4)
+    cluster_queue["metadata"]["annotations"] = {"pykueue.io/backfill": "EASY"}
+    cluster_queue["spec"]["queueingStrategy"] = "StrictFIFO"
+    lowered = schedule("s", "2026-12-01T00:00:00Z", ("a", {"nominalQuota": 1}))
+    given = case(cluster_queue, local_queue, workload("w", "a", 2), lowered, backfill=True)
+    assert explain(given, "default/w", NOW, suggest=False).planned_start == (
+        "its start is planned for 2026-12-31T00:00:00Z at the latest: window w of QuotaSchedule s ends then"
     )
 
 

@@ -260,7 +260,7 @@ _NOT_PLANNED: Final = _Planned()
 def _planned(case: Case, key: str, now: Nanoseconds) -> _Planned:
     made = planner.settle(case, now)
     plan = made.world.planned_start(key)
-    start = planned_start_sentence(plan) if plan is not None else ""
+    start = planned_start_sentence(plan, _window_at(made.world, plan)) if plan is not None else ""
     decided = [each for cycle in made.cycles for each in cycle if each.workload == key]
     last = decided[-1] if decided else None
     if not isinstance(last, Wait) or last.requeue is not Requeue.PLANNED:
@@ -268,16 +268,32 @@ def _planned(case: Case, key: str, now: Nanoseconds) -> _Planned:
     return _Planned(start, last.message, (last.advice,) if last.advice else ())
 
 
-def planned_start_sentence(plan: PlannedStart) -> str:
-    """The sentence about a planned start."""
+def _window_at(world: World, plan: PlannedStart) -> str:
+    """The window that begins or ends at the date of a planned start and gives quota that it needs; empty if there is
+    none, so that it waits for ends of Workloads alone."""
+    node = world.queue_node(plan.queue)
+    if node is None:
+        return ""
+    pairs = {node.tree.pairs[number] for number, _ in plan.usage}
+    owners = {QuotaOwner(False, plan.queue), *(QuotaOwner(True, above.name) for above in node.ancestors)}
+    for schedule in world.windows.schedules:
+        if any(given.owner in owners and given.pair in pairs for given in schedule.quotas):
+            for span in schedule.spans:
+                if plan.date in (span.start, span.end):
+                    change = "begins" if plan.date == span.start else "ends"
+                    return f"window {span.window} of QuotaSchedule {schedule.schedule} {change} then"
+    return ""
+
+
+def planned_start_sentence(plan: PlannedStart, window: str = "") -> str:
+    """The sentence about a planned start. `window` is the change of a window that it waits for."""
     if plan.date is None:
         return "it starts when the workloads in its way have ended; at least one of them has no run-time limit"
+    date = meta.format_time(plan.date)
     if plan.is_expected:
-        return f"its start is expected by {meta.format_time(plan.date)}; its placement on nodes is not planned"
-    return (
-        f"its start is planned for {meta.format_time(plan.date)} at the latest: "
-        "everything it waits for has a run-time limit"
-    )
+        reason = f": {window}" if window else ""
+        return f"its start is expected by {date}{reason}; its placement on nodes is not planned"
+    return f"its start is planned for {date} at the latest: {window or 'everything it waits for has a run-time limit'}"
 
 
 # The budget of the search for a preemption loop, in Workloads read: a fraction of a second.
