@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final, NamedTuple
 
+from pykueue.api import kueue
 from pykueue.api.budget import BudgetAdmit, BudgetWhenSpent
 from pykueue.api.kueue import CheckState
 from pykueue.core.amounts import CPU
-from pykueue.history.budget_accounts import HOUR, WEIGHT_ONE, AccountKey, BudgetAccounts, Charge
+from pykueue.history import records
+from pykueue.history.budget_accounts import HOUR, WEIGHT_ONE, AccountKey, BudgetAccounts, Charge, Commitment
 from pykueue.history.budget_periods import BudgetPeriod
 from pykueue.history.records import Seconds
 
 SPENT: Final = 100
+# Workloads that wait for the next period come back within this time, if no manager ends their wait [BU3].
+_SPREAD_SECONDS: Final = 60
 _GIB: Final = 2**30
 _IN_BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
 
@@ -185,6 +190,52 @@ def answer(request: BudgetRequest, ledger: BudgetLedger, until: str) -> BudgetAn
                     f" requested and {hours(resource, missing)} are missing; {until}",
                 )
     return BudgetAnswer(CheckState.READY, "; ".join(_ready(name, resource, standings[resource]) for resource in used))
+
+
+def decide(
+    uid: str, request: BudgetRequest, state: CheckState, ledger: BudgetLedger, until: str
+) -> BudgetAnswer | None:
+    """What the check of a Workload with quota becomes; None: it stays as it is [BU3], [BU5].
+
+    What a Workload may use that is let in by `OnlyIfItFits` is committed at once, so that the next answer counts it.
+    """
+    limits = ledger.limits
+    if state is CheckState.PENDING:
+        ledger.accounts.withdraw(uid)
+        found = answer(request, ledger, until)
+        if found.state is CheckState.READY and limits.admit is BudgetAdmit.ONLY_IF_IT_FITS:
+            ledger.accounts.commit(uid, commitment(request, None))
+        return found
+    if state is CheckState.READY and limits.when_spent is BudgetWhenSpent.EVICT:
+        resource = is_spent_for(request.rates, request.group, ledger)
+        if resource is not None:
+            return BudgetAnswer(CheckState.RETRY, spent_message(resource, request.group, ledger, until))
+    return None
+
+
+def commitment(request: BudgetRequest, admitted: Seconds | None) -> Commitment:
+    """What a Workload with a time limit may still use: all of it before its admission, afterwards its rest."""
+    seconds = request.seconds or 0
+    return Commitment(request.group, request.rates, seconds, None if admitted is None else admitted + seconds)
+
+
+def retry_seconds(uid: str, period: BudgetPeriod, now: Seconds) -> int:
+    """How long a Retry holds: until the end of the period, and up to a minute longer. The UID spreads the returns, and
+    gives the same time after a restart [BU3]."""
+    return max(1, period.end - now) + zlib.crc32(uid.encode()) % (_SPREAD_SECONDS + 1)
+
+
+def time_left(workload: kueue.Workload) -> int | None:
+    """For how many seconds a Workload may run at most from its next, or present, admission on; None: without limit.
+
+    The maximum execution time counts all admissions; the deadline of a job begins again with each of them.
+    """
+    whole = records.limit_seconds(workload)
+    most = workload.spec.maximum_execution_time_seconds
+    if most is None or whole is None:
+        return whole
+    past = workload.status.accumulated_past_execution_time_seconds or 0
+    return max(0, min(whole, most - past))
 
 
 def is_spent_for(rates: Mapping[str, int], group: str, ledger: BudgetLedger) -> str | None:

@@ -3,11 +3,15 @@ counts as 0."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, tzinfo
+from typing import Final
 
 from kubemachinery import quantity
 from kubemachinery.quantity import QuantityError, QuantityText
+from pykueue.api import kueue, registry
 from pykueue.api.budget import (
+    Budget,
     BudgetAdmit,
     BudgetEvery,
     BudgetOverdraft,
@@ -15,10 +19,13 @@ from pykueue.api.budget import (
     BudgetSpec,
     BudgetWhenSpent,
 )
-from pykueue.history.budget_accounts import Charge, of_hours
+from pykueue.history.budget_accounts import Charge, ChargingRules, of_hours
 from pykueue.history.budget_answers import BudgetLimits
 from pykueue.history.budget_periods import LONGEST_SECONDS, BudgetPeriod
 from pykueue.history.records import Seconds
+from pykueue.lifecycle.facts import ClusterQueueFacts
+
+_BUDGET: Final = registry.ALL.of(Budget)
 
 # How many periods the history has to cover: the present one and the one before it.
 PERIODS_KEPT = 2
@@ -48,6 +55,29 @@ def weights(spec: BudgetSpec) -> dict[str, dict[str, int]]:
 
 def grouping(spec: BudgetSpec) -> BudgetPer:
     return BudgetPer(spec.per)
+
+
+def charging(spec: BudgetSpec, scope: Mapping[str, frozenset[str] | None]) -> ChargingRules:
+    """What is charged, in the ClusterQueues of a scope."""
+    return ChargingRules(grouping(spec), weights(spec), scope)
+
+
+def budget_name(check: kueue.AdmissionCheck | None) -> str:
+    """The Budget that a check names; empty if it names none or another kind."""
+    reference = check.spec.parameters if check is not None else None
+    if reference is None or (reference.api_group, reference.kind) != (_BUDGET.group, _BUDGET.kind):
+        return ""
+    return reference.name
+
+
+def scope(checks: Collection[str], cluster_queues: Iterable[ClusterQueueFacts]) -> dict[str, frozenset[str] | None]:
+    """The ClusterQueues that require one of the checks of a Budget, with the flavors; None: all [BU1]."""
+    found: dict[str, frozenset[str] | None] = {}
+    for facts in cluster_queues:
+        flavors = [each.on_flavors for each in facts.checks if each.name in checks]
+        if flavors:
+            found[facts.name] = frozenset().union(*flavors) if all(flavors) else None
+    return found
 
 
 def retention_needed(spec: BudgetSpec) -> int:

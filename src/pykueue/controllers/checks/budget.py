@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import random
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -52,8 +51,6 @@ BUDGET_KIND: Final = registry.ALL.of(Budget)
 
 _WORKERS: Final = 4
 _RETRY_SECONDS: Final = 30.0
-# Workloads that wait for the next period come back within this time, if no manager ends their wait [BU3].
-_SPREAD_SECONDS: Final = 60
 # How often the status is written at most while amounts change.
 _STATUS_SECONDS: Final = 5
 _WAITING: Final = "budgetWait"
@@ -118,7 +115,7 @@ class BudgetController:
         if any(map(self._checks.owns, (change.old, change.new))):
             self.checks_loop.add(change.key.name)
             for check in (change.old, change.new):
-                if name := _budget_name(check):
+                if name := budget_rules.budget_name(check):
                     self.budgets_loop.add(name)
             self._add_workloads(change.key.name)
 
@@ -147,20 +144,15 @@ class BudgetController:
     # --- Which Budget -------------------------------------------------------------------------------------------------
 
     def _checks_of(self, budget: str) -> Iterator[str]:
-        return (name for name in self._checks.names() if _budget_name(self._checks.get(name)) == budget)
+        return (name for name in self._checks.names() if budget_rules.budget_name(self._checks.get(name)) == budget)
 
     def _book(self, check: str) -> BudgetBook | None:
-        return self.books.get(_budget_name(self._checks.get(check)))
+        return self.books.get(budget_rules.budget_name(self._checks.get(check)))
 
     def _scope(self, budget: str) -> dict[str, frozenset[str] | None]:
         """The ClusterQueues that require a check of the Budget, with the flavors; None: all [BU1]."""
-        names, found = set(self._checks_of(budget)), dict[str, frozenset[str] | None]()
-        for key, _ in self._informers.cluster_queues.items():
-            facts = self._informers.cluster_queue_facts(key.name)
-            flavors = [each.on_flavors for each in (facts.checks if facts is not None else ()) if each.name in names]
-            if flavors:
-                found[key.name] = frozenset().union(*flavors) if all(flavors) else None
-        return found
+        queues = (self._informers.cluster_queue_facts(key.name) for key, _ in self._informers.cluster_queues.items())
+        return budget_rules.scope(set(self._checks_of(budget)), (facts for facts in queues if facts is not None))
 
     # --- Checks -------------------------------------------------------------------------------------------------------
 
@@ -169,7 +161,7 @@ class BudgetController:
         check = self._checks.get(name)
         if check is None:
             return
-        wanted, reasons = _budget_name(check), AdmissionCheckActiveReason
+        wanted, reasons = budget_rules.budget_name(check), AdmissionCheckActiveReason
         budget = self.budgets.get(wanted) if wanted else None
         status, reason = ConditionStatus.FALSE, reasons.BAD_PARAMETERS_REF
         if not wanted:
@@ -228,21 +220,8 @@ class BudgetController:
         if book is None:
             return check
         request = self._request(workload, book.accounts.rules)
-        state = checks.answer(check)
-        if state is CheckState.PENDING:
-            book.accounts.withdraw(workload.metadata.uid)
-            found = budget_answers.answer(request, book.ledger, book.until)
-            if found.state is CheckState.READY and book.ledger.limits.admit is BudgetAdmit.ONLY_IF_IT_FITS:
-                book.accounts.commit(
-                    workload.metadata.uid, Commitment(request.group, request.rates, request.seconds or 0, None)
-                )
-            return self._written(workload, check, found, book, now)
-        if state is CheckState.READY and book.ledger.limits.when_spent is BudgetWhenSpent.EVICT:
-            resource = budget_answers.is_spent_for(request.rates, request.group, book.ledger)
-            if resource is not None:
-                message = budget_answers.spent_message(resource, request.group, book.ledger, book.until)
-                return self._written(workload, check, BudgetAnswer(CheckState.RETRY, message), book, now)
-        return check
+        found = budget_answers.decide(workload.metadata.uid, request, checks.answer(check), book.ledger, book.until)
+        return check if found is None else self._written(workload, check, found, book, now)
 
     def _written(
         self,
@@ -254,9 +233,7 @@ class BudgetController:
     ) -> AdmissionCheckState:
         seconds = None
         if answer.state is CheckState.RETRY:
-            # The UID spreads the returns, and gives the same time after a restart.
-            spread = zlib.crc32(workload.metadata.uid.encode()) % (_SPREAD_SECONDS + 1)
-            seconds = max(1, book.accounts.period.end - now // SECOND) + spread
+            seconds = budget_answers.retry_seconds(workload.metadata.uid, book.accounts.period, now // SECOND)
         return replace(
             check,
             state=answer.state.value,
@@ -270,7 +247,7 @@ class BudgetController:
         user = self._user(workload)
         cluster_queue = states.cluster_queue(workload)
         group = rules.group(workload.metadata.namespace, workload.spec.queue_name or "", cluster_queue, user)
-        return BudgetRequest(group, rules.rates(records.usage(workload)), time_left(workload))
+        return BudgetRequest(group, rules.rates(records.usage(workload)), budget_answers.time_left(workload))
 
     def _user(self, workload: kueue.Workload) -> str:
         label = self._history.options.user_label
@@ -293,7 +270,7 @@ class BudgetController:
         last, rules = record.attempts[-1], book.accounts.rules
         group = rules.group(record.namespace, record.queue, last.cluster_queue, record.user)
         rates = rules.rates(last.segments[-1].amounts)
-        found = budget_answers.answer(BudgetRequest(group, rates, time_left(workload)), book.ledger, "")
+        found = budget_answers.answer(BudgetRequest(group, rates, budget_answers.time_left(workload)), book.ledger, "")
         return found.state is not CheckState.RETRY
 
     # --- Commitments --------------------------------------------------------------------------------------------------
@@ -324,8 +301,7 @@ class BudgetController:
         if request.seconds is None:
             return None
         since = states.since(workload, WorkloadCondition.ADMITTED) if is_admitted else None
-        until = None if since is None else since // SECOND + request.seconds
-        return Commitment(request.group, request.rates, request.seconds, until)
+        return budget_answers.commitment(request, None if since is None else since // SECOND)
 
     def _withdraw(self, uid: str) -> None:
         for book in self.books.all():
@@ -499,27 +475,6 @@ class BudgetController:
             current = self.books.get(book.name)
             if current is not None:
                 yield from budget_status.ratios(current)
-
-
-def time_left(workload: kueue.Workload) -> int | None:
-    """For how many seconds a Workload may run at most from its next, or present, admission on; None: without limit.
-
-    The maximum execution time counts all admissions; the deadline of a job begins again with each of them.
-    """
-    whole = records.limit_seconds(workload)
-    most = workload.spec.maximum_execution_time_seconds
-    if most is None or whole is None:
-        return whole
-    past = workload.status.accumulated_past_execution_time_seconds or 0
-    return max(0, min(whole, most - past))
-
-
-def _budget_name(check: kueue.AdmissionCheck | None) -> str:
-    """The Budget that a check names; empty if it names none or another kind."""
-    reference = check.spec.parameters if check is not None else None
-    if reference is None or (reference.api_group, reference.kind) != (BUDGET_KIND.group, BUDGET_KIND.kind):
-        return ""
-    return reference.name
 
 
 def _waits_for(workload: kueue.Workload) -> tuple[str, ...]:

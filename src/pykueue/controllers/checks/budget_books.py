@@ -95,8 +95,7 @@ class BudgetBooks:
         return ""
 
     def rules(self, budget: Budget, scope: dict[str, frozenset[str] | None]) -> ChargingRules:
-        spec = budget.spec
-        return ChargingRules(budget_rules.grouping(spec), budget_rules.weights(spec), scope)
+        return budget_rules.charging(budget.spec, scope)
 
     def is_current(self, budget: Budget, rules: ChargingRules) -> bool:
         """Whether the accounts of a Budget are counted by its present rules and in its present periods."""
