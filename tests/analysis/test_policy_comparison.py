@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.comparison_cases import FAIR, START, case, job, queue, starts, trace
-from kubemachinery.errors import UsageError
-from kubemachinery.meta import SECOND, ObjectMeta, format_time
+from kubemachinery.meta import SECOND, format_time
 from pykueue.analysis import comparison_report, policy_comparison, whatif
 from pykueue.analysis.planner import Case
 from pykueue.analysis.policy_comparison import CHANGED, RECORDED, REPLAYED, PolicyComparison, compare
@@ -19,7 +18,6 @@ from pykueue.analysis.replay_processes import ReplayTask, run_all
 from pykueue.analysis.trace_replay import INTERRUPTED, TraceDraws, replay
 from pykueue.analysis.traces import Trace, TraceJob
 from pykueue.api import kueue
-from pykueue.api.budget import Budget
 from pykueue.history.records import Attempt, UsageSegment
 
 
@@ -249,21 +247,6 @@ def test_schedules_without_their_gate_are_reported() -> None:
     found = compare(trace(FOUR), base, changed(base, closed("Keep")))
     sentence = "With the change: QuotaSchedules have no effect, because the gate QuotaCalendar is off."
     assert sentence in comparison_report.following(found)
-
-
-def test_budgets_are_refused_and_their_checks_are_reported() -> None:
-    base = case(*queue())
-    with pytest.raises(UsageError, match=r"^Budget weekly cannot be replayed; leave it and its AdmissionCheck out$"):
-        compare(trace(FOUR), base, replace(base, extensions=(Budget(metadata=ObjectMeta(name="weekly")),)))
-    spec = {"controllerName": "pykueue.io/budget"}
-    check = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "AdmissionCheck",
-        "metadata": {"name": "gpu"},
-        "spec": spec,
-    }
-    found = compare(trace(FOUR), case(check, *queue()), case(check, *queue()))
-    assert found.notices == ("AdmissionCheck gpu is taken to pass as it did: Budgets are not replayed",)
 
 
 def test_admission_checks_last_as_long_as_they_did() -> None:

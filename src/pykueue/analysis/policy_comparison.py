@@ -13,15 +13,15 @@ from typing import Final
 import msgspec
 
 from kubemachinery import meta
-from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND
-from pykueue.analysis import measures, planner, trace_replay
+from pykueue.analysis import measures, planner, replayed_budgets, trace_replay
 from pykueue.analysis.measures import Figure, JobOutcome, MeasuredRange, QueueQuota, Step
 from pykueue.analysis.planner import Case
 from pykueue.analysis.replay_processes import ReplayTask, run_all
 from pykueue.analysis.trace_replay import INTERRUPTED, Replay, TraceDraws
 from pykueue.analysis.traces import Trace
-from pykueue.api import budget, kueue
+from pykueue.api import kueue
+from pykueue.api.quota_schedule import QuotaSchedule
 from pykueue.core import amounts
 from pykueue.core.queue import FlavorResource
 from pykueue.history.records import Seconds
@@ -110,13 +110,7 @@ def compare(
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> PolicyComparison:
     """Replay a trace under both configurations, `processes` replays at a time. If `may_go_on` returns False, the result
-    is what there is so far.
-
-    Raises UsageError for a Budget: the accounts that it depends on are not replayed.
-    """
-    for each in (*base.extensions, *changed.extensions):
-        if isinstance(each, budget.Budget):
-            raise UsageError(f"Budget {each.metadata.name} cannot be replayed; leave it and its AdmissionCheck out")
+    is what there is so far."""
     draws = [TraceDraws(trace, seed)]
     draws += [TraceDraws(trace, seed + number) for number in range(1, repeat if draws[0].drawn else 1)]
     cases = ((REPLAYED, base), (CHANGED, changed))
@@ -141,14 +135,10 @@ def compare(
 
 def _notices(base: Case, changed: Case) -> list[str]:
     """What the configurations have and the replays do not."""
-    found = {
-        f"AdmissionCheck {thing.metadata.name} is taken to pass as it did: Budgets are not replayed": None
-        for case in (base, changed)
-        for thing in case.objects
-        if isinstance(thing, kueue.AdmissionCheck) and thing.spec.controller_name == budget.CONTROLLER
-    }
+    found = dict.fromkeys(replayed_budgets.unanswered((base, changed)))
     for name, case in ((REPLAYED, base), (CHANGED, changed)):
-        if case.extensions and planner.QUOTA_CALENDAR not in case.configured.on:
+        schedules = [each for each in case.extensions if isinstance(each, QuotaSchedule)]
+        if schedules and planner.QUOTA_CALENDAR not in case.configured.on:
             found[f"{name}: QuotaSchedules have no effect, because the gate {planner.QUOTA_CALENDAR} is off"] = None
     return list(found)
 

@@ -18,12 +18,12 @@ from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
 from kubemachinery.quantity import QuantityText
 from pykueue import calendars, projection
-from pykueue.analysis import planner
+from pykueue.analysis import planner, replayed_budgets
 from pykueue.analysis.measures import JobOutcome
 from pykueue.analysis.planner import Case
 from pykueue.analysis.traces import Trace, TraceJob
 from pykueue.api import kueue
-from pykueue.api.conditions import WorkloadCondition
+from pykueue.api.conditions import ActiveCondition, AdmissionCheckActiveReason, WorkloadCondition
 from pykueue.core import amounts, requests
 from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.history.records import Attempt, Outcome, Seconds, UsageSegment, WorkloadRecord
@@ -141,7 +141,7 @@ def replay(
 ) -> Replay:
     """Run the scheduler over a trace, exactly."""
     effort = DECISIONS_PER_JOB * (len(trace.jobs) + 100)
-    objects = [thing for thing in case.objects if not isinstance(thing, kueue.Workload)]
+    objects = [_active(thing) for thing in case.objects if not isinstance(thing, kueue.Workload)]
     scheduler = planner.scheduler_case(case.with_objects(objects), departures=True)
     found = projection.run(
         replace(scheduler, windows=windows(case, trace)),
@@ -151,6 +151,7 @@ def replay(
         horizon=None if trace.is_complete else trace.end * SECOND,
         effort=effort,
         may_go_on=may_go_on,
+        answers=replayed_budgets.of_case(case, trace),
     )
     too_long = f"the scheduler made {found.decisions} decisions without an end: Workloads preempt each other in turns"
     attempts: dict[str, list[Attempt]] = {}
@@ -163,6 +164,15 @@ def replay(
         reached=found.reached // SECOND,
         ended_early="" if found.is_complete else too_long if found.decisions >= effort else INTERRUPTED,
     )
+
+
+def _active(thing: msgspec.Struct) -> msgspec.Struct:
+    """An AdmissionCheck of a file, as its controller would make it active; every other object as it is."""
+    if not isinstance(thing, kueue.AdmissionCheck) or thing.status.conditions:
+        return thing
+    reason = AdmissionCheckActiveReason.ACTIVE
+    found = conditions.set_condition((), ActiveCondition.ACTIVE, ConditionStatus.TRUE, reason, "", now=0)
+    return msgspec.structs.replace(thing, status=kueue.AdmissionCheckStatus(conditions=found))
 
 
 def windows(case: Case, trace: Trace) -> tuple[ScheduledWindows, ...]:

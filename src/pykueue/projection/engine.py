@@ -32,6 +32,7 @@ from pykueue.core.reservation_check import HoldsAfter, Lost
 from pykueue.core.workload import Reservation
 from pykueue.lifecycle import states
 from pykueue.projection.case import SchedulerCase
+from pykueue.projection.check_answers import CheckAnswers, CheckRefusal
 from pykueue.projection.draws import Draws
 from pykueue.projection.outcome import ProjectedAttempt, Projection, Release, UsageAmounts
 from pykueue.projection.transitions import Transitions
@@ -94,6 +95,7 @@ def run(
     until_started: Collection[str] | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
     explains: bool = False,
+    answers: CheckAnswers | None = None,
 ) -> Projection:
     """Run the scheduler ahead from `now`, until nothing is left to happen.
 
@@ -101,9 +103,11 @@ def run(
     at the time `horizon`, once all Workloads `until_started` have been admitted, or after `effort` decisions, of which
     the result is then not complete [RA4]; nor is it if `may_go_on`, which is called at every instant, returns False.
 
+    Admission checks pass after the time that `draws` has for them, except those that `answers` refuses.
+
     With `explains`, cycles find the exact reason of every Workload that waits, which takes longer and changes nothing.
     """
-    found = _Run(case, now, draws, arrivals, changes, grid=grid, explains=explains)
+    found = _Run(case, now, draws, arrivals, changes, grid=grid, explains=explains, answers=answers)
     return found.until(horizon, effort, until_started, may_go_on)
 
 
@@ -118,8 +122,11 @@ class _Run:
         *,
         grid: bool,
         explains: bool,
+        answers: CheckAnswers | None,
     ) -> None:
         self._began = self._now = now
+        self._answers = answers
+        self._refusals: dict[str, CheckRefusal] = {}  # of attempts that are being evicted
         self._draws = draws
         self._grid = grid
         # Workloads are put one by one, as the run takes them over.
@@ -177,9 +184,10 @@ class _Run:
     def _next_instant(self) -> Nanoseconds | None:
         wake = self._world.next_wake()
         event = self._events[0].at if self._events else None
-        if event is None and not self._found.pending and wake == self._world.windows.next_edge:
+        look = self._answers.next_look() if self._answers is not None else None
+        if event is None and look is None and not self._found.pending and wake == self._world.windows.next_edge:
             return None  # a window that begins or ends changes nothing any more
-        at = min((time for time in (wake, event) if time is not None), default=None)
+        at = min((time for time in (wake, event, look) if time is not None), default=None)
         if at is None:
             return None
         return max(at, self._now)
@@ -217,6 +225,24 @@ class _Run:
                     self._withdraw(event.key)
                 case None:
                     self._sample()
+        self._follow_checks()
+
+    def _follow_checks(self) -> None:
+        """Evict the Workloads whose checks do not hold any more, and end the waits that are over. What has ended at
+        this instant is not evicted."""
+        if self._answers is None:
+            return
+        due = self._answers.due(self._now)
+        for key, refusal in due.evicted:
+            attempt = self._open[key]
+            if attempt.evicted is None:
+                self._world.mark_evicted(key)
+                self._refusals[key] = refusal
+                self._evict(attempt, self._now, EvictedReason.ADMISSION_CHECK)
+        for key in due.returning:
+            if key in self._found.pending:
+                self._workloads[key] = self._transitions.returned(self._workloads[key], self._now)
+                self._requeue(key)
 
     def _handle(self, kind: _Kind, attempt: ProjectedAttempt) -> None:
         match kind:
@@ -291,6 +317,9 @@ class _Run:
     def _leave(self, key: str) -> None:
         """Remove a Workload that has ended."""
         self._transitions.ended(key)
+        self._refusals.pop(key, None)
+        if self._answers is not None:
+            self._answers.left(key)
         self._world.drop(self._workloads.pop(key))
         self._numbers.pop(key, None)
         self._unblock()
@@ -315,6 +344,8 @@ class _Run:
     def _admitted(self, attempt: ProjectedAttempt, at: Nanoseconds, *, ends: Nanoseconds | None = None) -> None:
         """Start an attempt: it ends by itself after its run time."""
         attempt.admitted = at
+        if self._answers is not None:
+            self._answers.admitted(self._workloads[attempt.key], attempt, self._now)
         if at >= self._began:
             self._started.add(attempt.key)
         elapsed = max(0, self._now - at) // SECOND
@@ -327,6 +358,8 @@ class _Run:
 
     def _end(self, attempt: ProjectedAttempt, reason: str) -> None:
         attempt.released, attempt.reason = self._now, reason
+        if self._answers is not None:
+            self._answers.ended(attempt, self._now)
         self._releases.append(attempt)
         del self._open[attempt.key]
 
@@ -339,6 +372,9 @@ class _Run:
     def _stopped(self, attempt: ProjectedAttempt) -> None:
         self._end(attempt, attempt.reason)
         workload = self._transitions.released(self._workloads[attempt.key], attempt, self._now)
+        refusal = self._refusals.pop(attempt.key, None)
+        if refusal is not None:
+            workload = self._transitions.refused(workload, refusal, self._now)
         self._workloads[attempt.key] = workload
         self._world.put(workload, self._now)
         self._waits(attempt.key, self._now)
@@ -358,6 +394,14 @@ class _Run:
             if isinstance(result, Lost):
                 attempt.evicted = self._now
                 attempt.reason = EvictedReason.PREEMPTED
+                self._stopped(attempt)
+                return
+        if self._answers is not None:
+            refusal = self._answers.answer(self._workloads[key], attempt, self._now)
+            if refusal is not None:
+                # Its job was not started, so that the quota is released at once.
+                self._refusals[key] = refusal
+                attempt.evicted, attempt.reason = self._now, EvictedReason.ADMISSION_CHECK
                 self._stopped(attempt)
                 return
         workload = self._transitions.checked(self._workloads[key], attempt, self._now)

@@ -18,7 +18,9 @@ from pykueue.core.decision import Admit
 from pykueue.lifecycle import checks, eviction, reservation, states, workload_changes
 from pykueue.lifecycle.facts import ClusterQueueFacts, WorkloadFacts
 from pykueue.lifecycle.rules import RuleContext, requeuing
+from pykueue.lifecycle.workload_changes import SetRequeue
 from pykueue.projection.case import SchedulerCase
+from pykueue.projection.check_answers import CheckRefusal
 from pykueue.projection.outcome import ProjectedAttempt
 from pykueue.state import admission
 from pykueue.state.intake import WatchedObject
@@ -98,6 +100,16 @@ class Transitions:
             changes = eviction.evict(held, EvictedReason(attempt.reason), "Evicted", since)
         evicted = workload_changes.apply_to(held, changes, since)
         return workload_changes.apply_to(evicted, eviction.release(evicted, self._options, now), now)
+
+    def refused(self, workload: kueue.Workload, refusal: CheckRefusal, now: Nanoseconds) -> kueue.Workload:
+        """The Workload after a check refused it: it waits for a time, or is deactivated [LC80]."""
+        if refusal.until is None:
+            return replace(workload, spec=replace(workload.spec, active=False))
+        return workload_changes.apply_to(workload, (SetRequeue(states.requeue_count(workload), refusal.until),), now)
+
+    def returned(self, workload: kueue.Workload, now: Nanoseconds) -> kueue.Workload:
+        """The Workload without its backoff, which a check has ended [BU4]."""
+        return workload_changes.apply_to(workload, (SetRequeue(states.requeue_count(workload), None),), now)
 
     def _reserved(self, workload: kueue.Workload, attempt: ProjectedAttempt) -> kueue.Workload:
         """The Workload with the reservation of its attempt, and admitted if the attempt was."""

@@ -10,6 +10,7 @@ No controller runs, and no server is read. Other packages import from this packa
 
 from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, place_of, read, with_used_namespaces
 from pykueue.analysis.planner.cycles import (
+    BUDGETS,
     CYCLES_MAX,
     QUOTA_CALENDAR,
     Progress,
@@ -26,6 +27,7 @@ from pykueue.analysis.planner.job_submission import queued
 from pykueue.analysis.planner.report import as_tree, explanations, loop_tree
 
 __all__ = [
+    "BUDGETS",
     "CLASSES",
     "CYCLES_MAX",
     "KINDS",

@@ -67,6 +67,7 @@ def world_of(case: Case, now: Nanoseconds, *, departures: bool = False) -> World
 
 
 QUOTA_CALENDAR: Final = "QuotaCalendar"
+BUDGETS: Final = "Budgets"
 
 
 def windows_of(case: Case, now: Nanoseconds, horizon: Nanoseconds = calendars.HORIZON) -> tuple[ScheduledWindows, ...]:
