@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pykueue.api import kube
 from pykueue.core.topology import (
     HOSTNAME,
     DomainPods,
@@ -24,6 +25,7 @@ from pykueue.core.topology import (
     figure,
     place,
 )
+from pykueue.core.topology.capacity import Capacity
 
 LEVELS = ("example.com/block", "example.com/rack", HOSTNAME)
 CORE = 1000
@@ -273,3 +275,138 @@ def test_an_empty_node_never_makes_a_placement_that_fitted_fail(
         return
     more = [*hosts, Host(block, rack, len(hosts), cores, 8, 0)]
     assert place(topology_cache_of(more, profile), group).fits
+
+
+# A tree that follows node changes, beside one that is built of the nodes of the end.
+
+GPU = "example.com/gpu"
+FLAVORS = (
+    TopologyFlavor("f", "t", LEVELS),
+    TopologyFlavor("labelled", "t", LEVELS, node_labels=(("example.com/pool", "p"),)),
+    TopologyFlavor("racks", "r", LEVELS[:2]),
+)
+
+
+@st.composite
+def topology_nodes(draw: st.DrawFn) -> TopologyNode:
+    """One of five nodes, now and then with the hostname of another, an own resource, a taint or a missing label."""
+    number = draw(st.integers(0, 4))
+    hostname = draw(st.sampled_from([number, number, number, 0]))
+    block, rack = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+    labels = dict(zip(LEVELS, (f"b{block}", f"b{block}r{rack}", f"h{hostname}"), strict=True))
+    if draw(st.booleans()):
+        labels["example.com/pool"] = "p"
+    if draw(st.integers(0, 5)) == 0:
+        del labels[draw(st.sampled_from(LEVELS))]
+    allocatable = {"cpu": draw(st.integers(0, 4)) * CORE, "pods": 8}
+    if draw(st.booleans()):
+        allocatable[GPU] = draw(st.integers(0, 2))
+    taints = (kube.Taint(key="example.com/taint", effect="NoSchedule"),) if draw(st.integers(0, 4)) == 0 else ()
+    return TopologyNode(f"n{number}", labels, allocatable, taints)
+
+
+def bookings() -> st.SearchStrategy[PlacedPods]:
+    of_host = st.builds(
+        lambda flavor, host, count: PlacedPods(
+            flavor,
+            figure({"cpu": CORE, GPU: 1}),
+            TopologyPlacement((HOSTNAME,), (DomainPods((f"h{host}",), count),)),
+        ),
+        st.sampled_from(["f", "labelled"]),
+        st.integers(0, 4),
+        st.integers(1, 2),
+    )
+    of_rack = st.builds(
+        lambda block, rack, count: PlacedPods(
+            "racks",
+            figure({"cpu": CORE}),
+            TopologyPlacement(LEVELS[:2], (DomainPods((f"b{block}", f"b{block}r{rack}"), count),)),
+        ),
+        st.integers(0, 1),
+        st.integers(0, 1),
+        st.integers(1, 2),
+    )
+    return st.one_of(of_host, of_rack)
+
+
+def cache_changes() -> st.SearchStrategy[list[tuple[str, object]]]:
+    return st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), topology_nodes()),
+            st.tuples(st.just("put"), topology_nodes()),
+            st.tuples(st.just("drop"), st.sampled_from([f"n{number}" for number in range(5)])),
+            st.tuples(st.just("book"), bookings()),
+            st.tuples(
+                st.just("outside"),
+                st.tuples(
+                    st.sampled_from([f"n{number}" for number in range(5)]),
+                    st.dictionaries(st.sampled_from(["cpu", "pods", GPU]), st.integers(0, 3)),
+                ),
+            ),
+            st.tuples(st.just("query"), st.sampled_from([flavor.name for flavor in FLAVORS])),
+        ),
+        max_size=25,
+    )
+
+
+def changed(topology_cache: TopologyCache, change: tuple[str, object]) -> None:
+    match change:
+        case "put", TopologyNode() as node:
+            topology_cache.put_node(node)
+        case "drop", str(name):
+            topology_cache.drop_node(name)
+        case "book", PlacedPods() as pods:
+            topology_cache.book([pods])
+        case "outside", (str(name), dict(amounts)):
+            topology_cache.put_outside_usage(name, amounts)
+
+
+def asked_of(flavor: str) -> list[PlacementRequest]:
+    """One request of each mode; their counts are kept by the cache."""
+    return [
+        PlacementRequest("workers", flavor, 2, figure({"cpu": CORE}), TopologyRequest(mode, level), group="g")
+        for mode, level in (
+            (TopologyRequestMode.REQUIRED, LEVELS[1]),
+            (TopologyRequestMode.PREFERRED, LEVELS[0]),
+            (TopologyRequestMode.UNCONSTRAINED, None),
+        )
+    ]
+
+
+def columns_of(capacity: Capacity) -> dict[str, list[int]]:
+    return {resource: list(column) for resource, column in capacity.amounts.items()}
+
+
+def gpu_node(rack: int) -> TopologyNode:
+    path = ("b0", f"b0r{rack}", "h0")
+    return TopologyNode("n0", dict(zip(LEVELS, path, strict=True)), {"cpu": CORE, "pods": 8, GPU: 1})
+
+
+@settings(max_examples=400)
+@example([("put", gpu_node(0)), ("query", "f"), ("put", gpu_node(1))], PlacementOptions())
+@given(cache_changes(), profiles)
+def test_a_tree_that_follows_node_changes_is_as_one_built_of_the_nodes(
+    changes: list[tuple[str, object]], profile: PlacementOptions
+) -> None:
+    """Queries in between make and keep the trees; in the fresh cache they are first asked for at the end."""
+    followed, fresh = TopologyCache(profile), TopologyCache(profile)
+    for flavor in FLAVORS:
+        followed.put_flavor(flavor)
+        fresh.put_flavor(flavor)
+        followed.domains(flavor.name)
+    for change in changes:
+        changed(followed, change)
+        changed(fresh, change)
+        if change[0] == "query":
+            for request in asked_of(str(change[1])):
+                place(followed, [request])
+    for flavor in FLAVORS:
+        one, two = followed.domains(flavor.name), fresh.domains(flavor.name)
+        assert one is not None
+        assert two is not None
+        assert one.tree == two.tree
+        assert columns_of(one.free) == columns_of(two.free)
+        assert columns_of(one.remaining) == columns_of(two.remaining)
+        for request in asked_of(flavor.name):
+            assert place(followed, [request]) == place(fresh, [request])
+            assert place(followed, [request], emptied=True) == place(fresh, [request], emptied=True)

@@ -30,6 +30,23 @@ class Capacity:
     def copy(self, leaves: int) -> Capacity:
         return Capacity({resource: column.copy() for resource, column in self.amounts.items()}, leaves)
 
+    def insert_leaf(self, leaf: int) -> None:
+        """Add a leaf that has nothing yet; the leaves from there on are renumbered."""
+        for column in self.amounts.values():
+            column.insert(leaf, 0)
+        self._renumber(1)
+
+    def remove_leaf(self, leaf: int) -> None:
+        """Remove a leaf; the leaves behind it are renumbered."""
+        for column in self.amounts.values():
+            del column[leaf]
+        self._renumber(-1)
+
+    def _renumber(self, more: int) -> None:
+        self.journal.clear()
+        self.epoch += 1
+        self.journal_max += 4 * more
+
     def add(self, leaf: int, amounts: Iterable[tuple[str, int]]) -> None:
         """Add the given amounts, which may be negative, to what a leaf has free."""
         columns = self.amounts

@@ -230,6 +230,12 @@ class DomainCountsCache:
             counted.catch_up(self.capacity)
         return counted
 
+    def move_to(self, tree: DomainTree) -> None:
+        """Go on with a tree of the same domains, whose nodes offer other amounts."""
+        self.tree = tree
+        for counted in self.kept.values():
+            counted.tree = tree
+
     def within(self, leaves: range, measure: Measure, match: Match) -> DomainCounts:
         """The counts of some leaves only, as if there were no others; not kept."""
         counted = DomainCounts(self.tree, measure, match, leaves)

@@ -38,12 +38,16 @@ def match(tree: DomainTree, terms: NodeTerms, tolerations: tuple[kube.Toleration
         return Match(None, Exclusions(nodes=total))
 
     tolerated = (*terms.tolerations, *tolerations)
+    takes_all = not required.exact and required.terms is None
     leaves: list[int] = []
     by_selector = by_affinity = 0
     by_taint: Counter[str] = Counter()
-    for leaf, (node, *_) in enumerate(tree.nodes):
-        if (taint := nodes.untolerated(node.taints, tolerated)) is not None:
+    for leaf, at_leaf in enumerate(tree.nodes):
+        node = at_leaf[0]
+        if node.taints and (taint := nodes.untolerated(node.taints, tolerated)) is not None:
             by_taint[_spelling(taint)] += 1
+        elif takes_all:
+            leaves.append(leaf)
         elif not required.matches_selector(node.labels):
             by_selector += 1
         elif not required.matches_affinity(node.labels, node.name):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
 
 from pykueue.core.topology import tree
 from pykueue.core.topology.capacity import Capacity
@@ -18,6 +20,10 @@ from pykueue.core.topology.values import (
     TopologyNode,
     TopologyRequest,
 )
+
+# How many nodes of a tree are changed one by one: so many, and of a large tree one in so many.
+_FOLLOWED_MIN: Final = 4
+_FOLLOWED_SHARE: Final = 256
 
 
 class TopologyCache:
@@ -36,6 +42,8 @@ class TopologyCache:
         # again, and so that usage on a node that was deleted counts again when the node returns.
         self._booked: dict[str, dict[tuple[str, ...], Counter[str]]] = {}
         self._built: dict[str, FlavorDomains] = {}
+        # Per flavor with a tree, the nodes that changed since the tree was used.
+        self._changed: dict[str, dict[str, None]] = {}
         self._what_ifs: list[tuple[Capacity, int, Figure, int]] = []
 
     # Permanent changes, from watched objects.
@@ -47,7 +55,7 @@ class TopologyCache:
             return False
         self._refuse_during_what_if()
         self._nodes[node.name] = node
-        self._discard_trees([node] if known is None else [known, node])
+        self._note_change([node] if known is None else [known, node])
         return True
 
     def drop_node(self, name: str) -> bool:
@@ -58,7 +66,7 @@ class TopologyCache:
             return False
         self._refuse_during_what_if()
         del self._nodes[name]
-        self._discard_trees([node])
+        self._note_change([node])
         return True
 
     def put_flavor(self, flavor: TopologyFlavor) -> None:
@@ -70,12 +78,14 @@ class TopologyCache:
             self._flavors[flavor.name] = flavor
             # Which flavors share their usage may have changed with it.
             self._built.clear()
+            self._changed.clear()
 
     def drop_flavor(self, name: str) -> None:
         if name in self._flavors:
             self._refuse_during_what_if()
             del self._flavors[name]
             self._built.clear()
+            self._changed.clear()
 
     def put_outside_usage(self, node: str, amounts: Mapping[str, int]) -> None:
         """Replace what pods without a placement use on the node, `pods` included."""
@@ -137,8 +147,13 @@ class TopologyCache:
         }
 
     def domains(self, flavor: str) -> FlavorDomains | None:
-        """The flavor's tree, built when first needed after its nodes changed; None where the flavor is not known."""
+        """The flavor's tree, built when first needed; None where the flavor is not known.
+
+        The nodes that changed since it was last used are changed in it, one by one while they are few.
+        """
         built = self._built.get(flavor)
+        if built is not None and (names := self._changed.pop(flavor, None)) and not self._follow(built, names):
+            built = None
         if built is None:
             known = self._flavors.get(flavor)
             if known is None:
@@ -203,6 +218,7 @@ class TopologyCache:
                         domains.remaining.add_pods(leaf, pods.pod, -count)
 
     def _build(self, flavor: TopologyFlavor) -> FlavorDomains:
+        self._changed.pop(flavor.name, None)
         nodes = [node for node in self._nodes.values() if tree.selects(flavor, node)]
         domains = FlavorDomains(flavor, nodes, self.options)
         for node in nodes:
@@ -216,11 +232,41 @@ class TopologyCache:
                         domains.remaining.add(leaf, [(resource, -amount) for resource, amount in amounts.items()])
         return domains
 
-    def _discard_trees(self, nodes: Iterable[TopologyNode]) -> None:
-        """Discard the trees that have or should have one of these nodes; they are built again when next needed."""
+    def _note_change(self, nodes: Iterable[TopologyNode]) -> None:
+        """Note for every tree that has or should have one of these nodes that it changed."""
         for node in nodes:
-            for name in [name for name, built in self._built.items() if tree.selects(built.flavor, node)]:
-                del self._built[name]
+            for name, built in self._built.items():
+                if tree.selects(built.flavor, node):
+                    self._changed.setdefault(name, {})[node.name] = None
+
+    def _follow(self, built: FlavorDomains, names: Iterable[str]) -> bool:
+        """Change nodes in a tree. False where building it again is cheaper, or the only way."""
+        changed = list(names)
+        if len(changed) > _FOLLOWED_MIN + len(built.tree.nodes) // _FOLLOWED_SHARE:
+            return False
+        for name in changed:
+            at = built.tree.leaf_by_node.get(name)
+            known = None if at is None else next(each for each in built.tree.nodes[at] if each.name == name)
+            node = self._nodes.get(name)
+            if node is not None and not tree.selects(built.flavor, node):
+                node = None
+            if known is None and node is None:
+                continue
+            outside = self._outside.get(name, {})
+            built.use_outside(name, {resource: -amount for resource, amount in outside.items()})
+            if not built.change_node(known, node, partial(self._used_at, built.flavor.name)):
+                return False
+            built.use_outside(name, outside)
+        return True
+
+    def _used_at(self, flavor: str, values: tuple[str, ...]) -> list[tuple[str, int]]:
+        """What reservations take from a leaf of a flavor, as negative amounts."""
+        return [
+            (resource, -amount)
+            for other in self._flavors
+            if self.share(flavor, other)
+            for resource, amount in self._booked.get(other, {}).get(values, {}).items()
+        ]
 
     def _refuse_during_what_if(self) -> None:
         if self._what_ifs:
