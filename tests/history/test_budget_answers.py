@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from history.charges import DAY, GPU, HOUR, START, accounts, record, run
-from pykueue.api.budget import BudgetAdmit
+from pykueue.api.budget import BudgetAdmit, BudgetWhenSpent
+from pykueue.api.kueue import CheckState
 from pykueue.history import budget_answers
 from pykueue.history.budget_accounts import Commitment, of_hours
 from pykueue.history.budget_answers import BudgetLedger, BudgetLimits, BudgetRequest
@@ -114,6 +115,55 @@ def test_an_override_replaces_the_limit_of_its_group_and_resource() -> None:
 
 def test_a_limit_of_zero_admits_nothing() -> None:
     assert answered(ledger(replace(LIMITS, limits={GPU: 0})))[0] == "Retry"
+
+
+# --- Decisions about one check ----------------------------------------------------------------------------------------
+
+
+def decided(book: BudgetLedger, uid: str, state: CheckState, seconds: int | None = HOUR) -> CheckState | None:
+    found = budget_answers.decide(uid, BudgetRequest("total", {GPU: 5 * ONE}, seconds), state, book, "until dawn")
+    return found.state if found is not None else None
+
+
+def test_a_ready_answer_commits_what_the_workload_may_use() -> None:
+    book = ledger(FITTING)
+    assert decided(book, "first", CheckState.PENDING) is CheckState.READY
+    assert decided(book, "second", CheckState.PENDING) is CheckState.READY
+    # Asked again, the commitment of the Workload itself does not count against it.
+    assert decided(book, "first", CheckState.PENDING) is CheckState.READY
+    assert decided(book, "third", CheckState.PENDING) is CheckState.RETRY
+    assert book.accounts.committed(KEY) == of_hours(GPU, 10_000)
+
+
+def test_nothing_is_committed_while_left() -> None:
+    book = ledger()
+    assert decided(book, "first", CheckState.PENDING, None) is CheckState.READY
+    assert book.accounts.committed(KEY) == 0
+
+
+@pytest.mark.parametrize(
+    ("when_spent", "spent", "state", "expected"),
+    [
+        (BudgetWhenSpent.EVICT, 10, CheckState.READY, CheckState.RETRY),
+        (BudgetWhenSpent.EVICT, 9, CheckState.READY, None),
+        (BudgetWhenSpent.LET_RUN, 10, CheckState.READY, None),
+        (BudgetWhenSpent.EVICT, 10, CheckState.RETRY, None),
+        (BudgetWhenSpent.EVICT, 10, CheckState.REJECTED, None),
+    ],
+)
+def test_a_ready_check_is_taken_back_only_where_a_spent_budget_evicts(
+    when_spent: BudgetWhenSpent, spent: int, state: CheckState, expected: CheckState | None
+) -> None:
+    assert decided(ledger(replace(LIMITS, when_spent=when_spent), spent), "running", state) is expected
+
+
+def test_a_retry_holds_until_the_period_ends_and_is_spread_over_a_minute() -> None:
+    period = ledger().accounts.period
+    waits = [budget_answers.retry_seconds(f"uid-{number}", period, period.end - 100) for number in range(50)]
+    assert min(waits) >= 100
+    assert max(waits) <= 160
+    assert len(set(waits)) > 20
+    assert budget_answers.retry_seconds("uid-0", period, period.end + 100) >= 1
 
 
 # --- Rollover ---------------------------------------------------------------------------------------------------------
