@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -66,6 +67,7 @@ class Server:
     tls: ssl.SSLContext
     token: str
     pids: list[int]
+    kubeconfig: Path | None = None
 
     @classmethod
     def of(cls, kubeconfig: str, pids: list[int]) -> Server:
@@ -383,7 +385,7 @@ def embedded() -> Iterator[Server]:
                 if process.poll() is not None:
                     raise SystemExit("the server did not start")
                 time.sleep(0.02)
-            yield Server.of(kubeconfig.read_text(), [process.pid])
+            yield dataclasses.replace(Server.of(kubeconfig.read_text(), [process.pid]), kubeconfig=kubeconfig)
         finally:
             process.terminate()
             process.wait(20)
