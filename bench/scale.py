@@ -199,12 +199,13 @@ class Watched:
         self.admitted: deque[tuple[str, str]] = deque()
         self._client = client
         self._path = path
-        threading.Thread(target=self._read, daemon=True).start()
+        connection = client.connection()
+        # The revision is read here and not by the thread, which may begin after the next change.
+        since = client.send(connection, "GET", f"{path}?limit=1")["metadata"]["resourceVersion"]
+        threading.Thread(target=self._read, args=(connection, since), daemon=True).start()
 
-    def _read(self) -> None:
-        connection = self._client.connection()
+    def _read(self, connection: http.client.HTTPSConnection, since: str) -> None:
         headers = {"Authorization": f"Bearer {self._client.token}"}
-        since = self._client.send(connection, "GET", f"{self._path}?limit=1")["metadata"]["resourceVersion"]
         connection.request("GET", f"{self._path}?watch=true&resourceVersion={since}", headers=headers)
         answer = connection.getresponse()
         while line := answer.readline():
