@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +12,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from history.recorded_world import RecordedWorld, recorded_server
 from kubemachinery import yaml_documents
+from kubemachinery.client.errors import ApiError
+from kubemachinery.client.event_recorder import EVENTS
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.meta import SECOND
+from pykueue import settings, testing
+from pykueue.api import config
+from pykueue.client import job_troubles
+from pykueue.client.job_history import HistoryRequest
+from pykueue.history.documents import WorkloadTrouble
 from pykueue.testing import Kueue, system
 from pykueue.testing.virtual_loop import Stuck
+from virtual import virtual_time
 
 LIVELOCK = Path(__file__).parents[1] / "state" / "loops" / "livelock-33.yaml"
 PLANNED = {"pykueue.io/planned-start": "2030-01-01T00:00:00Z"}
@@ -64,9 +75,9 @@ def events(kueue: Kueue, reason: str) -> list[dict[str, Any]]:
     return [event for event in kueue.all("event") if event["reason"] == reason]
 
 
-def troubles(kueue: Kueue, namespace: str = "default") -> list[dict[str, Any]]:
+def troubles(kueue: Kueue, namespace: str = "default", **query: str) -> list[dict[str, Any]]:
     place = f"namespaces/{namespace}/" if namespace else ""
-    request = ApiRequest("GET", f"/apis/views.pykueue.io/v1alpha1/{place}troubles")
+    request = ApiRequest("GET", f"/apis/views.pykueue.io/v1alpha1/{place}troubles", tuple(query.items()))
     answer = kueue._run(kueue._client.api_client.request(request))
     found: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"]
     return found
@@ -199,3 +210,91 @@ def test_deactivated_job_and_job_with_a_planned_start_do_not_starve(change: dict
         kueue.patch("workload", big["metadata"]["name"], change)
         assert troubles(kueue) == []
         assert gauge(kueue, "pykueue_starving_workloads", "physics") == 0
+
+
+# --- Records [LG9] ----------------------------------------------------------------------------------------------------
+
+EVER = "1970-01-01T00:00:00Z"
+
+
+def test_loop_that_is_over_stays_in_the_history() -> None:
+    configuration, objects = livelock({})
+    with system(configuration, runner="none") as kueue:
+        with pytest.raises(Stuck):
+            kueue.apply(*objects)
+        before = troubles(kueue, since=EVER)
+        assert {(item["job"], item["trouble"], "ended" in item) for item in before} >= {
+            (name, "EvictionLoop", False) for name in ("w1", "w2", "w3")
+        }
+        kueue.delete("job", "w3")
+        kueue.advance(180)
+        assert "EvictionLoop" not in {item["trouble"] for item in troubles(kueue)}
+        after = [item for item in troubles(kueue, since=EVER) if item["trouble"] == "EvictionLoop"]
+        assert sorted(item["job"] for item in after) == ["w1", "w2", "w3"]  # one each, however many rounds there were
+        assert all(item["since"] <= item["found"] <= item["ended"] for item in after)
+        assert all(" preempts " in item["message"] for item in after)
+        (queue_name,) = {item["clusterQueue"] for item in after if item["job"] == "w1"}
+        named = troubles(kueue, since=EVER, clusterQueue=queue_name)
+        assert {item["clusterQueue"] for item in named} == {queue_name}
+
+
+def test_record_of_starvation_ends_when_the_job_starts() -> None:
+    with system() as kueue:
+        starving(kueue)
+        kueue.advance(3600)  # the small jobs end, and the big one starts
+        assert troubles(kueue) == []
+        (record,) = troubles(kueue, since=EVER)
+        assert (record["job"], record["trouble"], record["queue"]) == ("big", "Starving", "physics")
+        assert record["since"] < record["found"] < record["ended"]
+
+
+def test_records_of_one_namespace_name_no_workloads_of_others() -> None:
+    configuration, objects = livelock({})
+    with system(configuration, runner="none") as kueue:
+        with pytest.raises(Stuck):
+            kueue.apply(*objects)
+        assert troubles(kueue, "other", since=EVER) == []
+        assert len(troubles(kueue, "", since=EVER)) >= 3
+
+
+def test_records_need_a_history() -> None:
+    with system({"featureGates": {"History": False}}) as kueue:
+        assert troubles(kueue) == []
+        with pytest.raises(ApiError, match="this manager keeps no history"):
+            troubles(kueue, since=EVER)
+
+
+def test_window_of_records_is_checked() -> None:
+    with system() as kueue, pytest.raises(ApiError, match="since yesterday"):
+        troubles(kueue, since="yesterday")
+
+
+@virtual_time
+async def test_restart_inside_a_loop_reports_it_once_more_and_continues_its_record(tmp_path: Path) -> None:
+    """Scenario 10. The guard is on, so that time passes between the rounds."""
+    configuration, objects = livelock({"LoopGuard": True})
+    head = {"apiVersion": config.V1BETA2, "kind": config.KIND}
+    chosen = settings.load({**head, **configuration}, "test")
+    async with recorded_server(chosen) as (embedded, clock):
+        made = RecordedWorld(embedded, clock, tmp_path / "history.db", chosen)
+        wanted = HistoryRequest(namespace="default", since=0)
+        found: list[list[WorkloadTrouble]] = []
+        reported: list[int] = []
+        for _ in range(3):
+            async with made.manager():
+                for tree in objects:
+                    await made.api.apply(testing._kind(tree), testing._placed(tree), "test")
+                    await asyncio.sleep(0.1)
+                objects = []
+                await asyncio.sleep(400)
+                past = await job_troubles.past(made.api, wanted)
+                found.append([each for each in past if each.trouble == "EvictionLoop"])
+                emitted = [msgspec.json.decode(each) for each in (await made.api.list(EVENTS, "default")).items]
+                reported.append(sum(each["reason"] == "EvictionLoop" for each in emitted))
+    first, *others = found
+    assert sorted(each.job for each in first) == ["w1", "w2", "w3"]
+    assert not any(each.ended for each in first)
+    for later in others:
+        assert [(each.job, each.found) for each in later] == [(each.job, each.found) for each in first]
+    assert reported[0] > 0
+    assert [now - before for before, now in itertools.pairwise(reported)] == [reported[0]] * 2

@@ -18,7 +18,7 @@ import pytest
 from kubemachinery import meta
 from kubemachinery.meta import SECOND
 from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
-from pykueue.api import kueue
+from pykueue.api import kube, kueue
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.core.workload import AssignedPodSet, Reservation
@@ -257,6 +257,69 @@ def test_loops_of_pods_that_are_created_again_are_likely(
         loops = closed.world.take_new_loops()
         assert bool(loops) == (cycle is not None), f"seed {seed}: {cycle}"
         assert all(loop.is_likely for loop in loops), f"seed {seed}"
+
+
+# --- Pods of Workloads [LG1] ------------------------------------------------------------------------------------------
+
+
+class RunningCluster(ClosedCluster):
+    """The same cluster with a pod on a node for each admitted Workload, and, with `is_placed`, a ClusterQueue in the
+    cohort whose placements depend on what the pods on nodes use."""
+
+    def __init__(self, case: ClusterCase, policy: SchedulingPolicy, labels: dict[str, str], *, is_placed: bool) -> None:
+        self._labels = labels
+        super().__init__(case, policy)
+        if is_placed:
+            level = kueue.TopologyLevel(node_label="kubernetes.io/hostname")
+            quota = kueue.ResourceQuota(name="cpu", nominal_quota="1")
+            flavors = (kueue.FlavorQuotas(name="placed", resources=(quota,)),)
+            name = meta.ObjectMeta(name="placed")
+            for thing in (
+                kueue.Topology(metadata=name, spec=kueue.TopologySpec(levels=(level,))),
+                kueue.ResourceFlavor(metadata=name, spec=kueue.ResourceFlavorSpec(topology_name="placed")),
+                kueue.ClusterQueue(
+                    metadata=name,
+                    spec=kueue.ClusterQueueSpec(
+                        cohort_name="c",
+                        namespace_selector=meta.LabelSelector(),
+                        resource_groups=(kueue.ResourceGroup(covered_resources=("cpu",), flavors=flavors),),
+                    ),
+                ),
+            ):
+                self.world.put(thing, NOW)
+            self.world.settle(NOW)
+
+    def _set_status(self, key: str, given: kueue.Admission | None, *types: str) -> None:
+        super()._set_status(key, given, *types)
+        namespace, _, name = key.partition("/")
+        metadata = meta.ObjectMeta(name=f"{name}-pod", namespace=namespace, labels=self._labels)
+        pod = kube.Pod(metadata=metadata, spec=kube.PodSpec(node_name="n1"))
+        if types[-1] == "Admitted":
+            self.world.put(pod, self.now)
+        elif types[-1] == "Requeued":
+            self.world.drop(pod)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_placed", "finds"),
+    [
+        ({"kueue.x-k8s.io/podset": "main"}, True, True),
+        ({}, False, True),
+        ({}, True, False),
+    ],
+    ids=["pods of Workloads", "no placements depend on pods", "other pods that placements depend on"],
+)
+def test_pods_of_workloads_are_no_outside_changes(
+    found: list[tuple[int, ClusterCase, StateCycle | None]], labels: dict[str, str], is_placed: bool, finds: bool
+) -> None:
+    """Pods start and stop as a consequence of decisions: loops are found although pods run [LG-L2]."""
+    cycles = [(seed, case, cycle) for seed, case, cycle in found if cycle is not None]
+    assert cycles
+    for seed, case, cycle in cycles:
+        running = RunningCluster(case, AS_KUEUE, labels, is_placed=is_placed)
+        for _ in range(cycle.begin + 4 * cycle.period):
+            running.step()
+        assert bool(running.world.take_new_loops()) == finds, f"seed {seed}"
 
 
 # --- Starvation [LG-L5] -----------------------------------------------------------------------------------------------

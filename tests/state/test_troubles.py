@@ -74,6 +74,10 @@ def test_pods_created_again_are_a_likely_loop_in_the_third_round() -> None:
     assert loop.title() == "likely preemption loop"
     pods.round()
     assert pods.loops() == []  # the same loop
+    (current,) = pods.detector.loops()
+    assert current.since == loop.since
+    assert current.rounds == 4
+    assert current.members != loop.members  # those of the last round, which exist
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`pykueue report`: usage and waiting from the history, by queue, user, day; what is spent of Budgets."""
+"""`pykueue report`: usage and waiting from the history, by queue, user, day; troubles; what is spent of Budgets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubemachinery.errors import UsageError
 from pykueue.cli import flags, printing
 from pykueue.cli.connection import Connection, connects, connects_but
 from pykueue.cli.history import csv_text, request, window_options
@@ -16,7 +17,7 @@ from pykueue.errors import NegativeResult
 if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
     from pykueue.history.budget_lines import BudgetLine
-    from pykueue.history.documents import UsageItem, WaitingItem
+    from pykueue.history.documents import UsageItem, WaitingItem, WorkloadTrouble
 
 _OUTPUT = click.option(
     "-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
@@ -25,7 +26,7 @@ _OUTPUT = click.option(
 
 @click.group("report")
 def command() -> None:
-    """Report usage and waiting from the history."""
+    """Report usage, waiting and troubles from the history."""
 
 
 @command.command("usage", cls=flags.Command)
@@ -90,6 +91,46 @@ def waiting(connection: Connection, all_namespaces: bool, output: str, **filters
         shown = [duration(time) if is_table else time for time in times]
         share = f"{item.over_an_hour / item.started:.0%}" if is_table else item.over_an_hour
         rows.append({**item.group, **dict(zip(head[len(by) :], [item.started, *shown, share], strict=True))})
+    _print(head, rows, output)
+
+
+@command.command("troubles", cls=flags.Command)
+@window_options
+@_OUTPUT
+@connects_but("user")
+def troubles(connection: Connection, all_namespaces: bool, output: str, **filters: Any) -> None:
+    """Report preemption loops, thrashing and starvation in the time window, also those that are over.
+
+    \b
+    pykueue report troubles --since -7d
+    """
+
+    async def work(client: ApiClient, namespace: str) -> list[WorkloadTrouble]:
+        from pykueue.client import job_troubles
+
+        # Since the beginning, if no window is given: without one, the list is of what exists now.
+        given = {**filters, "since": filters["since"] or 0}
+        return await job_troubles.past(client, request(given, "" if all_namespaces else namespace))
+
+    from pykueue.history.columns import local_time
+
+    if filters["user"]:
+        raise UsageError("--user: troubles are recorded by Workload; use --queue or --clusterqueue")
+    head = ["job", "queue", "trouble", "since", "found", "ended", "message"]
+    if all_namespaces:
+        head.insert(0, "namespace")
+    rows = []
+    for each in connection.talk(work):
+        times = {"since": each.since, "found": each.found, "ended": each.ended}
+        row = {
+            "namespace": each.metadata.namespace,
+            "job": each.job,
+            "queue": each.queue,
+            "trouble": each.trouble,
+            "message": each.message,
+            **{name: local_time(time) if output == "table" else time or "" for name, time in times.items()},
+        }
+        rows.append({name: row[name] for name in head})
     _print(head, rows, output)
 
 

@@ -62,7 +62,7 @@ async def records(client: ApiClient, wanted: HistoryRequest, *, limit: int | Non
     after = ""
     while True:
         page = [("limit", str(limit or _PAGE)), *([("continue", after)] if after else [])]
-        tree = await _read(client, documents.RECORDS, wanted, page)
+        tree = await read(client, documents.RECORDS, wanted, page)
         for item in tree["items"]:
             yield codec.from_tree(item, JobRecord)
         after = tree["metadata"].get("continue", "")
@@ -72,13 +72,13 @@ async def records(client: ApiClient, wanted: HistoryRequest, *, limit: int | Non
 
 async def usage(client: ApiClient, wanted: HistoryRequest) -> list[UsageItem]:
     """Admitted quota times seconds, by group and resource."""
-    tree = await _read(client, documents.USAGE, wanted)
+    tree = await read(client, documents.USAGE, wanted)
     return [codec.from_tree(item, UsageItem) for item in tree["items"]]
 
 
 async def waiting(client: ApiClient, wanted: HistoryRequest) -> list[WaitingItem]:
     """The time from submission to the first admission, by group."""
-    tree = await _read(client, documents.WAITING, wanted)
+    tree = await read(client, documents.WAITING, wanted)
     return [codec.from_tree(item, WaitingItem) for item in tree["items"]]
 
 
@@ -106,9 +106,10 @@ async def kept_log(client: ApiClient, namespace: str, job_uid: str, tail: int | 
     return found
 
 
-async def _read(
+async def read(
     client: ApiClient, resource: str, wanted: HistoryRequest, more: Iterable[tuple[str, str]] = ()
 ) -> dict[str, Any]:
+    """A list from the history. UsageError on a server without one."""
     place = f"namespaces/{wanted.namespace}/" if wanted.namespace else ""
     path = f"/apis/{documents.GROUP}/{documents.VERSION}/{place}{resource}"
     try:

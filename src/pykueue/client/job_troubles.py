@@ -11,6 +11,8 @@ from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
 from pykueue.analysis.explanation import Explanation
+from pykueue.client import job_history
+from pykueue.client.job_history import HistoryRequest
 from pykueue.history import documents
 from pykueue.history.columns import local_time
 from pykueue.history.documents import WorkloadTrouble, WorkloadTroubleList
@@ -25,6 +27,12 @@ async def troubles(client: ApiClient, namespace: str) -> list[WorkloadTrouble]:
     except errors.NotFound:
         raise UsageError("this server reports no troubles: its manager is not pykueue, or it is not running") from None
     return list(codec.decode(answer.body, WorkloadTroubleList).items)
+
+
+async def past(client: ApiClient, wanted: HistoryRequest) -> list[WorkloadTrouble]:
+    """The troubles that the history has in a time window, in the order in which they were found."""
+    tree = await job_history.read(client, documents.TROUBLES, wanted)
+    return [codec.from_tree(item, WorkloadTrouble) for item in tree["items"]]
 
 
 async def of_workload(client: ApiClient, key: str) -> list[WorkloadTrouble]:

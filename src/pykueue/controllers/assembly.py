@@ -169,7 +169,10 @@ class Manager:
         if self.forecaster is not None:
             measures.forecast_waits = self.forecaster.waits
             measures.forecast_coverage = self.forecaster.coverage_ratios
-        self.troubles = TroubleReporter(self.world, self.informers, self.writer, clock, options.starving_after)
+        self.troubles = TroubleReporter(
+            self.world, self.informers, self.writer, self.history, clock, options.starving_after
+        )
+        self.scheduler.on_loop.append(self.troubles.loop_found)
         measures.starvation_rules = lambda: self.troubles.rules
         self._sync_timeout_seconds = options.sync_timeout_seconds
         self._clock_watch = ClockWatch(clock, self.loops, self.scheduler.wake)
@@ -187,7 +190,7 @@ class Manager:
         )
         made.on_cycle.append(self.metrics.cycle)
         made.on_sweep.append(self.metrics.swept)
-        made.on_loop.append(self.metrics.loop_found)
+        made.on_loop.append(lambda loop: self.metrics.loop_found(loop.cluster_queue))
         self.informers.in_cohort_cycle = lambda: self.world.in_cohort_cycle(clock.now())
         for informer in self.informers.scheduling:
             informer.add_handler(made.handle)

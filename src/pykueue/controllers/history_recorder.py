@@ -27,6 +27,7 @@ from pykueue.history import store as stores
 from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.history.records import Seconds, WorkloadRecord
 from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError
+from pykueue.history.trouble_records import TroubleKey, TroubleRecord
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ DEFAULT_RETENTION_SECONDS: Final = 400 * 86_400
 RUNS_LEARNED: Final = 200_000
 # Records of deleted Workloads that are kept in memory while the store fails.
 UNSAVED_MAX: Final = 50_000
+# Records of troubles that are kept in memory while the store fails.
+UNSAVED_TROUBLES_MAX: Final = 10_000
 
 
 class StoreWorker(Protocol):
@@ -119,6 +122,7 @@ class HistoryRecorder:
         self._problem = _NOT_OPEN_YET
         self._records: dict[str, WorkloadRecord] = {}
         self._unsaved: dict[str, WorkloadRecord] = {}
+        self._unsaved_troubles: dict[tuple[TroubleKey, Seconds], TroubleRecord] = {}
         # The last states of Workloads that were deleted before the store could be read.
         self._missed: dict[str, tuple[kueue.Workload, Seconds]] = {}
         self._run_times = RunTimes()
@@ -127,6 +131,7 @@ class HistoryRecorder:
         self._has_work = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._saved: asyncio.Future[None] | None = None
+        self.opened = asyncio.Event()  # set while the stored records can be read
         self.listeners: list[RecordListener] = []
         workloads.add_handler(self._seen)
         if pods is not None:
@@ -226,9 +231,17 @@ class HistoryRecorder:
             log.error("the history is not written within %g s; queueing continues without waiting", COMMIT_SECONDS)
             self._is_failing = True
 
+    def save_troubles(self, found: Iterable[TroubleRecord]) -> None:
+        """Store records of troubles with the next batch. While the store fails, a bounded number is kept."""
+        for record in found:
+            self._unsaved_troubles[record.key, record.found] = record
+            self._has_work.set()
+        while len(self._unsaved_troubles) > UNSAVED_TROUBLES_MAX:
+            del self._unsaved_troubles[next(iter(self._unsaved_troubles))]
+
     async def ask(self, question: Callable[[HistoryStore], T]) -> T:
         """Answer a question about the stored records, with everything that was recorded until now."""
-        if self._unsaved and not self._is_failing:
+        if (self._unsaved or self._unsaved_troubles) and not self._is_failing:
             await self._wait_until_saved()
         store = self._store
         if store is None:
@@ -294,21 +307,24 @@ class HistoryRecorder:
         """Save what was recorded until now, and wake those that wait for it."""
         store, waiting = self._store, self._saved
         batch, self._unsaved, self._saved = self._unsaved, {}, None
+        troubles, self._unsaved_troubles = self._unsaved_troubles, {}
         self._has_work.clear()
         self._is_urgent.clear()
         try:
-            if store is not None and batch:
-                rows = list(batch.values())
-                await self._work(lambda: _save_in_parts(store, rows))
+            if store is not None and (batch or troubles):
+                rows, more = list(batch.values()), list(troubles.values())
+                await self._work(lambda: _save_in_parts(store, rows, more))
             if self._is_failing:
                 log.warning("the history is written again")
             self._is_failing = False
         except HistoryStoreError as error:
             self._failed(error, batch)
+            self._unsaved_troubles = {**troubles, **self._unsaved_troubles}
             if isinstance(error, DamagedStoreError):
                 await self._set_aside()
         except BaseException:
             self._unsaved = {**batch, **self._unsaved}
+            self._unsaved_troubles = {**troubles, **self._unsaved_troubles}
             raise
         finally:
             if waiting is not None and not waiting.done():
@@ -347,6 +363,7 @@ class HistoryRecorder:
             self._unsaved = {**self._records, **self._unsaved}
             self._has_work.set()
         self._store, self._problem = store, ""
+        self.opened.set()
         self._notify_availability()
         return True
 
@@ -391,6 +408,7 @@ class HistoryRecorder:
     async def _set_aside(self) -> None:
         """Move a damaged file away; the next attempt to open begins a new one."""
         path, self._store = self._options.path, None
+        self.opened.clear()
         assert path is not None, "a store in memory is never damaged"
         stamp = meta.format_time(self._clock.now()).replace(":", "")
 
@@ -430,10 +448,13 @@ class HistoryRecorder:
     async def _close(self) -> None:
         """Save what is left, and release the file for the next leader."""
         is_read, rows = self._store is not None, list(self._unsaved.values())
+        troubles = list(self._unsaved_troubles.values())
         self._is_reading, self._store = False, None
+        self.opened.clear()
         self._problem = "this manager is not the leader"
         self._records.clear()
         self._unsaved.clear()
+        self._unsaved_troubles.clear()
 
         def finish() -> None:
             store, self._file = self._file, None
@@ -441,7 +462,7 @@ class HistoryRecorder:
                 return
             try:
                 if is_read:
-                    _save_in_parts(store, rows)
+                    _save_in_parts(store, rows, troubles)
             except HistoryStoreError as error:
                 log.error("%d records are not stored: %s", len(rows), error)
             finally:
@@ -452,9 +473,11 @@ class HistoryRecorder:
             log.error("%d records are not stored: the disk does not answer", len(rows))
 
 
-def _save_in_parts(store: HistoryStore, rows: Sequence[WorkloadRecord]) -> None:
+def _save_in_parts(store: HistoryStore, rows: Sequence[WorkloadRecord], troubles: Sequence[TroubleRecord] = ()) -> None:
     for start in range(0, len(rows), _BATCH_ROWS):
         store.save(rows[start : start + _BATCH_ROWS])
+    for start in range(0, len(troubles), _BATCH_ROWS):
+        store.save_troubles(troubles[start : start + _BATCH_ROWS])
 
 
 def _known(store: HistoryStore, uids: Iterable[str]) -> dict[str, WorkloadRecord]:

@@ -59,8 +59,8 @@ class _Lists:
         self._clock = clock
 
     async def records(self, namespace: str, given: Parameters) -> Tree:
-        with _as_bad_request():
-            wanted = _filter(namespace, given)
+        with as_bad_request():
+            wanted = record_filter(namespace, given)
             limit = _number(given, "limit", LIMIT, LIMIT_MAX)
             begin = documents.after(given["continue"][0]) if given.get("continue", ("",))[0] else 0
             if begin is None:
@@ -69,15 +69,15 @@ class _Lists:
         return documents.record_list(found, self._now(), after)
 
     async def usage(self, namespace: str, given: Parameters) -> Tree:
-        with _as_bad_request():
-            wanted, by = _filter(namespace, given), queries.groups(_first(given, "by"), queries.GROUPS)
+        with as_bad_request():
+            wanted, by = record_filter(namespace, given), queries.groups(_first(given, "by"), queries.GROUPS)
         now = self._now()
         totals = await self._ask(lambda store: store.usage(wanted, now))
         return documents.usage_list(queries.grouped(totals, by), by)
 
     async def waiting(self, namespace: str, given: Parameters) -> Tree:
-        with _as_bad_request():
-            wanted, by = _filter(namespace, given), queries.groups(_first(given, "by"), queries.WAITING_GROUPS)
+        with as_bad_request():
+            wanted, by = record_filter(namespace, given), queries.groups(_first(given, "by"), queries.WAITING_GROUPS)
         rows = await self._ask(lambda store: store.waiting(wanted, by))
         return documents.waiting_list(rows, by)
 
@@ -158,7 +158,7 @@ def rows(recorder: HistoryRecorder | None, informers: Informers, clock: Clock) -
 
 
 @contextmanager
-def _as_bad_request() -> Iterator[None]:
+def as_bad_request() -> Iterator[None]:
     """Raise a usage error as the answer 400."""
     try:
         yield
@@ -166,7 +166,7 @@ def _as_bad_request() -> Iterator[None]:
         raise status.bad_request(str(error)) from None
 
 
-def _filter(namespace: str, given: Parameters) -> RecordFilter:
+def record_filter(namespace: str, given: Parameters) -> RecordFilter:
     return RecordFilter(
         since=_moment(given, "since", 0),
         until=_moment(given, "until", NO_END),

@@ -71,7 +71,7 @@ class Scheduler:
         # Called with how many Workloads a sweep admitted that no event had retried.
         self.on_sweep: list[Callable[[int], None]] = []
         # Called with the ClusterQueue of every preemption loop that is found.
-        self.on_loop: list[Callable[[str], None]] = []
+        self.on_loop: list[Callable[[PreemptionLoop], None]] = []
         # Called with every change of a planned start.
         self.on_plan_change: list[Callable[[PlanChange], None]] = []
         self._sweep_at = clock.now() + _SWEEP_SECONDS * SECOND
@@ -214,7 +214,7 @@ class Scheduler:
         for number, step in enumerate(loop.preemptions, start=1):
             log.info("preemption loop, decision %d of the last round: %s preempts %s", number, *step)
         for observer in self.on_loop:
-            observer(loop.cluster_queue)
+            observer(loop)
         for member in loop.members[:_LOOP_EVENTS_MAX]:
             workload = self._writer.current(key_of(member))
             if workload is not None:

@@ -1,60 +1,93 @@
 """The troubles of Workloads: Events about starving and thrashing, and what views, gauges and the dashboard read.
 
 Preemption loops are reported by the scheduler when it finds them; this looks once a minute for what comes with time.
+What begins and what ends is recorded in the history [LG9].
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kubemachinery import codec
+from msgspec import structs
+
+from kubemachinery import codec, status
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from kubemachinery.serving.views import CollectionView, VirtualResource
 from kubemachinery.unstructured import Tree
 from pykueue.api import backfill, kueue, schema
+from pykueue.controllers import history_views
+from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.controllers.history_views import Parameters
 from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.controllers.world_feed import key_of
 from pykueue.history import documents
+from pykueue.history.queries import RecordFilter
 from pykueue.history.records import limit_seconds
+from pykueue.history.store import HistoryStoreError
+from pykueue.history.trouble_records import TroubleLog, TroubleRecord
 from pykueue.lifecycle.workload_changes import EmitEvent, EventType
 from pykueue.observe.events import SCHEDULER
 from pykueue.state import troubles
+from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.troubles import StarvationRules, Trouble, TroubleType
 from pykueue.state.world import World
 
 _EVERY_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 30.0
 # How long the next Event of the same kind on the same Workload has to wait.
 _EVENT_EVERY: Final = {TroubleType.STARVING: 24 * 3600 * SECOND, TroubleType.THRASHING: 3600 * SECOND}
+
+_PARAMETERS: Final = {
+    "since": "With it, the list is from the history: troubles that ended later, or have not ended. In RFC 3339.",
+    "until": "Only troubles that were found before this time, from the history. In RFC 3339.",
+    "queue": "Only of this LocalQueue, from the history.",
+    "clusterQueue": "Only of this ClusterQueue, from the history.",
+}
 
 
 class TroubleReporter:
     """Finds the troubles of Workloads, and emits Events about those that no decision reports."""
 
     def __init__(
-        self, world: World, informers: Informers, writer: WorkloadWriter, clock: Clock, starving_after: Nanoseconds
+        self,
+        world: World,
+        informers: Informers,
+        writer: WorkloadWriter,
+        history: HistoryRecorder | None,
+        clock: Clock,
+        starving_after: Nanoseconds,
     ) -> None:
         self._world = world
         self._informers = informers
         self._writer = writer
+        self._history = history
         self._clock = clock
         self.rules = StarvationRules(
             after=starving_after, has_limit=self._has_limit, has_planned_start=self._has_planned_start
         )
         self._reported: dict[tuple[TroubleType, str], Nanoseconds] = {}  # when, by type and UID
+        self._log = TroubleLog()
 
     async def run(self) -> None:
         """Look every minute, until cancelled."""
-        while True:
-            await asyncio.sleep(_EVERY_SECONDS)
-            self.look()
+        self._log = TroubleLog()  # another manager may have led since, and what it stored is read again
+        resuming = asyncio.create_task(self._resume(), name="trouble-records")
+        try:
+            while True:
+                await asyncio.sleep(_EVERY_SECONDS)
+                self.look()
+        finally:
+            resuming.cancel()
 
     def look(self) -> None:
-        """Emit an Event about each Workload that starves or thrashes: once a day, or once an hour."""
+        """Emit an Event about each Workload that starves or thrashes: once a day, or once an hour. Record what is
+        found, and what is not found any more."""
         now = self._clock.now()
+        self._record()
         self._reported = {key: at for key, at in self._reported.items() if now - at < _EVENT_EVERY[key[0]]}
         for found in (*troubles.thrashing(self._world, now), *troubles.starving(self._world, now, self.rules)):
             workload = self._writer.current(key_of(found.workload))
@@ -67,6 +100,62 @@ class TroubleReporter:
     def found(self) -> list[Trouble]:
         """Return the troubles that exist now."""
         return troubles.find(self._world, self._clock.now(), self.rules)
+
+    # --- Records [LG9] ------------------------------------------------------------------------------------------------
+
+    def loop_found(self, loop: PreemptionLoop) -> None:
+        """Record a loop when it is found: it may be over before the next look."""
+        if self._history is not None:
+            members = troubles.in_loop(self._world, loop)
+            self._history.save_troubles(self._log.begin(self._records(members)))
+
+    def _record(self) -> None:
+        """Record the troubles that begin, and those that are not found any more."""
+        if self._history is not None:
+            changed = self._log.compare(self._records(self.found()), self._clock.now() // SECOND)
+            self._history.save_troubles(changed)
+
+    async def _resume(self) -> None:
+        """Go on with the records that an earlier manager left open, once the history can be read."""
+        if self._history is None:
+            return
+        while True:
+            await self._history.opened.wait()
+            try:
+                stored = await self._history.ask(lambda store: store.open_troubles())
+            except HistoryStoreError:
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            self._history.save_troubles(self._log.resume(stored))
+            return
+
+    def _records(self, found: Iterable[Trouble]) -> Iterator[TroubleRecord]:
+        """Yield a record of each trouble that begins now."""
+        now = self._clock.now() // SECOND
+        for each in found:
+            namespace, _, name = self._world.loop_identity(each.workload).partition("/")
+            job, queue = self._names(each.workload)
+            yield TroubleRecord(
+                type=each.type,
+                namespace=namespace,
+                name=name,
+                job=job,
+                queue=queue,
+                cluster_queue=each.cluster_queue,
+                since=each.since // SECOND,
+                found=now,
+                message=each.message,
+            )
+
+    def _names(self, key: str) -> tuple[str, str]:
+        """The job of a Workload, or the Workload itself without one, and its LocalQueue."""
+        workload = self._workload(key)
+        if workload is None:
+            return key.partition("/")[2], ""
+        owners = workload.metadata.owner_references
+        return owners[0].name if owners else workload.metadata.name, workload.spec.queue_name or ""
+
+    # --- Facts about Workloads ----------------------------------------------------------------------------------------
 
     def _has_limit(self, key: str) -> bool:
         workload = self._workload(key)
@@ -85,7 +174,10 @@ class TroubleReporter:
     def rows(self) -> tuple[VirtualResource, ...]:
         """Return the list `troubles` of `views.pykueue.io`, of one namespace or of all."""
         view = CollectionView(
-            kind="WorkloadTroubleList", read=self._read, schema=lambda: schema.of_type(documents.WorkloadTroubleList)
+            kind="WorkloadTroubleList",
+            read=self._read,
+            schema=lambda: schema.of_type(documents.WorkloadTroubleList),
+            parameters=_PARAMETERS,
         )
         return (
             VirtualResource(
@@ -98,24 +190,41 @@ class TroubleReporter:
         )
 
     async def _read(self, namespace: str, given: Parameters) -> Tree:
-        """Return the troubles. A list of one namespace does not contain the names of Workloads of others."""
-        items = [
-            self._document(found, namespace)
-            for found in self.found()
-            if not namespace or found.workload.startswith(f"{namespace}/")
-        ]
+        """Return the troubles that exist or, with a time window, those that the history has. A list of one namespace
+        does not contain the names of Workloads of others."""
+        if given.keys() & _PARAMETERS.keys():
+            with history_views.as_bad_request():
+                wanted = history_views.record_filter(namespace, given)
+            items = [documents.trouble_document(record) for record in await self._past(wanted)]
+        else:
+            items = [
+                self._document(found)
+                for found in self.found()
+                if not namespace or found.workload.startswith(f"{namespace}/")
+            ]
+        if namespace:
+            items = [structs.replace(item, message=troubles.within(item.message, namespace)) for item in items]
         return {"metadata": {}, "items": [codec.to_tree(item) for item in items]}
 
-    def _document(self, found: Trouble, namespace: str) -> documents.WorkloadTrouble:
-        place, _, name = found.workload.partition("/")
-        workload = self._workload(found.workload)
-        owners = workload.metadata.owner_references if workload is not None else ()
+    async def _past(self, wanted: RecordFilter) -> list[TroubleRecord]:
+        if self._history is None:
+            raise status.bad_request("this manager keeps no history: --history names a file for it")
+        if self._history.is_open:
+            self._record()  # those of the last minute
+        try:
+            return await self._history.ask(lambda store: store.troubles(wanted))
+        except HistoryStoreError as error:
+            raise status.StatusError(503, "ServiceUnavailable", f"the history cannot be read: {error}") from None
+
+    def _document(self, found: Trouble) -> documents.WorkloadTrouble:
+        namespace, _, name = found.workload.partition("/")
+        job, queue = self._names(found.workload)
         return documents.WorkloadTrouble(
-            metadata=documents.RecordIdentity(name=name, namespace=place),
-            job=owners[0].name if owners else name,
-            queue=(workload.spec.queue_name or "") if workload is not None else "",
+            metadata=documents.RecordIdentity(name=name, namespace=namespace),
+            job=job,
+            queue=queue,
             cluster_queue=found.cluster_queue,
             trouble=found.type,
             since=format_time(found.since),
-            message=troubles.within(found.message, namespace) if namespace else found.message,
+            message=found.message,
         )

@@ -19,6 +19,7 @@ from pykueue.history.learning import RunEstimate
 from pykueue.history.queries import UsageRow, WaitingRow
 from pykueue.history.records import Attempt, Outcome, Seconds, UsageSegment, WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS
+from pykueue.history.trouble_records import TroubleRecord
 
 GROUP: Final = "views.pykueue.io"
 VERSION: Final = "v1alpha1"
@@ -129,6 +130,8 @@ class WorkloadTrouble(ApiStruct, frozen=True):
     trouble: Annotated[str, Field("EvictionLoop, Thrashing or Starving.")] = ""
     since: Annotated[Time | None, Field("Since when.")] = None
     message: Annotated[str, Field("What happens, with numbers.")] = ""
+    found: Annotated[Time | None, Field("When the manager found it; in lists from the history.")] = None
+    ended: Annotated[Time | None, Field("When it was not found any more; in lists from the history.")] = None
 
 
 class WorkloadTroubleList(ApiStruct, frozen=True):
@@ -322,6 +325,21 @@ def _group(values: Sequence[str | int], by: Sequence[str]) -> dict[str, str]:
 def day_text(day: int) -> str:
     """A day since 1970 as YYYY-MM-DD."""
     return format_time(day * DAY_SECONDS * SECOND)[:10]
+
+
+def trouble_document(record: TroubleRecord) -> WorkloadTrouble:
+    """The document of a trouble that the history has."""
+    return WorkloadTrouble(
+        metadata=RecordIdentity(name=record.name, namespace=record.namespace),
+        job=record.job,
+        queue=record.queue,
+        cluster_queue=record.cluster_queue,
+        trouble=record.type,
+        since=_time(record.since),
+        message=record.message,
+        found=_time(record.found),
+        ended=_time(record.ended),
+    )
 
 
 def run_time_document(estimate: RunEstimate | None, limit: int | None, elapsed: int) -> RunTimeEstimate:

@@ -30,6 +30,7 @@ from pykueue.history.budget_periods import BudgetCalendar
 from pykueue.history.queries import NO_END, RecordFilter, WaitingRow, waiting_row
 from pykueue.history.records import Attempt, Outcome, Seconds, WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS, RollupKey
+from pykueue.history.trouble_records import TroubleRecord
 
 T = TypeVar("T")
 
@@ -93,6 +94,11 @@ _LOW_MASK: Final = 2**_LOW_BITS - 1
 _FORECAST_SCORES: Final = """CREATE TABLE IF NOT EXISTS forecast_scores (
     cluster_queue TEXT PRIMARY KEY, scored INTEGER NOT NULL, covered INTEGER NOT NULL, scores TEXT NOT NULL)
     WITHOUT ROWID"""
+_TROUBLES: Final = """CREATE TABLE IF NOT EXISTS trouble (
+    id INTEGER PRIMARY KEY, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, job TEXT NOT NULL,
+    queue TEXT NOT NULL, cluster_queue TEXT NOT NULL, since INTEGER NOT NULL, found INTEGER NOT NULL,
+    ended INTEGER NOT NULL, message TEXT NOT NULL, UNIQUE (type, namespace, name, found))"""
+_TROUBLE_COLUMNS: Final = "type, namespace, name, job, queue, cluster_queue, since, found, ended, message"
 
 
 class StoredScores(NamedTuple):
@@ -193,8 +199,10 @@ class HistoryStore:
             with _transaction(connection):
                 _MIGRATIONS[step](connection)
                 connection.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (step + 1,))
-        # A table of its own, which programs of the same layout without forecasts do not read.
+        # Tables of their own, which programs of the same layout without forecasts or troubles do not read.
         connection.execute(_FORECAST_SCORES)
+        connection.execute(_TROUBLES)
+        connection.execute("CREATE INDEX IF NOT EXISTS trouble_by_end ON trouble (ended)")
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -436,6 +444,36 @@ class HistoryStore:
         with _transaction(self._connection):
             self._connection.execute("INSERT OR REPLACE INTO forecast_scores VALUES (?, ?, ?, ?)", row)
 
+    # --- Troubles [LG9] -----------------------------------------------------------------------------------------------
+
+    def save_troubles(self, found: Sequence[TroubleRecord]) -> None:
+        """Store all records of troubles or, raising, none. One that is stored already is replaced."""
+        query = (
+            f"INSERT INTO trouble ({_TROUBLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (type, namespace, name, found)"
+            " DO UPDATE SET ended = excluded.ended, message = excluded.message"
+        )
+        with _reported(self.path), _transaction(self._connection):
+            self._connection.executemany(query, map(_trouble_row, found))
+
+    def open_troubles(self) -> list[TroubleRecord]:
+        """The records of troubles that have not ended."""
+        return self._troubles("ended = ?", (NO_END,))
+
+    def troubles(self, wanted: RecordFilter) -> list[TroubleRecord]:
+        """The records of troubles that overlap the window, in the order in which they were found. Filters by namespace
+        and queues apply; the others do not."""
+        chosen = {"namespace": wanted.namespace, "queue": wanted.queue, "cluster_queue": wanted.cluster_queue}
+        given = {column: text for column, text in chosen.items() if text}
+        where = " AND ".join(("ended >= ?", "found < ?", *(f"{column} = ?" for column in given)))
+        return self._troubles(where, (wanted.since, wanted.until, *given.values()))
+
+    def _troubles(self, where: str, values: Sequence[Any]) -> list[TroubleRecord]:
+        rows = self._connection.execute(
+            f"SELECT {_TROUBLE_COLUMNS} FROM trouble WHERE {where} ORDER BY found, id", values
+        ).fetchall()
+        return [_trouble_record(*row) for row in rows]
+
     def count(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM record").fetchone()[0])
 
@@ -501,14 +539,15 @@ class HistoryStore:
     # --- Retention ----------------------------------------------------------------------------------------------------
 
     def purge(self, before: Seconds) -> int:
-        """Delete at most PURGED_TOGETHER records that ended before a time; return how many. Usage by day stays."""
+        """Delete records, of Workloads and of troubles, that ended before a time: of each at most PURGED_TOGETHER.
+        Return how many. Usage by day stays."""
+        deleted = 0
         with _transaction(self._connection):
-            done = self._connection.execute(
-                "DELETE FROM record WHERE id IN (SELECT id FROM record WHERE ended < ? LIMIT ?)",
-                (before, PURGED_TOGETHER),
-            )
+            for table in ("record", "trouble"):
+                query = f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE ended < ? LIMIT ?)"
+                deleted += self._connection.execute(query, (before, PURGED_TOGETHER)).rowcount
             self._connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'purged'", (before,))
-        return done.rowcount
+        return deleted
 
     def anonymize(self, user: str) -> int:
         """Replace a user name by a hash of it, in records and in usage; return how many records had it [HI10]."""
@@ -596,6 +635,38 @@ class HistoryStore:
 
 
 _SHAPES_KEPT: Final = 4096
+
+
+def _trouble_row(record: TroubleRecord) -> tuple[Any, ...]:
+    ended = NO_END if record.ended is None else record.ended
+    place = record.namespace, record.name, record.job, record.queue, record.cluster_queue
+    return record.type, *place, record.since, record.found, ended, record.message
+
+
+def _trouble_record(
+    type_: str,
+    namespace: str,
+    name: str,
+    job: str,
+    queue: str,
+    cluster_queue: str,
+    since: int,
+    found: int,
+    ended: int,
+    message: str,
+) -> TroubleRecord:
+    return TroubleRecord(
+        type=type_,
+        namespace=namespace,
+        name=name,
+        job=job,
+        queue=queue,
+        cluster_queue=cluster_queue,
+        since=since,
+        found=found,
+        ended=None if ended == NO_END else ended,
+        message=message,
+    )
 
 
 def set_aside(path: Path, stamp: str) -> Path:

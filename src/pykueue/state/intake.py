@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from kubemachinery.meta import Nanoseconds
-from pykueue.api import backfill, kube, kueue
+from pykueue.api import backfill, kube, kueue, labels
 from pykueue.core import topology
 from pykueue.lifecycle import states
 from pykueue.state import assumed, specs, workload_info
@@ -203,15 +203,19 @@ class Intake:
 
     def _put_pod(self, pod: kube.Pod) -> None:
         if self._policy.topology:
-            self._apply_usage_delta(self._parts.non_tas_usage.put(pod))
+            self._apply_usage_delta(pod, self._parts.non_tas_usage.put(pod))
 
     def _drop_pod(self, pod: kube.Pod) -> None:
-        self._apply_usage_delta(self._parts.non_tas_usage.drop(pod))
+        self._apply_usage_delta(pod, self._parts.non_tas_usage.drop(pod))
 
-    def _apply_usage_delta(self, delta: UsageDelta) -> None:
+    def _apply_usage_delta(self, pod: kube.Pod, delta: UsageDelta) -> None:
         if delta is not UsageDelta.NONE:
-            self._loops.changed()
+            # Only placements by a topology depend on it. The pods of a Workload start and stop as a consequence of its
+            # admission and eviction: were they outside changes, no loop of running Workloads would ever be found.
+            is_outside = pod.metadata.labels.keys().isdisjoint((labels.PODSET, labels.MANAGED))
             for name in self._structure.topology_queues():
+                if is_outside:
+                    self._loops.changed(name)
                 self._scopes.invalidate(name)
         if delta is UsageDelta.RELEASED:
             self._scopes.release(self._structure.topology_queues())

@@ -168,6 +168,10 @@ class LoopDetector:
         no other pod takes its place within a minute, it counts as an outside change then."""
         return self._pods.ended(key)
 
+    def identity(self, key: str) -> str:
+        """Return the key that stands for a Workload: that of the first pod in whose place it was created."""
+        return self._pods.identity(key)
+
     def forget(self, key: str) -> None:
         """Drop the identity of a deleted Workload."""
         self._pods.forget(key)
@@ -232,7 +236,9 @@ class LoopDetector:
         if known is None:
             self._new.append(loop)
         else:  # the same loop, seen at another preemption of its round or in a later round
-            loop = replace(known, rounds=max(known.rounds, loop.rounds))
+            # Of pods that replace each other, the present ones are its members.
+            present = loop if loop.is_likely else known
+            loop = replace(present, since=known.since, rounds=max(known.rounds, loop.rounds))
         for member in loop.members:
             self._loops[self._pods.identity(member)] = decided, loop
 

@@ -63,18 +63,23 @@ def find(world: World, now: Nanoseconds, rules: StarvationRules) -> list[Trouble
 def in_loops(world: World) -> Iterator[Trouble]:
     """Yield a trouble for each Workload in a preemption loop that goes on."""
     for loop in world.loops():
-        for member in loop.members:
-            held, pending = world.reservations.get(member), world.pending_workload(member)
-            if held is None and pending is None:
-                continue  # a pod that another one has replaced
-            queue = held.cluster_queue if held is not None else pending.cluster_queue if pending is not None else ""
-            yield Trouble(
-                type=TroubleType.EVICTION_LOOP,
-                workload=member,
-                cluster_queue=queue,
-                since=loop.since,
-                message=loop_message(loop),
-            )
+        yield from in_loop(world, loop)
+
+
+def in_loop(world: World, loop: PreemptionLoop) -> Iterator[Trouble]:
+    """Yield a trouble for each member of a preemption loop."""
+    for member in loop.members:
+        held, pending = world.reservations.get(member), world.pending_workload(member)
+        if held is None and pending is None:
+            continue  # a pod that another one has replaced
+        queue = held.cluster_queue if held is not None else pending.cluster_queue if pending is not None else ""
+        yield Trouble(
+            type=TroubleType.EVICTION_LOOP,
+            workload=member,
+            cluster_queue=queue,
+            since=loop.since,
+            message=loop_message(loop),
+        )
 
 
 def loop_message(loop: PreemptionLoop) -> str:

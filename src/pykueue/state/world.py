@@ -155,6 +155,10 @@ class World:
         """Return the preemption loops that go on, each once."""
         return self._parts.loops.loops()
 
+    def loop_identity(self, key: str) -> str:
+        """Return the key that stands for a Workload in loops: that of the first pod in whose place it was created."""
+        return self._parts.loops.identity(key)
+
     def thrashing(self, now: Nanoseconds) -> list[Thrashing]:
         """Return the Workloads that are preempted again and again and hardly run [LG4]."""
         return self._parts.thrashing.found(now) if self._parts.thrashing is not None else []
