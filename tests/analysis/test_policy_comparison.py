@@ -19,6 +19,7 @@ from pykueue.analysis.trace_replay import INTERRUPTED, TraceDraws, replay
 from pykueue.analysis.traces import Trace, TraceJob
 from pykueue.api import kueue
 from pykueue.history.records import Attempt, UsageSegment
+from pykueue.projection import ProjectedAttempt
 
 
 def changed(base: Case, *objects: dict[str, Any]) -> Case:
@@ -253,7 +254,8 @@ def test_admission_checks_last_as_long_as_they_did() -> None:
     late = Attempt(START, "physics", START, START + 30, START + 130, "Finished", "", ())
     jobs = [job(0, 0, attempts=(late,)), job(1, 5)]
     draws = TraceDraws(recorded(jobs), 0)
-    assert [draws.check_seconds(each.workload(), 0) for each in jobs] == [30, 30]
+    attempt = ProjectedAttempt("default/job-0", "", 0, "physics", START)
+    assert [draws.check_seconds(each.workload(), attempt, 0) for each in jobs] == [30, 30]
 
 
 # --- Interrupted ------------------------------------------------------------------------------------------------------

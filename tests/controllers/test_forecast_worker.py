@@ -7,10 +7,13 @@ import contextlib
 import logging
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from kubemachinery import meta
 from kubemachinery.meta import SECOND
 from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
+from pykueue.api import kueue
 from pykueue.controllers import forecast_question
 from pykueue.controllers.forecast_question import ForecastAnswer, ForecastQuestion
 from pykueue.controllers.forecaster import Forecaster, ForecastFailed, ProcessWorker
@@ -125,6 +128,59 @@ def past(number: int, submitted: int, seconds: int, priority: int) -> WorkloadRe
         attempts=(attempt,),
         revision=number + 1,
     )
+
+
+def checked_question() -> ForecastQuestion:
+    """A question about a ClusterQueue with an admission check."""
+    asked = question(pending=1)
+    strategy = kueue.AdmissionChecksStrategy((kueue.AdmissionCheckStrategyRule(name="c"),))
+    objects = [
+        msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, admission_checks_strategy=strategy))
+        if isinstance(thing, kueue.ClusterQueue)
+        else thing
+        for thing in asked.case.objects
+    ]
+    check = kueue.AdmissionCheck(
+        metadata=meta.ObjectMeta(name="c"),
+        spec=kueue.AdmissionCheckSpec(controller_name="example.com/check"),
+        status=kueue.AdmissionCheckStatus(conditions=(meta.Condition(type="Active", status="True"),)),
+    )
+    return replace(asked, case=asked.case.with_objects((*objects, check)))
+
+
+def test_a_start_is_later_by_the_time_that_checks_took() -> None:  # [FC11]
+    with contextlib.closing(HistoryStore(None)) as store:
+        now = NOW // SECOND
+        rows = []
+        for number in range(6):
+            row = past(number, now - 86_400 + 4000 * number, 3600, 0)
+            (attempt,) = row.attempts
+            late = msgspec.structs.replace(attempt, admitted=attempt.reserved + 300)
+            rows.append(msgspec.structs.replace(row, attempts=(late,)))
+        store.save(rows)
+        asked = checked_question()
+        found = forecast_question.answer(asked, store)
+        at_once = forecast_question.answer(asked)
+        # The holder has waited for its check for five seconds, and runs for half an hour after it.
+        assert [seconds_of(answer, "ns/w1") for answer in (at_once, found)] == [1800, 295 + 1800 + 300]
+        assert found.assumes[1:] == ("admission checks take as long as they took in the last 4 weeks",)
+        assert at_once.assumes[1:] == ("admission checks pass at once",)
+
+
+def seconds_of(answer: ForecastAnswer, key: str) -> int:
+    (item,) = [each for each in answer.result.items if each.key == key]
+    assert item.p50 is not None
+    return (item.p50 - NOW) // SECOND
+
+
+def test_a_newcomer_has_its_limit_and_the_run_time_of_its_last_attempt() -> None:  # [FC2]
+    row = past(0, 1000, 600, 0)
+    (attempt,) = row.attempts
+    evicted = msgspec.structs.replace(attempt, reserved=500, admitted=500, released=900)
+    row = msgspec.structs.replace(row, attempts=(evicted, attempt), limit_seconds=900)
+    assert forecast_question.run_seconds(row) == 600
+    assert forecast_question.workload_of(row, 0, "again").spec.maximum_execution_time_seconds == 900
+    assert forecast_question.run_seconds(msgspec.structs.replace(row, attempts=())) == 1
 
 
 def test_a_higher_priority_that_came_in_two_of_four_weeks_delays_p90_and_not_p50() -> None:  # [FC2]

@@ -193,3 +193,34 @@ def test_a_commitment_shrinks_while_the_workload_runs_and_ends_with_its_limit() 
     assert made.committed(key) == 10
     made.withdraw("b")
     assert made.committed(key) == 0
+
+
+# --- Accounts for a run ahead -----------------------------------------------------------------------------------------
+
+
+def test_a_copy_changes_on_its_own() -> None:
+    made = accounts(2 * HOUR)
+    made.observe(record(run(0, HOUR), run(HOUR, None, gpus=2)))
+    made.observe(record(run(0, None), uid="other"))
+    copied = made.copy(["a"])
+    assert gpu_hours(copied) == gpu_hours(made) == 1 + 2 + 2
+    copied.advance(START + 3 * HOUR)
+    copied.close("a", START + 3 * HOUR)
+    copied.forget("a")
+    copied.advance(START + 5 * HOUR)
+    # The first record does not grow any more; the one that the run does not have does.
+    assert gpu_hours(copied) == 1 + 4 + 5
+    assert gpu_hours(made) == 5
+    made.advance(START + 3 * HOUR)
+    assert gpu_hours(made) == 1 + 4 + 3
+
+
+def test_a_record_is_charged_until_it_is_closed() -> None:
+    made = accounts(2 * HOUR)
+    assert not made.is_charged("a")
+    made.observe(record(run(0, HOUR), run(HOUR, None)))
+    assert made.is_charged("a")
+    made.close("a", START + 2 * HOUR)
+    assert not made.is_charged("a")
+    assert gpu_hours(made) == 2
+    made.close("unknown", START)

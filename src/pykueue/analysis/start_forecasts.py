@@ -14,7 +14,7 @@ from pykueue.api import kueue
 from pykueue.history import records
 from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.lifecycle import states
-from pykueue.projection import SchedulerCase, forecast, uniform
+from pykueue.projection import ProjectedAttempt, SchedulerCase, forecast, uniform
 from pykueue.projection.documents import ForecastDocument, document
 
 ASSUMPTIONS = ("no other Workload arrives",)
@@ -56,7 +56,7 @@ class _Draws:
             else found.quantile(uniform(self.sample, states.key(workload), attempt), elapsed_seconds)
         )
 
-    def check_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+    def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
         return 0
 
     def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:

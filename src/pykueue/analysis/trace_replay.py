@@ -91,7 +91,7 @@ class TraceDraws:
         found = self._runs[workload.metadata.uid]
         return None if found is None else max(found, elapsed_seconds)
 
-    def check_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+    def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
         return self._checks.get(workload.metadata.uid, self._usual_check)
 
     def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:

@@ -218,7 +218,7 @@ class Manager:
             return None
         settings = SchedulerCase((), options.policy, options.accounting, options.profile, options.lifecycle)
         worker = options.forecasts(self.history)
-        return Forecaster(settings, self.world, self.informers, self.history, clock, worker)
+        return Forecaster(settings, self.world, self.informers, self.history, clock, worker, self.budgets)
 
     @asynccontextmanager
     async def reading(

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import kueue
+from pykueue.controllers.projected_budgets import ProjectedBudgets
 from pykueue.history import records
-from pykueue.history.learning import RunEstimate
+from pykueue.history.budget_answers import BudgetLedger
+from pykueue.history.learning import RUNS_KEPT, RUNS_MIN, Run, RunDistribution, RunEstimate
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.store import HistoryStore, HistoryStoreError
-from pykueue.projection import Arrival, SchedulerCase, forecast, uniform
+from pykueue.projection import Arrival, ProjectedAttempt, SchedulerCase, forecast, uniform
 from pykueue.projection.forecast import ForecastResult
 from pykueue.state.intake import WatchedObject
 
@@ -42,6 +45,9 @@ class ForecastQuestion:
     estimates: Mapping[str, RunEstimate]
     history: Path | None = None
     effort: int = forecast.EFFORT
+    # The Budgets of the ClusterQueues, with accounts of their own; and by UID the users that they may be charged to.
+    budgets: tuple[BudgetLedger, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +76,99 @@ def decode(message: bytes) -> ForecastQuestion:
 
 def answer(question: ForecastQuestion, store: HistoryStore | None = None) -> ForecastAnswer:
     """Compute the forecasts. `store` is the history; without one, no newcomers are expected."""
-    newcomers = _Newcomers.read(question, store)
+    past, first = _past(question, store)
+    newcomers = _Newcomers(question, past, first)
+    checks = CheckTimes.of(past, question.now // SECOND)
+    ledgers = pickle.dumps(question.budgets)
+    newcomers.users.update(question.users)
     found = forecast.forecast(
         question.case,
         question.now,
-        lambda sample: EstimatedDraws(sample, question.estimates, newcomers.lengths),
+        lambda sample: EstimatedDraws(sample, question.estimates, newcomers.lengths, checks),
         arrivals=newcomers.block,
+        answers=lambda sample: _budgets(ledgers, newcomers.users) if question.budgets else None,
         effort=question.effort,
     )
-    return ForecastAnswer(found, (newcomers.assumption, *_assumed_checks(question.case)))
+    return ForecastAnswer(found, (newcomers.assumption, *_assumed_checks(question, checks)))
 
 
-def _assumed_checks(case: SchedulerCase) -> Iterator[str]:
-    if any(
-        thing.spec.admission_checks_strategy is not None
-        for thing in case.objects
-        if isinstance(thing, kueue.ClusterQueue)
-    ):
+def _budgets(ledgers: bytes, users: Mapping[str, str]) -> ProjectedBudgets:
+    """The Budgets of one run. It changes their accounts, so each has a copy."""
+    return ProjectedBudgets(list(pickle.loads(ledgers)), users)
+
+
+def _past(question: ForecastQuestion, store: HistoryStore | None) -> tuple[Sequence[WorkloadRecord], int | None]:
+    """The records of the last weeks, and when the first of all was submitted; nothing if they cannot be read."""
+    if store is None:
+        return (), None
+    since = question.now // SECOND - WEEKS * WEEK_SECONDS - 3600
+    try:
+        first = store.ask(lambda one: one.first_submitted())
+        return store.ask(lambda one: one.submitted_since(since, ARRIVALS_MAX)), first
+    except HistoryStoreError:
+        return (), None
+
+
+def _assumed_checks(question: ForecastQuestion, times: CheckTimes) -> Iterator[str]:
+    """What is assumed of the admission checks that no Budget answers."""
+    answered = {name for ledger in question.budgets for name in ledger.accounts.rules.scope}
+    checked = [
+        thing.metadata.name
+        for thing in question.case.objects
+        if isinstance(thing, kueue.ClusterQueue) and thing.spec.admission_checks_strategy is not None
+    ]
+    known = {name for name, _ in times.by_flavors}
+    if any(name in known for name in checked):
+        yield "admission checks take as long as they took in the last 4 weeks"
+    if any(name not in known and name not in answered for name in checked):
         yield "admission checks pass at once"
+    if answered:
+        yield "Workloads of other cohorts are charged to Budgets as at present"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTimes:
+    """How long admission checks took, by ClusterQueue and flavors: a check may be for some flavors alone [FC11]."""
+
+    by_flavors: Mapping[tuple[str, frozenset[str]], RunDistribution] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, past: Iterable[WorkloadRecord], now: int) -> CheckTimes:
+        """The times of the last attempts of each kind. One that lost its quota before, or still waits, took at least as
+        long."""
+        found: dict[tuple[str, frozenset[str]], deque[Run]] = defaultdict(lambda: deque(maxlen=RUNS_KEPT))
+        attempts = sorted(
+            (attempt for record in past for attempt in record.attempts), key=lambda each: (each.reserved, each.mark)
+        )
+        for attempt in attempts:
+            end = attempt.admitted if attempt.admitted is not None else attempt.released
+            seconds = max(0, (now if end is None else end) - attempt.reserved)
+            flavors = frozenset(flavor for part in attempt.segments for flavor, _, _ in part.amounts)
+            found[attempt.cluster_queue, flavors].append(Run(float(seconds), attempt.admitted is None))
+        return cls({key: RunDistribution(tuple(runs)) for key, runs in found.items() if _is_known(runs)})
+
+    def draw(self, attempt: ProjectedAttempt, share: float, elapsed_seconds: int) -> int:
+        """The seconds from the reservation on; at once where too little is known."""
+        found = self.by_flavors.get((attempt.cluster_queue, frozenset(flavor for flavor, _, _ in attempt.usage)))
+        if found is None:
+            return elapsed_seconds
+        return max(elapsed_seconds, round(found.quantile(share, float(elapsed_seconds))))
+
+
+def _is_known(runs: Iterable[Run]) -> bool:
+    """Whether enough attempts were admitted, and some not at once."""
+    passed = [run.value for run in runs if not run.is_bound]
+    return len(passed) >= RUNS_MIN and any(passed)
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatedDraws:
-    """Run times drawn from estimates; those of newcomers are the recorded ones."""
+    """Run times drawn from estimates; those of newcomers are the recorded ones. Times of checks are past ones."""
 
     sample: int
     estimates: Mapping[str, RunEstimate]
     lengths: Mapping[str, int]
+    checks: CheckTimes = field(default_factory=CheckTimes)
 
     def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
         uid = workload.metadata.uid
@@ -105,8 +177,9 @@ class EstimatedDraws:
             return self.lengths.get(uid)
         return estimate.quantile(uniform(self.sample, uid, attempt), elapsed_seconds)
 
-    def check_seconds(self, workload: kueue.Workload, attempt: int) -> int:
-        return 0
+    def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
+        share = uniform(self.sample, workload.metadata.uid, attempt.number, "checks")
+        return self.checks.draw(attempt, share, elapsed_seconds)
 
     def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
         return STOP_SECONDS
@@ -130,17 +203,7 @@ class _Newcomers:
         known = 0 if first is None else self._now - first
         self._weeks = min(WEEKS, known // WEEK_SECONDS)
         self.lengths: dict[str, int] = {}
-
-    @classmethod
-    def read(cls, question: ForecastQuestion, store: HistoryStore | None) -> _Newcomers:
-        if store is None:
-            return cls(question, (), None)
-        since = question.now // SECOND - WEEKS * WEEK_SECONDS - 3600
-        try:
-            first = store.ask(lambda one: one.first_submitted())
-            return cls(question, store.ask(lambda one: one.submitted_since(since, ARRIVALS_MAX)), first)
-        except HistoryStoreError:
-            return cls(question, (), None)
+        self.users: dict[str, str] = {}
 
     @property
     def assumption(self) -> str:
@@ -157,7 +220,9 @@ class _Newcomers:
             record = self._past[place]
             at = self._now + record.submitted - start
             workload = workload_of(record, at, f"newcomer-{sample}-{place}")
-            self.lengths[workload.metadata.uid] = max(1, record.ran(self._now))
+            self.lengths[workload.metadata.uid] = run_seconds(record)
+            if record.user:
+                self.users[workload.metadata.uid] = record.user
             yield Arrival(at * SECOND, workload)
 
     def _start(self, sample: int) -> int:
@@ -170,6 +235,16 @@ class _Newcomers:
         return self._now - week * WEEK_SECONDS + int((within - 0.5) * 3600)
 
 
+def run_seconds(record: WorkloadRecord) -> int:
+    """How long a Workload ran in its last attempt: those before it were evicted."""
+    times = [
+        attempt.released - attempt.admitted
+        for attempt in record.attempts
+        if attempt.admitted is not None and attempt.released is not None
+    ]
+    return max(1, times[-1] if times else 1)
+
+
 def workload_of(record: WorkloadRecord, created: int, name: str) -> kueue.Workload:
     """A Workload like that of a record, created at a time."""
     metadata = meta.ObjectMeta(
@@ -180,5 +255,10 @@ def workload_of(record: WorkloadRecord, created: int, name: str) -> kueue.Worklo
         creation_timestamp=meta.format_time(created * SECOND),
     )
     pod_sets = records.pod_sets(record.shape)
-    spec = kueue.WorkloadSpec(queue_name=record.queue, priority=record.priority, pod_sets=pod_sets)
+    spec = kueue.WorkloadSpec(
+        queue_name=record.queue,
+        priority=record.priority,
+        pod_sets=pod_sets,
+        maximum_execution_time_seconds=record.limit_seconds,
+    )
     return kueue.Workload(metadata=metadata, spec=spec)

@@ -12,7 +12,7 @@ import logging
 import pickle
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -28,6 +28,7 @@ from pykueue.controllers.forecast_worker import LENGTH
 from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.controllers.informers import Informers
 from pykueue.history import records
+from pykueue.history.budget_answers import BudgetLedger
 from pykueue.history.learning import RunEstimate, RunTimes
 from pykueue.history.store import HistoryStore, HistoryStoreError, StoredScores
 from pykueue.lifecycle import states
@@ -68,6 +69,20 @@ class ForecastWorker(Protocol):
     async def ask(self, question: ForecastQuestion) -> ForecastAnswer: ...
 
     async def close(self) -> None: ...
+
+
+class BudgetSource(Protocol):
+    """The Budgets of a manager."""
+
+    def user(self, workload: kueue.Workload) -> str:
+        """The user that a Workload may be charged to; empty if it is not known."""
+
+    def revisions(self) -> Iterable[tuple[str, int]]:
+        """The name and generation of each Budget."""
+
+    def copies(self, cluster_queues: Collection[str], uids: Collection[str]) -> Iterator[BudgetLedger]:
+        """The Budgets that a check of these ClusterQueues asks, with accounts for a run ahead, in which the Workloads
+        of `uids` end."""
 
 
 WorkerOf: TypeAlias = Callable[[HistoryRecorder | None], ForecastWorker]
@@ -221,6 +236,7 @@ class Forecaster:
         history: HistoryRecorder | None,
         clock: Clock,
         worker: ForecastWorker,
+        budgets: BudgetSource | None = None,
     ) -> None:
         self._settings = settings  # without objects
         self._world = world
@@ -228,6 +244,7 @@ class Forecaster:
         self._history = history
         self._clock = clock
         self._worker = worker
+        self._budgets = budgets
         self._kept: dict[tuple[str, ...], tuple[_Facts, ForecastAnswer]] = {}
         self._by_key: dict[tuple[str, ...], dict[str, StartForecast]] = {}  # the items of the kept answers
         self.revision = 0  # how many answers there were
@@ -318,7 +335,7 @@ class Forecaster:
         async with self._lock:
             queues = self._world.scope_queues(cluster_queue)
             objects = [*self._shaping(), *self._workloads(queues)]
-            facts = _facts(objects)
+            facts = _facts(objects, self._budgets.revisions() if self._budgets is not None else ())
             before = self._kept.get(queues)
             now = self._clock.now()
             if before is not None and not is_thorough and not _is_outdated(before, facts, now):
@@ -369,8 +386,16 @@ class Forecaster:
             estimate = self._estimate(workload)
             if estimate is not None:
                 estimates[workload.metadata.uid] = estimate
+        budgets: tuple[BudgetLedger, ...] = ()
+        users: dict[str, str] = {}
+        if self._budgets is not None:
+            budgets = tuple(self._budgets.copies(queues, [each.metadata.uid for each in case.workloads()]))
+        if self._budgets is not None and budgets:
+            users = {each.metadata.uid: self._budgets.user(each) for each in case.workloads()}
         return ForecastQuestion(
             case=case,
+            budgets=budgets,
+            users=users,
             now=now,
             estimates=estimates,
             history=self._history.path if self._history is not None else None,
@@ -475,8 +500,8 @@ class Forecaster:
             await self.close()
 
 
-def _facts(objects: Sequence[WatchedObject]) -> _Facts:
-    revisions = hash(tuple(thing.metadata.resource_version for thing in objects))
+def _facts(objects: Sequence[WatchedObject], budgets: Iterable[tuple[str, int]]) -> _Facts:
+    revisions = hash((*(thing.metadata.resource_version for thing in objects), *budgets))
     pending = frozenset(
         states.key(thing)
         for thing in objects

@@ -16,8 +16,8 @@ Charges are integers: amounts as quota counts them, times seconds, times the wei
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from pykueue.api.budget import BudgetPer
@@ -253,6 +253,32 @@ class BudgetAccounts:
                     self._deferred.setdefault(record.uid, []).append(span)
                 else:
                     self._add(span, 1)
+
+    def is_charged(self, uid: str) -> bool:
+        """Whether a record is being charged at present."""
+        return any(span.end is None for span in self._spans.get(uid, ()))
+
+    def close(self, uid: str, at: Seconds) -> None:
+        """End what a record is being charged."""
+        found = tuple(span._replace(end=at) if span.end is None else span for span in self._spans.get(uid, ()))
+        self._take_out(uid)
+        if found:
+            self._spans[uid] = found
+            for span in found:
+                self._add(span, 1)
+
+    def copy(self, uids: Collection[str]) -> BudgetAccounts:
+        """The accounts for a run ahead. Of what is charged now, only the records of `uids` can end in it."""
+        found = BudgetAccounts(self.rules, self.calendar, self.starts[0], self.starts[0])
+        found.period, found.now, found.starts = self.period, self.now, list(self.starts)
+        found._accounts = {key: replace(each, closed=dict(each.closed)) for key, each in self._accounts.items()}
+        found._spans = {uid: spans for uid in uids if (spans := self._spans.get(uid)) is not None}
+        found._deferred = {uid: list(spans) for uid, spans in self._deferred.items()}
+        found._commitments = dict(self._commitments)
+        found._committed = {key: replace(each) for key, each in self._committed.items()}
+        found._ends = list(self._ends)
+        found._changed = set(self._accounts)
+        return found
 
     def forget(self, uid: str) -> None:
         """Keep the charges of a record that does not change any more, and not the record."""

@@ -19,7 +19,7 @@ from pykueue.history.records import Seconds
 
 SPENT: Final = 100
 # Workloads that wait for the next period come back within this time, if no manager ends their wait [BU3].
-_SPREAD_SECONDS: Final = 60
+SPREAD_SECONDS: Final = 60
 _GIB: Final = 2**30
 _IN_BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
 
@@ -222,7 +222,7 @@ def commitment(request: BudgetRequest, admitted: Seconds | None) -> Commitment:
 def retry_seconds(uid: str, period: BudgetPeriod, now: Seconds) -> int:
     """How long a Retry holds: until the end of the period, and up to a minute longer. The UID spreads the returns, and
     gives the same time after a restart [BU3]."""
-    return max(1, period.end - now) + zlib.crc32(uid.encode()) % (_SPREAD_SECONDS + 1)
+    return max(1, period.end - now) + zlib.crc32(uid.encode()) % (SPREAD_SECONDS + 1)
 
 
 def time_left(workload: kueue.Workload) -> int | None:

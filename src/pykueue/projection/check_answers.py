@@ -17,10 +17,11 @@ class CheckRefusal(NamedTuple):
 
 
 class DueChecks(NamedTuple):
-    """What follows from the checks at a time: attempts that are evicted, and Workloads whose wait ends, by key."""
+    """What follows from the checks at a time: attempts that are evicted, and Workloads whose wait ends, by key, each
+    with what ends it."""
 
     evicted: Sequence[tuple[str, CheckRefusal]] = ()
-    returning: Sequence[str] = ()
+    returning: Sequence[tuple[str, str]] = ()
 
 
 class CheckAnswers(Protocol):
@@ -34,6 +35,9 @@ class CheckAnswers(Protocol):
 
     def ended(self, attempt: ProjectedAttempt, now: Nanoseconds) -> None:
         """Note that an attempt released its quota."""
+
+    def waits(self, workload: kueue.Workload, cluster_queue: str, until: Nanoseconds) -> None:
+        """Note a Workload that a check has refused, before the run or in it, and when it is requeued at the latest."""
 
     def left(self, key: str) -> None:
         """Note that a Workload has ended or was deleted."""

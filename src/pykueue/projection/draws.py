@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 from pykueue.api import kueue
+from pykueue.projection.outcome import ProjectedAttempt
 
 
 def uniform(seed: int, uid: str, attempt: int, purpose: str = "run") -> float:
@@ -28,8 +29,8 @@ class Draws(Protocol):
         limit of the run time is included. None: nothing is known, and the attempt does not end."""
         ...
 
-    def check_seconds(self, workload: kueue.Workload, attempt: int) -> int:
-        """How long the admission checks take."""
+    def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
+        """How long the admission checks take, from the reservation on, after they have taken some time already."""
         ...
 
     def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
@@ -48,7 +49,7 @@ class ConstantDraws:
     def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
         return self.run(workload)
 
-    def check_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+    def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
         return self.checks
 
     def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:

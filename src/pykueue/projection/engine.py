@@ -44,6 +44,7 @@ from pykueue.state.quota_windows import ScheduledWindows
 EFFORT_MAX: Final = 100_000_000
 FINISHED: Final = "Finished"
 REPLACED: Final = "Replaced"
+BACKOFF: Final = "its backoff ends"
 
 
 class Arrival(NamedTuple):
@@ -142,6 +143,7 @@ class _Run:
         self._arrivals, self._changes = iter(arrivals), iter(changes)
         self._releases: list[ProjectedAttempt] = []  # of this instant
         self._changed = ""  # what changed at this instant
+        self._returned: dict[str, str] = {}  # the Workloads whose wait ended at this instant, and which wait it was
         self._started: set[str] = set()
         self._world.settle(now)
         for workload in case.workloads():
@@ -197,6 +199,7 @@ class _Run:
         them, so that a grid never adds time where little happens."""
         self._now = instant
         self._releases.clear()
+        self._returned.clear()
         self._changed = ""
         end = on_grid(instant, self._began) if self._grid else instant
         edge = self._world.windows.next_edge
@@ -220,6 +223,7 @@ class _Run:
                     self._change(change)
                     self._next_change()
                 case None if event.kind is _Kind.REQUEUE:
+                    self._returned[event.key] = BACKOFF
                     self._requeue(event.key)
                 case None if event.kind is _Kind.WITHDRAWAL:
                     self._withdraw(event.key)
@@ -239,8 +243,9 @@ class _Run:
                 self._world.mark_evicted(key)
                 self._refusals[key] = refusal
                 self._evict(attempt, self._now, EvictedReason.ADMISSION_CHECK)
-        for key in due.returning:
+        for key, reason in due.returning:
             if key in self._found.pending:
+                self._returned[key] = reason
                 self._workloads[key] = self._transitions.returned(self._workloads[key], self._now)
                 self._requeue(key)
 
@@ -296,13 +301,17 @@ class _Run:
             since = states.since(workload, WorkloadCondition.ADMITTED)
             self._admitted(attempt, self._now if since is None else since)
         else:
-            self._push(self._now + self._check_time(attempt), _Kind.CHECKS, key, attempt)
+            self._wait_for_checks(attempt)
 
     def _waits(self, key: str, since: Nanoseconds) -> None:
         """Record that a Workload is pending; one with a backoff is requeued at its end."""
         self._found.pending[key] = since
-        requeues = self._transitions.requeues_at(self._workloads[key], self._now)
+        workload = self._workloads[key]
+        requeues = self._transitions.requeues_at(workload, self._now)
         if requeues is not None:
+            pending = self._world.pending_workload(key)
+            if self._answers is not None and pending is not None and _is_refused(workload):
+                self._answers.waits(workload, pending.cluster_queue, requeues)
             self._push(requeues, _Kind.REQUEUE, key, None)
 
     def _requeue(self, key: str) -> None:
@@ -374,14 +383,18 @@ class _Run:
         workload = self._transitions.released(self._workloads[attempt.key], attempt, self._now)
         refusal = self._refusals.pop(attempt.key, None)
         if refusal is not None:
+            if refusal.until is None:
+                self._found.rejected.add(attempt.key)
             workload = self._transitions.refused(workload, refusal, self._now)
         self._workloads[attempt.key] = workload
         self._world.put(workload, self._now)
         self._waits(attempt.key, self._now)
         self._unblock()
 
-    def _check_time(self, attempt: ProjectedAttempt) -> Nanoseconds:
-        return self._draws.check_seconds(self._workloads[attempt.key], attempt.number) * SECOND
+    def _wait_for_checks(self, attempt: ProjectedAttempt) -> None:
+        elapsed = max(0, self._now - attempt.reserved) // SECOND
+        seconds = self._draws.check_seconds(self._workloads[attempt.key], attempt, elapsed)
+        self._push(attempt.reserved + seconds * SECOND, _Kind.CHECKS, attempt.key, attempt)
 
     def _checks_passed(self, attempt: ProjectedAttempt) -> None:
         """Admit a Workload whose checks have passed; one that deferred its preemptions makes them first."""
@@ -488,12 +501,14 @@ class _Run:
             self._settle_usage(attempt)
             self._admitted(attempt, self._now, ends=ends)
         else:
-            self._push(self._now + self._check_time(attempt), _Kind.CHECKS, key, attempt)
+            self._wait_for_checks(attempt)
 
     def _cause(self, attempt: ProjectedAttempt) -> Release | None:
-        """What let a Workload in: the last attempt that released some of the same quota at this instant, or a
-        change of objects."""
+        """What let a Workload in: the end of its own wait, the last attempt that released some of the same quota at
+        this instant, or a change of objects."""
         wanted = {(flavor, resource) for flavor, resource, _ in attempt.usage}
+        if attempt.key in self._returned:
+            return Release(self._now, reason=self._returned[attempt.key])
         for ended in reversed(self._releases):
             if any((flavor, resource) in wanted for flavor, resource, _ in ended.usage):
                 return Release(self._now, ended.key, ended.reason)
@@ -539,6 +554,14 @@ def _edge(schedules: Iterable[ScheduledWindows], at: Nanoseconds) -> str:
     spans = sorted((span.window, span.start, span.end) for each in schedules for span in each.spans)
     begins = (f"window {window} begins" for window, start, _ in spans if start == at)
     return next(begins, "") or next((f"window {window} ends" for window, _, end in spans if end == at), "")
+
+
+def _is_refused(workload: kueue.Workload) -> bool:
+    """Whether a Workload waits because an admission check refused it."""
+    requeued = conditions.find(workload.status.conditions, WorkloadCondition.REQUEUED)
+    if requeued is None or requeued.status == conditions.ConditionStatus.TRUE:
+        return False
+    return requeued.reason == EvictedReason.ADMISSION_CHECK
 
 
 def _is_no_workload(thing: WatchedObject) -> bool:

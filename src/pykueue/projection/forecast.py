@@ -19,6 +19,7 @@ from pykueue.lifecycle import states
 from pykueue.projection import calibration, engine
 from pykueue.projection.calibration import NO_CORRECTION, Correction
 from pykueue.projection.case import SchedulerCase
+from pykueue.projection.check_answers import CheckAnswers
 from pykueue.projection.draws import Draws
 from pykueue.projection.engine import Arrival
 from pykueue.projection.outcome import ProjectedAttempt, Projection, Release
@@ -34,6 +35,7 @@ EFFORT: Final = 100_000
 
 DrawsOf: TypeAlias = Callable[[int], Draws]
 ArrivalsOf: TypeAlias = Callable[[int], Iterable[Arrival]]
+AnswersOf: TypeAlias = Callable[[int], CheckAnswers | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def forecast(
     draws: DrawsOf,
     *,
     arrivals: ArrivalsOf = lambda sample: (),
+    answers: AnswersOf = lambda sample: None,
     effort: int = EFFORT,
     horizon: Nanoseconds = HORIZON,
     samples: int | None = None,
@@ -89,6 +92,7 @@ def forecast(
             now,
             draws(number),
             arrivals=arrivals(number),
+            answers=answers(number),
             horizon=now + horizon,
             effort=effort - spent,
             grid=True,
@@ -137,6 +141,8 @@ def _item(
     count = len(found)
     p50, sample = found[(count + 1) // 2 - 1]
     endless = runs[sample].endless
+    if p50 == beyond and key in runs[sample].rejected:
+        return StartForecast(key, reason="an admission check rejects it")
     if p50 == beyond and endless:
         reason = f"nothing is known about the run time of {_listed(endless)}"
         return StartForecast(key, reason=reason, unknown=endless[0])

@@ -13,7 +13,8 @@ UsageAmounts: TypeAlias = tuple[tuple[str, str, int], ...]
 
 
 class Release(NamedTuple):
-    """What let a Workload in: the end of another attempt, or a change of quota (`key` is then empty)."""
+    """What let a Workload in: the end of another attempt, or of its own wait, or a change of quota. `key` is empty
+    without another attempt."""
 
     at: Nanoseconds
     key: str = ""
@@ -55,6 +56,8 @@ class Projection:
     pending: dict[str, Nanoseconds] = field(default_factory=dict)
     # The Workloads that hold quota and whose end is not known.
     endless: tuple[str, ...] = ()
+    # The Workloads that an admission check has rejected.
+    rejected: set[str] = field(default_factory=set)
     decisions: int = 0
     # How often a preemption loop was found.
     loops: int = 0

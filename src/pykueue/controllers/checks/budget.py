@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ from pykueue.controllers.informers import Informers
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.history import budget_answers, budget_rules, records
 from pykueue.history.budget_accounts import AccountKey, ChargingRules, Commitment
-from pykueue.history.budget_answers import SPENT, BudgetAnswer, BudgetRequest
+from pykueue.history.budget_answers import SPENT, BudgetAnswer, BudgetLedger, BudgetRequest
 from pykueue.history.store import HistoryStoreError
 from pykueue.lifecycle import checks, states
 from pykueue.lifecycle.workload_changes import Changes, EventType, SetRequeue
@@ -244,12 +244,24 @@ class BudgetController:
 
     def _request(self, workload: kueue.Workload, rules: ChargingRules) -> BudgetRequest:
         """What a Workload with quota would be charged."""
-        user = self._user(workload)
+        user = self.user(workload)
         cluster_queue = states.cluster_queue(workload)
         group = rules.group(workload.metadata.namespace, workload.spec.queue_name or "", cluster_queue, user)
         return BudgetRequest(group, rules.rates(records.usage(workload)), budget_answers.time_left(workload))
 
-    def _user(self, workload: kueue.Workload) -> str:
+    def revisions(self) -> Iterator[tuple[str, int]]:
+        """The name and generation of each Budget."""
+        for key, each in self.budgets.items():
+            yield key.name, each.metadata.generation
+
+    def copies(self, cluster_queues: Collection[str], uids: Collection[str]) -> Iterator[BudgetLedger]:
+        """The Budgets that a check of these ClusterQueues asks, with accounts for a run ahead [FC10]."""
+        for book in self.books.all():
+            if not book.accounts.rules.scope.keys().isdisjoint(cluster_queues):
+                yield BudgetLedger(book.ledger.limits, book.accounts.copy(uids))
+
+    def user(self, workload: kueue.Workload) -> str:
+        """The user that a Workload is charged to by a Budget of users; empty if it is not known."""
         label = self._history.options.user_label
         return records.user(workload, label)
 
