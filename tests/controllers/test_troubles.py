@@ -17,7 +17,7 @@ from kubemachinery import yaml_documents
 from kubemachinery.client.errors import ApiError
 from kubemachinery.client.event_recorder import EVENTS
 from kubemachinery.client.transport import ApiRequest
-from kubemachinery.meta import SECOND
+from kubemachinery.meta import SECOND, parse_time
 from pykueue import settings, testing
 from pykueue.api import config
 from pykueue.client import job_troubles
@@ -210,6 +210,32 @@ def test_deactivated_job_and_job_with_a_planned_start_do_not_starve(change: dict
         kueue.patch("workload", big["metadata"]["name"], change)
         assert troubles(kueue) == []
         assert gauge(kueue, "pykueue_starving_workloads", "physics") == 0
+
+
+def test_job_starves_after_three_times_the_wait_that_was_forecast_first() -> None:
+    with system({"featureGates": {"WorkloadHints": True}}) as kueue:
+        reporter = kueue._manager.troubles
+        reporter.rules = replace(reporter.rules, after=600 * SECOND)
+        kueue.apply(*queue("physics", 4), job("small-0", "physics", 2, seconds=300, deadline=600))
+        kueue.apply(job("big", "physics", 4, deadline=600))
+        assert kueue.forecast("big") is not None
+        (big,) = (each for each in kueue.all("workload") if each["metadata"]["name"].startswith("job-big"))
+        p90 = reporter.rules.first_p90(f"default/{big['metadata']['name']}")
+        assert p90 is not None
+        queued = parse_time(big["metadata"]["creationTimestamp"])
+        assert 200 * SECOND < p90 - queued <= 600 * SECOND
+        late = queued + 3 * (p90 - queued)
+        found: list[dict[str, Any]] = []
+        number = 0
+        while not found:
+            number += 1
+            kueue.apply(job(f"small-{number}", "physics", 2, seconds=300, deadline=600))
+            kueue.advance(149)
+            found = troubles(kueue)
+            assert bool(found) == (kueue._manager.troubles._clock.now() > late and number >= 10)
+        kueue.forecast("big")  # a later forecast, with a later P90, changes nothing
+        assert reporter.rules.first_p90(f"default/{big['metadata']['name']}") == p90
+        assert found[0]["message"].startswith("waits for 0 hours instead of at most 1 as forecast; ")
 
 
 # --- Records [LG9] ----------------------------------------------------------------------------------------------------

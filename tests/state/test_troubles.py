@@ -218,6 +218,15 @@ def test_number_of_kept_starts_is_bounded() -> None:
     assert 4096 <= starts.passed(pending("ns/w", NOW - 1)) <= 8192
 
 
+@pytest.mark.parametrize(
+    ("p90", "expected"),
+    [(None, 24), (NOW + 2 * HOUR, 24), (NOW + 8 * HOUR, 24), (NOW + 10 * HOUR, 30), (NOW - HOUR, 24)],
+    ids=["no forecast", "short forecast", "three times are the limit", "long forecast", "forecast in the past"],
+)
+def test_wait_is_too_long_after_three_times_the_first_p90(p90: int | None, expected: int) -> None:
+    assert troubles.long_wait(24 * HOUR, NOW, p90) == expected * HOUR
+
+
 def test_message_for_one_namespace_omits_names_of_others() -> None:
     message = "preemption loop: a/x preempts b/y, b/y preempts a/x; 3 rounds without any other change"
     assert troubles.within(message, "a") == (

@@ -170,7 +170,7 @@ class Manager:
             measures.forecast_waits = self.forecaster.waits
             measures.forecast_coverage = self.forecaster.coverage_ratios
         self.troubles = TroubleReporter(
-            self.world, self.informers, self.writer, self.history, clock, options.starving_after
+            self.world, self.informers, self.writer, self.history, self.forecaster, clock, options.starving_after
         )
         self.scheduler.on_loop.append(self.troubles.loop_found)
         measures.starvation_rules = lambda: self.troubles.rules

@@ -19,6 +19,7 @@ from kubemachinery.serving.views import CollectionView, VirtualResource
 from kubemachinery.unstructured import Tree
 from pykueue.api import backfill, kueue, schema
 from pykueue.controllers import history_views
+from pykueue.controllers.forecaster import Forecaster
 from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.controllers.history_views import Parameters
 from pykueue.controllers.informers import Informers
@@ -58,6 +59,7 @@ class TroubleReporter:
         informers: Informers,
         writer: WorkloadWriter,
         history: HistoryRecorder | None,
+        forecaster: Forecaster | None,
         clock: Clock,
         starving_after: Nanoseconds,
     ) -> None:
@@ -65,9 +67,13 @@ class TroubleReporter:
         self._informers = informers
         self._writer = writer
         self._history = history
+        self._forecaster = forecaster
         self._clock = clock
         self.rules = StarvationRules(
-            after=starving_after, has_limit=self._has_limit, has_planned_start=self._has_planned_start
+            after=starving_after,
+            has_limit=self._has_limit,
+            has_planned_start=self._has_planned_start,
+            first_p90=self._first_p90,
         )
         self._reported: dict[tuple[TroubleType, str], Nanoseconds] = {}  # when, by type and UID
         self._log = TroubleLog()
@@ -164,6 +170,10 @@ class TroubleReporter:
     def _has_planned_start(self, key: str) -> bool:
         workload = self._workload(key)
         return workload is not None and backfill.PLANNED_START in workload.metadata.annotations
+
+    def _first_p90(self, key: str) -> Nanoseconds | None:
+        workload = self._workload(key) if self._forecaster is not None else None
+        return None if workload is None or self._forecaster is None else self._forecaster.first_p90(workload)
 
     def _workload(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.partition("/")

@@ -24,6 +24,8 @@ from pykueue.state.world import World
 STARVING_AFTER: Final = 24 * 3600 * SECOND
 # How many later Workloads have to start before a Workload that waits counts as starving.
 PASSED_MIN: Final = 10
+# A Workload that was forecast to wait for long starves only after so many times the wait until its first P90.
+FORECAST_TIMES: Final = 3
 # The Workloads without a time limit that a message names.
 _NAMED_MAX: Final = 3
 
@@ -52,6 +54,13 @@ class StarvationRules:
     after: Nanoseconds = STARVING_AFTER
     has_limit: Callable[[str], bool] = lambda key: False  # whether a time limit of a Workload is enforced
     has_planned_start: Callable[[str], bool] = lambda key: False
+    first_p90: Callable[[str], Nanoseconds | None] = lambda key: None  # of its first forecast, if there was one
+
+
+def long_wait(after: Nanoseconds, queued: Nanoseconds, first_p90: Nanoseconds | None) -> Nanoseconds:
+    """Return after how long a wait is too long: `after`, or three times the wait that the first forecast named as its
+    P90, whichever is longer."""
+    return after if first_p90 is None else max(after, FORECAST_TIMES * (first_p90 - queued))
 
 
 def find(world: World, now: Nanoseconds, rules: StarvationRules) -> list[Trouble]:
@@ -120,23 +129,30 @@ def within(message: str, namespace: str) -> str:
 
 
 def starving(world: World, now: Nanoseconds, rules: StarvationRules) -> Iterator[Trouble]:
-    """Yield a trouble for each Workload that waits for longer than `rules.after` and was passed by others."""
+    """Yield a trouble for each Workload that waits for too long and was passed by others."""
     for name, queue in world.queues.items():
         starved = [workload for workload in _pending(queue) if _starves(world, workload, now, rules)]
         help_ = _what_would_help(world, name, rules) if starved else ""
         for workload in starved:
             hours = (now - workload.queue_time) // (3600 * SECOND)
             passed = world.passed_by(workload)
+            p90 = rules.first_p90(workload.key)
+            expected = "" if p90 is None else f" instead of at most {_hours_up(p90 - workload.queue_time)} as forecast"
             yield Trouble(
                 type=TroubleType.STARVING,
                 workload=workload.key,
                 cluster_queue=name,
                 since=workload.queue_time,
                 message=(
-                    f"waits for {hours} hours; {passed:,} Workloads behind it in ClusterQueue {name} have started; "
-                    f"{help_}"
+                    f"waits for {hours} hours{expected}; {passed:,} Workloads behind it in ClusterQueue {name} have "
+                    f"started; {help_}"
                 ),
             )
+
+
+def _hours_up(wait: Nanoseconds) -> int:
+    """A wait in whole hours, rounded up."""
+    return max(1, -(-wait // (3600 * SECOND)))
 
 
 def starving_counts(world: World, now: Nanoseconds, rules: StarvationRules) -> Mapping[str, int]:
@@ -164,8 +180,10 @@ def _pending(queue: PendingQueue) -> Iterator[WorkloadInfo]:
 
 
 def _starves(world: World, workload: WorkloadInfo, now: Nanoseconds, rules: StarvationRules) -> bool:
+    waited = now - workload.queue_time
     return (
-        now - workload.queue_time > rules.after
+        waited > rules.after  # the usual answer, without a look at forecasts
+        and waited > long_wait(rules.after, workload.queue_time, rules.first_p90(workload.key))
         and world.passed_by(workload) >= PASSED_MIN
         and not rules.has_planned_start(workload.key)
     )
