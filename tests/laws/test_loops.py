@@ -325,7 +325,7 @@ def test_pods_of_workloads_are_no_outside_changes(
 # --- Starvation [LG-L5] -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_starving_workloads_are_those_that_a_list_of_all_starts_gives(seed: int) -> None:
     rng = random.Random(seed)
     case = ClusterCase(
@@ -344,19 +344,23 @@ def test_starving_workloads_are_those_that_a_list_of_all_starts_gives(seed: int)
         for decision in closed.step():
             if isinstance(decision, Admit):
                 starts.append((*queued.pop(decision.workload), closed.now))
-        for key in [key for key in closed.world.reservations if rng.random() < 0.4]:
+        # One always runs, so that those of the whole quota wait, and others pass them.
+        for key in [key for key in sorted(closed.world.reservations)[:-1] if rng.random() < 0.6]:
             closed.world.drop(closed.workloads[key])
-    # Of some Workloads there was a forecast: its P90 after the submission.
+    # Of some Workloads there was a forecast, with its P90 so long after the submission.
     forecasts = {
-        key: since + rng.randint(0, 8) * 3600 * SECOND for key, (_, since) in queued.items() if rng.random() < 0.7
+        key: since + rng.randint(0, 8) * 3600 * SECOND for key, (_, since) in queued.items() if rng.random() < 0.5
     }
     rules = StarvationRules(after=24 * 3600 * SECOND // 8, first_p90=forecasts.get)
-    expected = {
-        key
+    passed_over = {
+        key: closed.now - since
         for key, (priority, since) in queued.items()
         if closed.now - since > rules.after
-        and closed.now - since > 3 * (forecasts.get(key, since) - since)
         and sum((p < priority and at > since) or (p == priority and q > since) for p, q, at in starts) >= PASSED_MIN
+    }
+    assert passed_over
+    expected = {
+        key for key, waited in passed_over.items() if waited > 3 * (forecasts.get(key, queued[key][1]) - queued[key][1])
     }
     assert {each.workload for each in starving(closed.world, closed.now, rules)} == expected
     assert starving_counts(closed.world, closed.now, rules).get("q0", 0) == len(expected)
