@@ -315,10 +315,18 @@ class ScenarioRunner:
             self._put(msgspec.structs.replace(before, status=kueue.WorkloadStatus(conditions=(done,))))
 
     def stop(self, names: list[str], options: Options) -> None:
-        """The jobs of evicted Workloads have stopped: the Workloads are pending again."""
+        """The jobs of evicted Workloads have stopped: the Workloads are pending again. `preempted=reason`: with the
+        condition that says so, since now."""
+        since = meta.format_time(self.now)
+        shown = tuple(
+            meta.Condition(type="Preempted", status="True", reason=options[word], last_transition_time=since)
+            for word in ("preempted",)
+            if word in options
+        )
         for name in names:
             before = self._workloads[name]
-            self._put(msgspec.structs.replace(before, status=kueue.WorkloadStatus()))
+            self._workloads[name] = msgspec.structs.replace(before, status=kueue.WorkloadStatus(conditions=shown))
+            self._put(self._workloads[name])
 
     def schedule(self, names: list[str], options: Options) -> None:
         """A QuotaSchedule with one window, named `w`. Targets are `queue/flavor/resource=nominal`, or of a Cohort with
@@ -363,6 +371,15 @@ class ScenarioRunner:
             cause = f" ({change.cause})" if change.cause is not None else ""
             self.output.append(f"  {_short(change.workload)}: {change.event}{date}{cause}")
             self._announced[_short(change.workload)] = change.date
+
+    def loops(self, names: list[str], options: Options) -> None:
+        """The preemption loops that were found since the last such command."""
+        found = self.world.take_new_loops()
+        for loop in found:
+            steps = ", ".join(f"{_short(step.preemptor)} preempts {_short(step.target)}" for step in loop.preemptions)
+            self.output.append(f"{loop.title()} after {loop.rounds} rounds: {steps}")
+        if not found:
+            self.output.append("no new loop")
 
     def wake(self, names: list[str], options: Options) -> None:
         """The time of the next timer comes."""
@@ -527,6 +544,7 @@ _COMMANDS: dict[str, Callable[[ScenarioRunner, list[str], Options], None]] = {
     "wait": ScenarioRunner.wait,
     "cycle": ScenarioRunner.cycle,
     "drain": ScenarioRunner.drain,
+    "loops": ScenarioRunner.loops,
     "wake": ScenarioRunner.wake,
     "restart": ScenarioRunner.restart,
     "recheck": ScenarioRunner.recheck,
