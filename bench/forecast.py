@@ -10,7 +10,8 @@ days the scheduler's state is taken every few hours; every Workload that is new 
 from runs that have ended and arrivals that have happened until then. A start that is not later than P90 is covered; a
 Workload that never starts is not. The first 300 forecasts of a ClusterQueue, or half of them if they are fewer, teach
 the correction and are left out. The baseline is the position in the queue divided by the admission rate of the last
-day.
+day. The world `trace` is the history of another one, exported in the Standard Workload Format and read from that:
+submissions, waits and run times are those of the file, and run times are learned by the names in it.
 """
 
 from __future__ import annotations
@@ -37,14 +38,17 @@ from pykueue import projection
 from pykueue.api import kube, kueue
 from pykueue.controllers.forecast_question import EstimatedDraws
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
+from pykueue.history import documents, swf
 from pykueue.history.learning import RUNS_KEPT, Run, RunDistribution, RunEstimate
+from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
+from pykueue.lifecycle import states
 from pykueue.projection import Arrival, ConstantDraws, ProjectedAttempt, SchedulerCase, forecast, uniform
 from pykueue.projection.calibration import NO_CORRECTION, CalibrationWindow, OpenForecast
 from pykueue.state.intake import WatchedObject
 
 DAY = 86_400
 WEEK = 7 * DAY
-SMALLEST = ("--pending=60", "--days=1", "--every=12", "--samples=9", "--worlds=strict")
+SMALLEST = ("--pending=60", "--days=1", "--every=12", "--samples=9", "--worlds=strict,trace")
 
 
 # --- Speed ------------------------------------------------------------------------------------------------------------
@@ -109,6 +113,8 @@ class WorldKind:
     load: float
     cohort: str = ""
     is_fair: bool = False
+    # Whether the world is what an export of its history has; priorities are not part of that.
+    is_exported: bool = False
 
     @property
     def policy(self) -> SchedulingPolicy:
@@ -121,11 +127,13 @@ WORLDS = (
     WorldKind("best effort", "BestEffortFIFO", 1, 32, 0.82),
     WorldKind("cohort", "BestEffortFIFO", 3, 16, 0.82, "all"),
     WorldKind("fair sharing", "BestEffortFIFO", 3, 16, 0.82, "all", is_fair=True),
+    WorldKind("trace", "BestEffortFIFO", 1, 32, 0.82, is_exported=True),
 )
 # Scores of a ClusterQueue that its correction learns from first; at most half of all.
 LEARNING = 300
 # Mean run time in seconds and spread of the classes of jobs; their sizes.
 CLASSES = ((900, 0.3), (1800, 0.6), (3600, 0.5), (7200, 0.8))
+NAMES = ("quick", "short", "medium", "long")
 SIZES = (1, 1, 2, 2, 4, 8)
 BIG = 4
 
@@ -162,6 +170,8 @@ class Truth:
     arrivals: list[Arrival]
     lengths: dict[str, int]
     attempts: list[ProjectedAttempt] = field(default_factory=list)
+    # By UID, the class of which runs are learned together.
+    classes: dict[str, int] = field(default_factory=dict)
 
 
 def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
@@ -187,15 +197,59 @@ def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
             continue
         number = len(arrivals)
         made_at = NOW + int(at) * SECOND
-        one = workload(number, rng.choice(names), str(rng.choice(SIZES)), rng.choice((0, 0, 0, 0, 10)))
-        one = created(one, made_at)
+        queue, cpus = rng.choice(names), str(rng.choice(SIZES))
+        priority = rng.choice((0, 0, 0, 0, 10))
+        one = created(workload(number, queue, cpus, 0 if kind.is_exported else priority), made_at)
         length, spread = CLASSES[number_class(one)]
         lengths[one.metadata.uid] = max(30, int(length * math.exp(rng.gauss(0, spread))))
         arrivals.append(Arrival(made_at, one))
     truth = Truth(kind, objects, arrivals, lengths)
     draws = ConstantDraws(lambda each: lengths[each.metadata.uid], stop=2)
     truth.attempts = projection.run(SchedulerCase(tuple(objects), kind.policy), NOW, draws, arrivals=arrivals).attempts
-    return truth
+    truth.classes = {each.workload.metadata.uid: number_class(each.workload) for each in arrivals}
+    return exported(truth) if kind.is_exported else truth
+
+
+def exported(truth: Truth) -> Truth:
+    """The world that an export of the history of another one has."""
+    by_key = {states.key(each.workload): each for each in truth.arrivals}
+    records = [record_of(by_key[attempt.key], attempt) for attempt in truth.attempts if attempt.released is not None]
+    text = swf.trace(documents.record_document(each, each.ended or 0) for each in records).text
+    file = swf.read(text, "the export of a history")
+    first = (file.number("UnixStartTime") or 0) * SECOND
+    found = Truth(truth.kind, truth.objects, [], {})
+    (queue,) = (thing.metadata.name for thing in truth.objects if isinstance(thing, kueue.LocalQueue))
+    for job in file.jobs:
+        at = first + job.submitted * SECOND
+        one = created(workload(job.number, queue, str(job.requested_processors), 0), at)
+        key, uid, started = states.key(one), one.metadata.uid, at + job.waited * SECOND
+        found.arrivals.append(Arrival(at, one))
+        found.lengths[uid], found.classes[uid] = job.ran, job.executable
+        usage = (("default", "cpu", 1000 * job.processors),)
+        attempt = ProjectedAttempt(key, uid, 0, queue, started, usage, admitted=started, reason="Finished")
+        attempt.released = started + job.ran * SECOND
+        found.attempts.append(attempt)
+    return found
+
+
+def record_of(arrival: Arrival, attempt: ProjectedAttempt) -> WorkloadRecord:
+    """The record of a Workload that was not evicted."""
+    one = arrival.workload
+    begin, end = attempt.reserved // SECOND, (attempt.released or 0) // SECOND
+    segment = UsageSegment(begin, end, attempt.usage)
+    pod_sets = [{"name": "main", "count": 1, "requests": {"cpu": str(cpu_of(one))}}]
+    return WorkloadRecord(
+        uid=attempt.uid,
+        namespace=one.metadata.namespace,
+        name=one.metadata.name,
+        job_name=f"{NAMES[number_class(one)]}-{one.metadata.name}",
+        queue=one.spec.queue_name or "",
+        shape=msgspec.json.encode(pod_sets),
+        submitted=arrival.at // SECOND,
+        ended=end,
+        outcome=Outcome.SUCCEEDED,
+        attempts=(Attempt(begin, attempt.cluster_queue, begin, begin, end, "Finished", "", (segment,)),),
+    )
 
 
 def number_class(one: kueue.Workload) -> int:
@@ -233,7 +287,7 @@ class Calibration:
     def __init__(self, truth: Truth, samples: int) -> None:
         self._truth = truth
         self._samples = samples
-        self._by_key = {f"{NAMESPACE}/{each.workload.metadata.name}": each.workload for each in truth.arrivals}
+        self._by_key = {states.key(each.workload): each.workload for each in truth.arrivals}
         self._times = [each.at for each in truth.arrivals]
         self._starts: dict[str, list[Nanoseconds]] = defaultdict(list)
         for attempt in truth.attempts:
@@ -259,7 +313,7 @@ class Calibration:
         objects: list[WatchedObject] = [*self._truth.objects]
         pending = []
         for each in arrived:
-            key = f"{NAMESPACE}/{each.workload.metadata.name}"
+            key = states.key(each.workload)
             if key in over:
                 continue
             if key in held:
@@ -268,7 +322,8 @@ class Calibration:
                 objects.append(each.workload)
                 pending.append(key)
         estimates = self._estimates(now)
-        by_uid = {each.workload.metadata.uid: estimates[number_class(each.workload)] for each in arrived}
+        classes = self._truth.classes
+        by_uid = {(uid := each.workload.metadata.uid): estimates[classes[uid]] for each in arrived}
         lengths: dict[str, int] = {}
         found = forecast.forecast(
             SchedulerCase(tuple(objects), self._truth.kind.policy),
@@ -325,11 +380,12 @@ class Calibration:
 
     def _estimates(self, now: Nanoseconds) -> dict[int, RunEstimate]:
         """What is known of each class of jobs: its last runs that have ended."""
-        runs: dict[int, deque[Run]] = {number: deque(maxlen=RUNS_KEPT) for number in range(len(CLASSES))}
+        classes = self._truth.classes
+        runs: dict[int, deque[Run]] = {number: deque(maxlen=RUNS_KEPT) for number in sorted(set(classes.values()))}
         for attempt in self._ended[: bisect_right(self._ends, now)]:
             if attempt.admitted is not None and attempt.released is not None:
                 length = (attempt.released - attempt.admitted) // SECOND
-                runs[number_class(self._by_key[attempt.key])].append(Run(float(length), attempt.reason != "Finished"))
+                runs[classes[attempt.uid]].append(Run(float(length), attempt.reason != "Finished"))
         return {
             number: RunEstimate("bench", len(found), RunDistribution(tuple(found)).quantile)
             for number, found in runs.items()
