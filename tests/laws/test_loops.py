@@ -377,7 +377,6 @@ def _without_amounts(patch: pytest.MonkeyPatch) -> None:
         self._fingerprints[reservation.cluster_queue] = before ^ hash(reservation.key)
 
     patch.setattr(LoopDetector, "reserved", reserved)
-    patch.setattr(LoopDetector, "released", reserved)
 
 
 def _without_outside_changes(patch: pytest.MonkeyPatch) -> None:

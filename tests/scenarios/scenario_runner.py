@@ -316,7 +316,7 @@ class ScenarioRunner:
 
     def stop(self, names: list[str], options: Options) -> None:
         """The jobs of evicted Workloads have stopped: the Workloads are pending again. `preempted=reason`: with the
-        condition that says so, since now."""
+        condition `Preempted` since now."""
         since = meta.format_time(self.now)
         shown = tuple(
             meta.Condition(type="Preempted", status="True", reason=options[word], last_transition_time=since)

@@ -15,6 +15,7 @@ from pykueue.analysis import planner
 from pykueue.analysis.planner import Progress, SchedulingPlan
 from pykueue.api.conditions import QuotaReservedReason
 from pykueue.core.decision import Preempt, Wait
+from pykueue.core.workload import AssignedPodSet, Reservation
 from pykueue.state.preemption_loops import DELAY_MAX, DELAY_MIN, ROUNDS, LoopDetector
 
 NOW = 1_800_000_000 * SECOND
@@ -112,9 +113,26 @@ def test_outside_change_elsewhere_ends_the_delay() -> None:
     assert preemptions(rested(made))
 
 
+HELD = Reservation("ns/b", "b", "q1", "lq", (AssignedPodSet("main", 1, {"cpu": "f"}, (("cpu", 1),)),))
+
+
 def decided_often(detector: LoopDetector, times: int) -> None:
+    """`ns/b` is preempted, stops and reserves quota again, so often."""
     for _ in range(times):
         detector.preempted(QUEUES, "q0", "ns/a", ("ns/b",), NOW)
+        detector.released(HELD)
+        detector.reserved(HELD)
+
+
+def test_preemption_that_is_decided_again_before_its_target_stops_is_one_round() -> None:
+    """An admission that is read after the preemption of its Workload was decided has no condition of an eviction."""
+    detector = LoopDetector()
+    detector.reserved(HELD)
+    for _ in range(2 * ROUNDS):
+        detector.preempted(QUEUES, "q0", "ns/a", ("ns/b",), NOW)
+        detector.replaced(HELD, HELD)
+    assert detector.take_new() == []
+    assert detector.delayed_until(QUEUES, "ns/a", ("ns/b",), NOW) is None
 
 
 def test_guard_delays_only_what_was_decided_three_times() -> None:

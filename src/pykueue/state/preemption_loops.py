@@ -91,6 +91,7 @@ class _Repeated:
     since: Nanoseconds
     times: int = 0
     position: int = 0
+    ended: int = -1  # how many reservations had ended the last time
     # Of the guard: how long it was delayed the last time, and until when it is; 0 if it is not.
     delay: Nanoseconds = 0
     held_until: Nanoseconds = 0
@@ -107,6 +108,7 @@ class LoopDetector:
         self._fingerprints: dict[str, int] = {}  # by ClusterQueue
         self._outside: dict[str, int] = {}  # by ClusterQueue
         self._outside_everywhere = 0
+        self._ended: dict[str, int] = {}  # by ClusterQueue: the reservations that have ended
         self._decided: OrderedDict[_Decided, _Repeated] = OrderedDict()
         self._order: deque[_OrderedStep] = deque(maxlen=_ORDER_MAX)
         self._position = 0
@@ -127,7 +129,15 @@ class LoopDetector:
         if fingerprint:
             self._fingerprints[name] = fingerprint
 
-    released = reserved
+    def released(self, reservation: Reservation) -> None:
+        """Count a reservation out that has ended."""
+        self.reserved(reservation)
+        self._ended[reservation.cluster_queue] = self._ended.get(reservation.cluster_queue, 0) + 1
+
+    def replaced(self, before: Reservation, after: Reservation) -> None:
+        """Count a reservation in place of another of the same Workload: it was read again, and has not ended."""
+        self.reserved(before)
+        self.reserved(after)
 
     def changed(self, cluster_queue: str | None = None) -> None:
         """Count an outside change: in one ClusterQueue, or one that may concern all."""
@@ -139,6 +149,7 @@ class LoopDetector:
     def cluster_queue_deleted(self, name: str) -> None:
         """Drop the counter of a deleted ClusterQueue. Its value moves to the common counter, so that no sum repeats."""
         self._outside_everywhere += self._outside.pop(name, 0) + 1
+        self._ended.pop(name, None)
 
     def outside_changes(self, queues: tuple[str, ...]) -> int:
         """The number of outside changes that may concern these ClusterQueues; equal numbers mean that there were none
@@ -196,6 +207,10 @@ class LoopDetector:
             return
         decided = self._decided_now(queues, preemptor, targets, now)
         repeated = self._decided.setdefault(decided, _Repeated(now))
+        ended = sum(self._ended.get(name, 0) for name in queues)
+        if repeated.ended == ended:
+            return  # the same round: the eviction is not written yet, and was decided again
+        repeated.ended = ended
         self._decided.move_to_end(decided)
         if len(self._decided) > _COMPARED_MAX:
             self._decided.popitem(last=False)

@@ -145,13 +145,12 @@ class Reservations:
         target that is forgotten here would stay hidden behind its preemptor for ever, and its quota be given twice."""
         if before is not None:
             reservation.assumed_targets, reservation.hidden = before.assumed_targets, before.hidden
-            self._release(before)
-        self._reserve(reservation)
-
-    def _reserve(self, reservation: Reservation) -> None:
+            self._structure.release(before)
+            self._loops.replaced(before, reservation)
+        else:
+            self._loops.reserved(reservation)
         self.held[reservation.key] = reservation
         self._structure.reserve(reservation)
-        self._loops.reserved(reservation)
         self._scopes.invalidate(reservation.cluster_queue)
 
     def _release(self, reservation: Reservation) -> None:
