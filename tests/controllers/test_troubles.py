@@ -238,6 +238,17 @@ def test_job_starves_after_three_times_the_wait_that_was_forecast_first() -> Non
         assert found[0]["message"].startswith("waits for 0 hours instead of at most 1 as forecast; ")
 
 
+def test_forecast_of_a_job_that_starves_already_does_not_end_that() -> None:
+    with system() as kueue:
+        starving(kueue)
+        (before,) = troubles(kueue)
+        assert kueue.forecast("big") is not None
+        (after,) = troubles(kueue)
+        assert (
+            (after["trouble"], after["since"]) == (before["trouble"], before["since"]) == ("Starving", before["since"])
+        )
+
+
 # --- Records [LG9] ----------------------------------------------------------------------------------------------------
 
 EVER = "1970-01-01T00:00:00Z"

@@ -281,10 +281,11 @@ class Forecaster:
         """The forecast of a Workload in the last answer. Computes nothing."""
         return self._by_key.get(self._world.scope_queues(cluster_queue), {}).get(key)
 
-    def first_p90(self, workload: kueue.Workload) -> Nanoseconds | None:
-        """The P90 that the first forecast of a pending Workload named; None if it was never forecast."""
+    def first_p90(self, workload: kueue.Workload, within: Nanoseconds) -> Nanoseconds | None:
+        """The P90 that the first forecast of a pending Workload named; None if it was not forecast while it had waited
+        for no longer than `within`."""
         rows = self._shown.get(workload.metadata.uid)
-        return rows[0].p90 if rows else None
+        return rows[0].p90 if rows and rows[0].waited <= within else None
 
     def waits(self) -> Iterator[tuple[str, str, float]]:
         """Of each ClusterQueue with a kept answer: the seconds to P50 and P90 of its pending Workload of median P50."""

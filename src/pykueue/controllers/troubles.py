@@ -172,8 +172,11 @@ class TroubleReporter:
         return workload is not None and backfill.PLANNED_START in workload.metadata.annotations
 
     def _first_p90(self, key: str) -> Nanoseconds | None:
+        """A forecast that is first asked for when a Workload starves already does not end that."""
         workload = self._workload(key) if self._forecaster is not None else None
-        return None if workload is None or self._forecaster is None else self._forecaster.first_p90(workload)
+        if workload is None or self._forecaster is None:
+            return None
+        return self._forecaster.first_p90(workload, self.rules.after)
 
     def _workload(self, key: str) -> kueue.Workload | None:
         namespace, _, name = key.partition("/")
