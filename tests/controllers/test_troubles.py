@@ -244,9 +244,8 @@ def test_forecast_of_a_job_that_starves_already_does_not_end_that() -> None:
         (before,) = troubles(kueue)
         assert kueue.forecast("big") is not None
         (after,) = troubles(kueue)
-        assert (
-            (after["trouble"], after["since"]) == (before["trouble"], before["since"]) == ("Starving", before["since"])
-        )
+        assert before["trouble"] == after["trouble"] == "Starving"
+        assert after["since"] == before["since"]
 
 
 # --- Records [LG9] ----------------------------------------------------------------------------------------------------

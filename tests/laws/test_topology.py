@@ -349,7 +349,7 @@ def cache_changes() -> st.SearchStrategy[list[tuple[str, object]]]:
     )
 
 
-def changed(topology_cache: TopologyCache, change: tuple[str, object]) -> None:
+def apply_change(topology_cache: TopologyCache, change: tuple[str, object]) -> None:
     match change:
         case "put", TopologyNode() as node:
             topology_cache.put_node(node)
@@ -395,8 +395,8 @@ def test_a_tree_that_follows_node_changes_is_as_one_built_of_the_nodes(
         fresh.put_flavor(flavor)
         followed.domains(flavor.name)
     for change in changes:
-        changed(followed, change)
-        changed(fresh, change)
+        apply_change(followed, change)
+        apply_change(fresh, change)
         if change[0] == "query":
             for request in asked_of(str(change[1])):
                 place(followed, [request])

@@ -214,19 +214,16 @@ class SqliteJournal:
                 _make_shrinkable(path)
             # Used by one thread at a time, though not always by the same one.
             connection = sqlite3.connect(state, isolation_level=None, check_same_thread=False, cached_statements=512)
+            try:
+                connection.execute("ATTACH DATABASE ? AS events", (str(events),))
+                for name in _FILES:
+                    self._prepare(connection, name, cluster_id)
+                self._settle_restored(connection)
+            except BaseException:
+                connection.close()
+                raise
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{state}: {error}") from error
-        try:
-            connection.execute("ATTACH DATABASE ? AS events", (str(events),))
-            for name in _FILES:
-                self._prepare(connection, name, cluster_id)
-            self._settle_restored(connection)
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            raise StoreError(f"{state}: {error}") from error
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def _prepare(self, connection: sqlite3.Connection, name: str, cluster_id: str) -> None:

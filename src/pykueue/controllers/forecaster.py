@@ -396,8 +396,8 @@ class Forecaster:
         users: dict[str, str] = {}
         if self._budgets is not None:
             budgets = tuple(self._budgets.copies(queues, [each.metadata.uid for each in case.workloads()]))
-        if self._budgets is not None and budgets:
-            users = {each.metadata.uid: self._budgets.user(each) for each in case.workloads()}
+            if budgets:
+                users = {each.metadata.uid: self._budgets.user(each) for each in case.workloads()}
         return ForecastQuestion(
             case=case,
             budgets=budgets,

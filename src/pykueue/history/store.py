@@ -9,6 +9,7 @@ One connection for reading and writing: SQLite's WAL-reset bug (fixed in 3.51.3)
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -98,7 +99,9 @@ _TROUBLES: Final = """CREATE TABLE IF NOT EXISTS trouble (
     id INTEGER PRIMARY KEY, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, job TEXT NOT NULL,
     queue TEXT NOT NULL, cluster_queue TEXT NOT NULL, since INTEGER NOT NULL, found INTEGER NOT NULL,
     ended INTEGER NOT NULL, message TEXT NOT NULL, UNIQUE (type, namespace, name, found))"""
-_TROUBLE_COLUMNS: Final = "type, namespace, name, job, queue, cluster_queue, since, found, ended, message"
+# The columns of a trouble are the fields of its record.
+_TROUBLE_FIELDS: Final = tuple(field.name for field in dataclasses.fields(TroubleRecord))
+_TROUBLE_COLUMNS: Final = ", ".join(_TROUBLE_FIELDS)
 
 
 class StoredScores(NamedTuple):
@@ -449,7 +452,7 @@ class HistoryStore:
     def save_troubles(self, found: Sequence[TroubleRecord]) -> None:
         """Store all records of troubles or, raising, none. One that is stored already is replaced."""
         query = (
-            f"INSERT INTO trouble ({_TROUBLE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            f"INSERT INTO trouble ({_TROUBLE_COLUMNS}) VALUES ({', '.join('?' * len(_TROUBLE_FIELDS))})"
             " ON CONFLICT (type, namespace, name, found)"
             " DO UPDATE SET ended = excluded.ended, message = excluded.message"
         )
@@ -472,7 +475,7 @@ class HistoryStore:
         rows = self._connection.execute(
             f"SELECT {_TROUBLE_COLUMNS} FROM trouble WHERE {where} ORDER BY found, id", values
         ).fetchall()
-        return [_trouble_record(*row) for row in rows]
+        return [_trouble_record(row) for row in rows]
 
     def count(self) -> int:
         return int(self._connection.execute("SELECT count(*) FROM record").fetchone()[0])
@@ -638,35 +641,13 @@ _SHAPES_KEPT: Final = 4096
 
 
 def _trouble_row(record: TroubleRecord) -> tuple[Any, ...]:
-    ended = NO_END if record.ended is None else record.ended
-    place = record.namespace, record.name, record.job, record.queue, record.cluster_queue
-    return record.type, *place, record.since, record.found, ended, record.message
+    values = (getattr(record, name) for name in _TROUBLE_FIELDS)
+    return tuple(NO_END if value is None else value for value in values)
 
 
-def _trouble_record(
-    type_: str,
-    namespace: str,
-    name: str,
-    job: str,
-    queue: str,
-    cluster_queue: str,
-    since: int,
-    found: int,
-    ended: int,
-    message: str,
-) -> TroubleRecord:
-    return TroubleRecord(
-        type=type_,
-        namespace=namespace,
-        name=name,
-        job=job,
-        queue=queue,
-        cluster_queue=cluster_queue,
-        since=since,
-        found=found,
-        ended=None if ended == NO_END else ended,
-        message=message,
-    )
+def _trouble_record(row: Sequence[Any]) -> TroubleRecord:
+    values = dict(zip(_TROUBLE_FIELDS, row, strict=True))
+    return TroubleRecord(**values | {"ended": None if values["ended"] == NO_END else values["ended"]})
 
 
 def set_aside(path: Path, stamp: str) -> Path:

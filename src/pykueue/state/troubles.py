@@ -54,7 +54,7 @@ class StarvationRules:
     after: Nanoseconds = STARVING_AFTER
     has_limit: Callable[[str], bool] = lambda key: False  # whether a time limit of a Workload is enforced
     has_planned_start: Callable[[str], bool] = lambda key: False
-    first_p90: Callable[[str], Nanoseconds | None] = lambda key: None  # of its first forecast, if there was one
+    first_p90: Callable[[str], Nanoseconds | None] = lambda key: None  # of a forecast made before `after`
 
 
 def long_wait(after: Nanoseconds, queued: Nanoseconds, first_p90: Nanoseconds | None) -> Nanoseconds:
