@@ -114,6 +114,9 @@ class Program:
     command: tuple[str, ...]
     crds: tuple[dict[str, Any], ...]
     configuration: Mapping[str, Any] = field(default_factory=dict)
+    # Where below /etc it reads the certificate of its metrics endpoint; that path cannot be configured. It gets an /etc
+    # of its own, in a mount namespace.
+    certificates_in_etc: str = ""
 
 
 def ours(*, webhooks: bool) -> Program:
@@ -121,7 +124,13 @@ def ours(*, webhooks: bool) -> Program:
     return Program((sys.executable, *start), tuple(schema.crd(row) for row in registry.KUEUE))
 
 
-def another(command: Sequence[str], crds: Path, configuration: Mapping[str, Any] | None = None) -> Program:
+def another(
+    command: Sequence[str],
+    crds: Path,
+    configuration: Mapping[str, Any] | None = None,
+    *,
+    certificates_in_etc: str = "",
+) -> Program:
     """Another manager of the same API.
 
     Its webhooks are not called, but it looks for their certificates. Its CRDs are served without conversion, as ours
@@ -135,7 +144,7 @@ def another(command: Sequence[str], crds: Path, configuration: Mapping[str, Any]
             for each in versions:
                 each["storage"] = each["name"] == "v1beta2"
     settings = {"internalCertManagement": {"enable": False}, **(configuration or {})}
-    return Program(tuple(command), found, settings)
+    return Program(tuple(command), found, settings, certificates_in_etc)
 
 
 @contextlib.contextmanager
@@ -156,8 +165,13 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
             while server.request("GET", row.path()).code != 200:
                 time.sleep(0.1)
         kept = certificate.renewed(certificate.CertificateBundle(), ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+        folders = [folder]
+        if program.certificates_in_etc:
+            folders.append(folder / "etc" / program.certificates_in_etc)
+            folders[-1].mkdir(parents=True)
         for part, file in certificate.NAMES.items():
-            (folder / file).write_bytes(getattr(kept, part))
+            for each in folders:
+                (each / file).write_bytes(getattr(kept, part))
         limit = {"qps": float(cap), "burst": cap} if cap else {"qps": -1.0}
         (folder / "config").write_text(
             json.dumps(
@@ -174,7 +188,8 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
             )
         )
         arguments = ("--kubeconfig", str(kubeconfig), "--config", str(folder / "config"))
-        with process_of(*program.command, *arguments, log=folder / "manager.log") as process:
+        prefix = _with_etc(folder / "etc") if program.certificates_in_etc else ()
+        with process_of(*prefix, *program.command, *arguments, log=folder / "manager.log") as process:
 
             def requests() -> dict[str, int]:
                 return _requests_of(server.request("GET", "/metrics").body)
@@ -182,6 +197,11 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
             yield Engine(
                 kubeconfig, process.pid, requests, counts_all_clients=True, server=tuple(server.process_ids.values())
             )
+
+
+def _with_etc(etc: Path) -> tuple[str, ...]:
+    """The beginning of a command that runs with this folder as its /etc. The process id stays the same."""
+    return ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc))
 
 
 def _requests_of(metrics: str) -> dict[str, int]:

@@ -79,8 +79,13 @@ class Server:
 
     async def connect(self) -> Connection:
         reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=2**22)
+        return Connection(reader, writer, self.head)
+
+    @property
+    def head(self) -> str:
+        """The headers of every request."""
         head = f"Host: {self.host}:{self.port}\r\nAuthorization: Bearer {self.token}\r\nUser-Agent: bench/1\r\n"
-        return Connection(reader, writer, head + "Accept: application/json\r\n")
+        return head + "Accept: application/json\r\n"
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Start forecasts: their speed, and how well their quantiles cover the starts.
 
     python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--samples=N] [--worlds=A,B]
+                             [--seeds=N,N] [--save=FILE] [--saved=FILE,FILE]
 
 Speed: all pending Workloads of 30 ClusterQueues in 5 cohorts with preemption, and one scope of 200 pending Workloads,
 in processor seconds.
@@ -12,11 +13,16 @@ Workload that never starts is not. The first 300 forecasts of a ClusterQueue, or
 the correction and are left out. The baseline is the position in the queue divided by the admission rate of the last
 day. The world `trace` is the history of another one, exported in the Standard Workload Format and read from that:
 submissions, waits and run times are those of the file, and run times are learned by the names in it.
+
+`--save` writes every forecast before its correction and its start to a file, one JSON object in a line. `--saved` reads
+such files instead of running worlds, and applies the present correction to them: rules of correction are compared so,
+on the same forecasts and in seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -25,7 +31,7 @@ import sys
 import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -43,7 +49,7 @@ from pykueue.history.learning import RUNS_KEPT, Run, RunDistribution, RunEstimat
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.lifecycle import states
 from pykueue.projection import Arrival, ConstantDraws, ProjectedAttempt, SchedulerCase, forecast, uniform
-from pykueue.projection.calibration import NO_CORRECTION, CalibrationWindow, OpenForecast
+from pykueue.projection.calibration import CalibrationWindow, Correction, OpenForecast
 from pykueue.state.intake import WatchedObject
 
 DAY = 86_400
@@ -141,6 +147,8 @@ BIG = 4
 @dataclass
 class CalibrationFigures:
     world: str
+    # Of the world; "all": of several, together.
+    seed: str
     queue: str
     size: str
     scored: int = 0
@@ -149,6 +157,26 @@ class CalibrationFigures:
     p50: float = 0.0
     median_error_minutes: float = 0.0
     baseline_error_minutes: float = 0.0
+
+
+class SavedForecast(msgspec.Struct, frozen=True):
+    """One forecast before its correction, and what happened; times in seconds after it was made."""
+
+    world: str
+    seed: int
+    queue: str
+    size: str
+    # In seconds after the beginning of the world.
+    made: int
+    p50: int
+    p90: int
+    baseline: int
+    # None: not until the end of the world.
+    wait: int | None
+
+    @property
+    def open(self) -> OpenForecast:
+        return OpenForecast(self.made * SECOND, self.p50 * SECOND, self.p90 * SECOND)
 
 
 @dataclass
@@ -281,11 +309,12 @@ def running(one: kueue.Workload, attempt: ProjectedAttempt) -> kueue.Workload:
     return msgspec.structs.replace(one, status=kueue.WorkloadStatus(admission=admission, conditions=conditions))
 
 
-class Calibration:
-    """Forecasts in one world, scored against what happened."""
+class Probes:
+    """Forecasts in one world, each with the start that it was about."""
 
-    def __init__(self, truth: Truth, samples: int) -> None:
+    def __init__(self, truth: Truth, seed: int, samples: int) -> None:
         self._truth = truth
+        self._seed = seed
         self._samples = samples
         self._by_key = {states.key(each.workload): each.workload for each in truth.arrivals}
         self._times = [each.at for each in truth.arrivals]
@@ -298,15 +327,12 @@ class Calibration:
         )
         self._ends = [each.released or 0 for each in self._ended]
         self._admissions = sorted(at for starts in self._starts.values() for at in starts)
-        self._windows: dict[str, CalibrationWindow] = defaultdict(CalibrationWindow)
-        self._open: dict[str, list[tuple[Nanoseconds | None, OpenForecast]]] = defaultdict(list)
         self._known: set[str] = set()
-        # By ClusterQueue, in the order of the forecasts.
-        self.scores: dict[str, list[Score]] = defaultdict(list)
+        # In the order of the forecasts.
+        self.found: list[SavedForecast] = []
 
     def probe(self, now: Nanoseconds) -> None:
-        """Forecast all pending Workloads, and score those that are new."""
-        self._apply_scores(now)
+        """Forecast all pending Workloads, and keep the forecasts of those that are new."""
         held = {each.key: each for each in self._truth.attempts if _holds(each, now)}
         arrived = self._truth.arrivals[: bisect_right(self._times, now)]
         over = {each.key for each in self._truth.attempts if each.reason == "Finished" and (each.released or 0) <= now}
@@ -333,50 +359,31 @@ class Calibration:
             effort=10**9,
             samples=self._samples,
         )
-        corrections = {
-            queue: self._windows[queue].correction((each for _, each in waiting), now)
-            for queue, waiting in self._open.items()
-        }
         for item in found.items:
             if item.key not in self._known and item.p50 is not None and item.p90 is not None:
                 self._known.add(item.key)
-                queue = self._by_key[item.key].spec.queue_name or ""
-                shown = forecast.corrected(item, corrections.get(queue, NO_CORRECTION), now, forecast.HORIZON)
-                self._score(item, shown, now, pending)
+                self.found.append(self._saved(item.key, item.p50, item.p90, now, pending))
 
-    def _score(
-        self, item: forecast.StartForecast, shown: forecast.StartForecast, now: Nanoseconds, pending: list[str]
-    ) -> None:
-        assert item.p50 is not None
-        assert item.p90 is not None
-        one = self._by_key[item.key]
+    def _saved(
+        self, key: str, p50: Nanoseconds, p90: Nanoseconds, now: Nanoseconds, pending: list[str]
+    ) -> SavedForecast:
+        one = self._by_key[key]
         queue = one.spec.queue_name or ""
-        # A Workload that has not started at the end of the world counts as later than every forecast.
-        started = next((at for at in self._starts[item.key] if at >= now), None)
-        self._open[queue].append((started, OpenForecast(now, item.p50 - now, item.p90 - now)))
-        start = started if started is not None else now + 10 * forecast.HORIZON
-        p50, p90 = shown.p50 or item.p50, shown.p90 or now + forecast.HORIZON
-        position = 1 + [key for key in pending if self._by_key[key].spec.queue_name == queue].index(item.key)
+        started = next((at for at in self._starts[key] if at >= now), None)
+        position = 1 + [each for each in pending if self._by_key[each].spec.queue_name == queue].index(key)
         admitted = bisect_left(self._admissions, now) - bisect_left(self._admissions, now - DAY * SECOND)
         rate = max(1, admitted) / DAY / self._truth.kind.queues
-        baseline = now + int(position / rate) * SECOND
-        score = Score(
-            "big" if cpu_of(one) >= BIG else "small",
-            start <= item.p90,
-            start <= p90,
-            start <= p50,
-            abs(start - p50) / MINUTE,
-            abs(start - baseline) / MINUTE,
+        return SavedForecast(
+            world=self._truth.kind.name,
+            seed=self._seed,
+            queue=queue,
+            size="big" if cpu_of(one) >= BIG else "small",
+            made=(now - NOW) // SECOND,
+            p50=(p50 - now) // SECOND,
+            p90=(p90 - now) // SECOND,
+            baseline=int(position / rate),
+            wait=None if started is None else (started - now) // SECOND,
         )
-        self.scores[queue].append(score)
-
-    def _apply_scores(self, now: Nanoseconds) -> None:
-        """Score the forecasts of Workloads that have started [FC3]."""
-        for queue, waiting in self._open.items():
-            for started, each in waiting:
-                if started is not None and started <= now:
-                    self._windows[queue].add(each, started)
-            self._open[queue] = [row for row in waiting if row[0] is None or row[0] > now]
 
     def _estimates(self, now: Nanoseconds) -> dict[int, RunEstimate]:
         """What is known of each class of jobs: its last runs that have ended."""
@@ -410,27 +417,81 @@ def _holds(attempt: ProjectedAttempt, now: Nanoseconds) -> bool:
     return attempt.reserved <= now and (attempt.released is None or attempt.released > now)
 
 
-def calibrate(kind: WorldKind, days: int, every: float, samples: int) -> list[CalibrationFigures]:
+def probed(kind: WorldKind, seed: int, days: int, every: float, samples: int) -> list[SavedForecast]:
+    """The forecasts of one world, and its starts."""
     past = 2 * WEEK
-    truth = generate(kind, past + days * DAY, seed=11)
-    calibration = Calibration(truth, samples)
+    probes = Probes(generate(kind, past + days * DAY, seed), seed, samples)
     at = past
     while at < past + (days - 0.5) * DAY:
-        calibration.probe(NOW + int(at) * SECOND)
+        probes.probe(NOW + int(at) * SECOND)
         at += int(every * 3600)
-    rows = []
-    for queue, scores in sorted(calibration.scores.items()):
+    return probes.found
+
+
+def scored(found: Iterable[SavedForecast]) -> list[Score]:
+    """The forecasts of one ClusterQueue, each with the correction by what had started when it was made [FC3]."""
+    window = CalibrationWindow()
+    waiting: list[SavedForecast] = []
+    scores = []
+    for made, together in itertools.groupby(found, key=lambda each: each.made):
+        now, still = made * SECOND, []
+        for each in waiting:
+            if each.wait is not None and each.made + each.wait <= made:
+                window.add(each.open, (each.made + each.wait) * SECOND)
+            else:
+                still.append(each)
+        waiting = still
+        correction = window.correction((each.open for each in waiting), now)
+        for each in together:
+            scores.append(_score(each, correction))
+            waiting.append(each)
+    return scores
+
+
+def _score(each: SavedForecast, correction: Correction) -> Score:
+    item = forecast.StartForecast("", p50=each.p50 * SECOND, p90=each.p90 * SECOND)
+    shown = forecast.corrected(item, correction, 0, forecast.HORIZON)
+    # A Workload that has not started at the end of the world counts as later than every forecast.
+    wait = 10 * forecast.HORIZON if each.wait is None else each.wait * SECOND
+    p50 = each.p50 * SECOND if shown.p50 is None else shown.p50
+    p90 = forecast.HORIZON if shown.p90 is None else shown.p90
+    return Score(
+        each.size,
+        wait <= each.p90 * SECOND,
+        wait <= p90,
+        wait <= p50,
+        abs(wait - p50) / MINUTE,
+        abs(wait - each.baseline * SECOND) / MINUTE,
+    )
+
+
+def judged(found: Iterable[SavedForecast]) -> Iterator[CalibrationFigures]:
+    """The figures of each world and ClusterQueue, without the forecasts that the correction learned from first."""
+    by_queue: dict[tuple[str, str, str], list[SavedForecast]] = defaultdict(list)
+    for each in found:
+        by_queue[each.world, each.queue, str(each.seed)].append(each)
+    together: dict[tuple[str, str], list[Score]] = defaultdict(list)
+    for (world, queue, seed), rows in sorted(by_queue.items()):
+        scores = scored(rows)
         settled = scores[min(LEARNING, len(scores) // 2) :]
-        for size in ("all", "small", "big"):
-            chosen = [each for each in settled if size in ("all", each.size)]
-            if chosen:
-                rows.append(_figures(kind.name, queue, size, chosen))
-    return rows
+        together[world, queue] += settled
+        yield from _by_size(world, seed, queue, settled)
+    if len({seed for _, _, seed in by_queue}) > 1:
+        for (world, queue), settled in together.items():
+            yield from _by_size(world, "all", queue, settled)
 
 
-def _figures(world: str, queue: str, size: str, scores: list[Score]) -> CalibrationFigures:
+def _by_size(world: str, seed: str, queue: str, scores: Sequence[Score]) -> Iterator[CalibrationFigures]:
+    for size in ("all", "small", "big"):
+        chosen = [each for each in scores if size in ("all", each.size)]
+        if chosen:
+            yield _figures(world, seed, queue, size, chosen)
+
+
+def _figures(world: str, seed: str, queue: str, size: str, scores: list[Score]) -> CalibrationFigures:
     return CalibrationFigures(
         world,
+        seed,
         queue,
         size,
         len(scores),
@@ -450,32 +511,59 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--every", type=float, default=2.0, help="hours between forecasts")
     parser.add_argument("--samples", type=int, default=forecast.SAMPLES)
     parser.add_argument("--worlds", default=",".join(kind.name for kind in WORLDS))
+    parser.add_argument("--seeds", default="11", help="of the worlds; each is run with every seed")
+    parser.add_argument("--save", type=Path, help="a file for the forecasts before their correction")
+    parser.add_argument("--saved", help="such files: nothing is run, their forecasts are corrected")
     chosen = parser.parse_args(arguments)
-    speed = []
-    if chosen.pending:
-        speed += [measure_speed(chosen.pending, 5, 6, "30 queues")]
-        speed += [measure_speed(chosen.pending // 5, 1, 6, "one scope")]
-    print(f"{'speed':<12} {'pending':>8} {'samples':>8} {'decisions':>10} {'seconds':>8}")
-    for each in speed:
-        print(
-            f"{each.name:<12} {each.pending:>8} {each.samples:>8} {each.decisions:>10} {each.seconds:>8.2f}", flush=True
-        )
-    rows = []
-    print(
-        f"\n{'world':<12} {'queue':<10} {'size':<6} {'n':>5}"
-        f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'error':>8} {'baseline':>9}"
-    )
-    for kind in WORLDS:
-        if kind.name in chosen.worlds.split(","):
-            for row in calibrate(kind, chosen.days, chosen.every, chosen.samples):
-                rows.append(row)
-                covered = f"{row.p90_raw:>8.2f} {row.p90:>6.2f} {row.p50:>6.2f}"
-                errors = f"{row.median_error_minutes:>7.0f}m {row.baseline_error_minutes:>8.0f}m"
-                print(f"{row.world:<12} {row.queue:<10} {row.size:<6} {row.scored:>5} {covered} {errors}", flush=True)
+    speed = _speeds(0 if chosen.saved else chosen.pending)
+    rows = list(_print_figures(judged(_forecasts(chosen))))
     if chosen.json is not None:
         figures = {"speed": [asdict(each) for each in speed], "calibration": [asdict(row) for row in rows]}
         chosen.json.write_text(json.dumps(figures, indent=2))
     return 0
+
+
+def _speeds(pending: int) -> list[SpeedFigures]:
+    found = []
+    print(f"{'speed':<12} {'pending':>8} {'samples':>8} {'decisions':>10} {'seconds':>8}")
+    for count, cohorts, name in ((pending, 5, "30 queues"), (pending // 5, 1, "one scope")):
+        if pending:
+            each = measure_speed(count, cohorts, 6, name)
+            found.append(each)
+            print(
+                f"{name:<12} {each.pending:>8} {each.samples:>8} {each.decisions:>10} {each.seconds:>8.2f}", flush=True
+            )
+    return found
+
+
+def _forecasts(chosen: argparse.Namespace) -> list[SavedForecast]:
+    """The forecasts of the chosen worlds and seeds: read, or made."""
+    kinds = [kind for kind in WORLDS if kind.name in chosen.worlds.split(",")]
+    if chosen.saved:
+        names = {kind.name for kind in kinds}
+        lines = (line for name in chosen.saved.split(",") for line in Path(name).read_bytes().splitlines())
+        return [each for each in map(msgspec.json.Decoder(SavedForecast).decode, lines) if each.world in names]
+    found: list[SavedForecast] = []
+    for kind, seed in itertools.product(kinds, chosen.seeds.split(",")):
+        rows = probed(kind, int(seed), chosen.days, chosen.every, chosen.samples)
+        found += rows
+        if chosen.save is not None:  # world by world, so that a run that is stopped is not lost
+            with chosen.save.open("ab") as file:
+                file.writelines(msgspec.json.encode(each) + b"\n" for each in rows)
+    return found
+
+
+def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFigures]:
+    print(
+        f"\n{'world':<12} {'seed':>5} {'queue':<14} {'size':<6} {'n':>5}"
+        f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'error':>8} {'baseline':>9}"
+    )
+    for row in rows:
+        covered = f"{row.p90_raw:>8.2f} {row.p90:>6.2f} {row.p50:>6.2f}"
+        errors = f"{row.median_error_minutes:>7.0f}m {row.baseline_error_minutes:>8.0f}m"
+        where = f"{row.world:<12} {row.seed:>5} {row.queue:<14} {row.size:<6}"
+        print(f"{where} {row.scored:>5} {covered} {errors}", flush=True)
+        yield row
 
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ def programs(*, is_alone: bool) -> dict[str, Program]:
         # What its published Configuration has.
         concurrency = {"Workload.kueue.x-k8s.io": 5, "Job.batch": 5, "Pod": 5}
         settings = {"controller": {"groupKindConcurrency": concurrency}}
-        found[KUEUE] = another(command, built.files / "config" / "components" / "crd" / "bases", settings)
+        crds = built.files / "config" / "components" / "crd" / "bases"
+        found[KUEUE] = another(command, crds, settings, certificates_in_etc="kueue/metrics/certs")
     return found
 
 

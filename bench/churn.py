@@ -1,0 +1,190 @@
+"""Many short Jobs through `pykueue up`, created, run and deleted: what is left of them in memory and on disk.
+
+    python -m bench churn [--jobs=5000] [--batch=500] [--settle=65] [--json=FILE]
+
+Jobs come in batches, their pods are simulated, and a batch is deleted once it is complete. At the end the queues
+are the only objects left, with what the server keeps on purpose for a time: recent changes for watches, Events, and the
+records of the history, whose file is counted apart. The memory is compared with that of a second start on the
+same data directory, which has the same objects, changes and Events; the size of the database, its
+write-ahead log included, with that of the same rows written into a new file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(2, str(Path(__file__).resolve().parents[1]))
+
+from bench._engines import memory_mib, process_of, until
+from bench.apiserver import Connection, Server, many
+
+from kubemachinery.process import event_loop
+
+SMALLEST = ("--jobs=20", "--batch=10", "--settle=0")
+TARGETS = {"memory, ratio": ("at most", 1.3), "database, ratio": ("at most", 1.3)}
+CLIENTS = 16
+NAMESPACE = "churn"
+GROUP = "/apis/kueue.x-k8s.io/v1beta2"
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+WORKLOADS = f"{GROUP}/namespaces/{NAMESPACE}/workloads"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+BATCH_SECONDS = 600.0
+MIB = 2**20
+
+Figures = dict[str, float]
+
+
+# --- The server -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def up(directory: Path) -> Iterator[Server]:
+    """`pykueue up` on a data directory, with simulated pods."""
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.unlink(missing_ok=True)
+    options = ("--data-dir", str(directory), "--runner", "simulated", "--log-level", "error")
+    with process_of(sys.executable, "-m", "pykueue", "up", *options, log=directory / "up.log") as process:
+        until(kubeconfig.exists, process)
+        yield Server.of(kubeconfig.read_text(), [process.pid])
+
+
+def databases(directory: Path) -> list[Path]:
+    """The databases of the server; the file of the history is another one."""
+    return [path for path in directory.rglob("*.db") if path.name != "history.db"]
+
+
+def size_mib(directory: Path, *names: str) -> float:
+    """The size of databases, with their logs."""
+    return sum(path.stat().st_size for name in names for path in directory.rglob(f"{name}*")) / MIB
+
+
+def vacuumed_mib(directory: Path) -> float:
+    """The size of the same rows in new files. No server runs: a second connection could damage its database."""
+    with tempfile.TemporaryDirectory() as home:
+        for number, path in enumerate(databases(directory)):
+            with contextlib.closing(sqlite3.connect(path)) as database:
+                database.execute("VACUUM INTO ?", (str(Path(home) / f"{number}.db"),))
+        return size_mib(Path(home), "")
+
+
+# --- The Jobs ---------------------------------------------------------------------------------------------------------
+
+
+def queues() -> Iterator[tuple[str, dict[str, Any]]]:
+    def kueue(kind: str, spec: dict[str, Any], **place: str) -> dict[str, Any]:
+        metadata = {"name": NAMESPACE, **place}
+        return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
+
+    yield "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    quota = {"name": "cpu", "nominalQuota": "1000"}
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": NAMESPACE, "resources": [quota]}]}]
+    yield f"{GROUP}/resourceflavors", kueue("ResourceFlavor", {})
+    yield f"{GROUP}/clusterqueues", kueue("ClusterQueue", {"namespaceSelector": {}, "resourceGroups": groups})
+    local = kueue("LocalQueue", {"clusterQueue": NAMESPACE}, namespace=NAMESPACE)
+    yield f"{GROUP}/namespaces/{NAMESPACE}/localqueues", local
+
+
+def job(name: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1m"}}}
+    template = {
+        "metadata": {"annotations": {"pykueue.io/simulated-seconds": "0"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    metadata = {"name": name, "labels": {"kueue.x-k8s.io/queue-name": NAMESPACE}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+
+
+async def count(connection: Connection, path: str, text: bytes) -> int:
+    return (await connection.send("GET", path)).count(text)
+
+
+async def wait(connection: Connection, path: str, text: bytes, wanted: int) -> None:
+    """Wait until a list has a text so many times."""
+    deadline = time.monotonic() + BATCH_SECONDS
+    while (found := await count(connection, path, text)) != wanted:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{path}: {found} instead of {wanted} after {BATCH_SECONDS:.0f} s")
+        await asyncio.sleep(0.2)
+
+
+async def run_batch(server: Server, connection: Connection, first: int, size: int) -> None:
+    async def create(client: Connection, index: int) -> None:
+        await client.send("POST", JOBS, job(f"job-{first + index:06}"))
+
+    await many(server, CLIENTS, size, create)
+    await wait(connection, JOBS, b'"type":"Complete"', size)
+    await connection.send("DELETE", f"{JOBS}?propagationPolicy=Background")
+    for path in (JOBS, WORKLOADS, PODS):
+        await wait(connection, path, b'"uid":', 0)
+
+
+async def churn(server: Server, jobs: int, batch: int, settle: float) -> Figures:
+    connection = await server.connect()
+    for path, body in queues():
+        await connection.send("POST", path, body)
+    began, memory = time.perf_counter(), memory_mib(server.pids[0])
+    for first in range(0, jobs, batch):
+        await run_batch(server, connection, first, min(batch, jobs - first))
+    took = time.perf_counter() - began
+    connection.close()
+    await asyncio.sleep(settle)
+    return {
+        "jobs": float(jobs),
+        "jobs/s": jobs / took,
+        "memory MiB before the first Job": memory,
+        "memory MiB": memory_mib(server.pids[0]),
+    }
+
+
+def measure(jobs: int, batch: int, settle: float) -> Figures:
+    with tempfile.TemporaryDirectory() as home:
+        directory = Path(home)
+        with up(directory) as server:
+            figures = event_loop().run(churn(server, jobs, batch, settle))
+            figures["database MiB"] = size_mib(directory, *(path.name for path in databases(directory)))
+            figures["history file MiB"] = size_mib(directory, "history.db")
+        figures["database MiB, vacuumed"] = vacuumed_mib(directory)
+        with up(directory) as server:
+            time.sleep(settle)
+            figures["memory MiB after a second start"] = memory_mib(server.pids[0])
+    figures["memory, ratio"] = figures["memory MiB"] / figures["memory MiB after a second start"]
+    figures["database, ratio"] = figures["database MiB"] / figures["database MiB, vacuumed"]
+    return figures
+
+
+def table(figures: Figures) -> str:
+    lines = [f"{'figure':36}{'must':>16}"]
+    for name, value in figures.items():
+        must = " ".join(map(str, TARGETS.get(name, ())))
+        lines.append(f"{name:36}{must:>16}{value:12.2f}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=5_000)
+    parser.add_argument("--batch", type=int, default=500, help="Jobs that exist at a time")
+    parser.add_argument("--settle", type=float, default=65.0, help="seconds before memory is read: two compactions")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    given = parser.parse_args(arguments)
+    figures = measure(given.jobs, given.batch, given.settle)
+    print(table(figures))
+    if given.json:
+        given.json.write_text(json.dumps({"targets": TARGETS, **figures}, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
