@@ -9,10 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 Stream: TypeAlias = Callable[[Write], Awaitable[None]]
+
+
+@dataclass(slots=True, eq=False)
+class SharedChunk:
+    """Data that many streams send. `framed` is the form in which a server sends it, made once for all of them."""
+
+    data: bytes
+    framed: bytes | None = None
+
+
+@runtime_checkable
+class PromptWrite(Protocol):
+    """A `Write` that can also write without waiting."""
+
+    def __call__(self, data: bytes, /) -> Awaitable[None]: ...
+
+    def prompt(self, chunk: SharedChunk) -> bool:
+        """Write if the connection takes more at present; False: nothing was written."""
+
+    async def drained(self) -> None:
+        """Wait until the connection takes more."""
 
 
 class BodyTooLarge(Exception):

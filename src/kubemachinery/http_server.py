@@ -29,6 +29,7 @@ from kubemachinery.http_messages import (
     Handler,
     Request,
     Response,
+    SharedChunk,
     Stream,
     StreamDropped,
     Write,
@@ -386,7 +387,7 @@ class _Server(web.Server):
 class _Protocol(web.RequestHandler):
     """One connection for requests: tracks its state, and is notified when it ends."""
 
-    __slots__ = ("_accepted", "_losing", "_lost", "_server")
+    __slots__ = ("_accepted", "_losing", "_lost", "_resumed", "_server")
 
     def __init__(
         self, server: _Server, accepted: _Accepted, lost: Callable[[_Accepted], None], loop: asyncio.AbstractEventLoop
@@ -396,6 +397,7 @@ class _Protocol(web.RequestHandler):
         self._accepted = accepted
         self._lost = lost
         self._losing: asyncio.Task[Any] | None = None
+        self._resumed: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._accepted.protocol, self._accepted.transport = self, cast(asyncio.Transport, transport)
@@ -416,8 +418,25 @@ class _Protocol(web.RequestHandler):
             # The reader of a stream closed the connection: unsent data must not keep it open.
             self.transport.abort()
 
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+        self._resumed = None
+
+    async def drained(self) -> None:
+        """Wait until the connection takes more, or is lost."""
+        while self.connected and self.writing_paused:
+            if self._resumed is None:
+                self._resumed = self._loop.create_future()
+            await asyncio.shield(self._resumed)
+
     def connection_lost(self, exc: BaseException | None) -> None:
         self._lost(self._accepted)
+        self._end_waiting()
         if self._losing is not None:
             self._losing.cancel()
         super().connection_lost(exc)
@@ -545,8 +564,9 @@ async def _stream(
     else:
         outgoing.content_length = size
     await outgoing.prepare(incoming)
+    write = outgoing.write if size is not None else _StreamWriter(outgoing, protocol)
     try:
-        if await protocol.streaming(stream(outgoing.write)):
+        if await protocol.streaming(stream(write)):
             await outgoing.write_eof()
     except StreamDropped:
         _abort(incoming)
@@ -556,6 +576,34 @@ async def _stream(
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
     return outgoing
+
+
+class _StreamWriter:
+    """Writes the chunks of a streamed response: a `PromptWrite`."""
+
+    __slots__ = ("_outgoing", "_protocol")
+
+    def __init__(self, outgoing: web.StreamResponse, protocol: _Protocol) -> None:
+        self._outgoing = outgoing
+        self._protocol = protocol
+
+    def __call__(self, data: bytes, /) -> Awaitable[None]:
+        return self._outgoing.write(data)
+
+    def prompt(self, chunk: SharedChunk) -> bool:
+        transport = self._protocol.transport
+        if transport is None or transport.is_closing() or self._protocol.writing_paused:
+            return False
+        if chunk.framed is None:
+            chunk.framed = b"%x\r\n%b\r\n" % (len(chunk.data), chunk.data)
+        # To the transport, which has sent the headers: the library would copy and frame the chunk for each stream.
+        transport.write(chunk.framed)
+        return True
+
+    async def drained(self) -> None:
+        await self._protocol.drained()
+        if (transport := self._protocol.transport) is None or transport.is_closing():
+            raise ConnectionResetError("the client closed the connection")
 
 
 def _abort(incoming: web.BaseRequest) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 import virtual
+from kubemachinery import meta
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import (
     EVENTS,
@@ -164,3 +165,35 @@ def test_long_note_is_truncated_to_the_limit_of_the_api() -> None:
     assert len(truncate_note("x" * 5000)) == 1024
     assert truncate_note("x" * 5000).endswith(" ...")
     assert truncate_note("short") == "short"
+
+
+async def test_events_give_way_to_writes_that_wait_but_not_for_ever(client: ApiClient) -> None:
+    asked = []
+
+    def gives_way() -> bool:
+        asked.append(client.sent.get(("POST", "events"), 0))
+        return True
+
+    recorder = EventRecorder(client, SystemClock(), "me", gives_way=gives_way)
+    found = await written_events(client, recorder, note("First"), note("Second"))
+    assert len(found) == 2
+    assert asked == [0] * 5 + [1] * 5, "each Event looks five times, and is written then"
+
+
+async def test_important_event_does_not_give_way(client: ApiClient) -> None:
+    def gives_way() -> bool:
+        raise AssertionError("an important Event asks nobody")
+
+    recorder = EventRecorder(client, SystemClock(), "me", gives_way=gives_way)
+    assert len(await written_events(client, recorder, note("EvictionLoop", important=True))) == 1
+
+
+async def test_the_time_of_an_event_is_when_it_was_emitted(client: ApiClient) -> None:
+    clock = SystemClock()
+    recorder = EventRecorder(client, clock, "me", gives_way=lambda: True)
+    recorder.emit(note())
+    emitted = clock.now()
+    running = asyncio.ensure_future(recorder.run())
+    (event,) = await eventually(lambda: events(client))
+    running.cancel()
+    assert meta.parse_time(event["eventTime"]) <= emitted

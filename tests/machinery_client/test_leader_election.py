@@ -42,6 +42,7 @@ async def in_office(election: LeaderElector) -> asyncio.Future[None]:
     """Start it as a candidate; it leads until the returned task ends."""
     leading = asyncio.ensure_future(election.run(forever))
     await eventually(lambda: election.is_leader)
+    await asyncio.sleep(0)  # the renewal starts in the next turn of the loop, which a test may block from here on
     return leading
 
 

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from kubemachinery import http_messages
-from kubemachinery.clock import SystemClock
 from kubemachinery.http_messages import Request
 from kubeserver.protocol import authentication, cooperative
 from kubeserver.serve import ServerSettings, api_server
 from kubeserver.storage import watch
-from kubeserver.storage.objects import Objects
-from kubeserver.storage.sqlite import Durability, MemoryJournal, StoreKey, WriteOperation
+from kubeserver.storage.sqlite import Durability
 from server.conftest import OLD_WIDGETS, WIDGETS, parts, widget
 from waiting import PATIENCE_SECONDS
 
@@ -80,42 +78,6 @@ async def test_a_long_list_leaves_turns_to_others(
             assert lines == WIDGET_COUNT
         taking.cancel()
         assert others >= WIDGET_COUNT // 100
-
-
-@pytest.mark.parametrize("remote", [True, False])
-async def test_with_many_watches_events_over_the_network_come_together(
-    monkeypatch: pytest.MonkeyPatch, remote: bool
-) -> None:
-    """The pause is so long that it does not end by itself: the stream that waits is woken by the end of the server."""
-    monkeypatch.setattr(watch, "PROMPT_WATCHES", 0)
-    monkeypatch.setattr(watch, "PACE_SECONDS", 3600.0)
-    objects = Objects(MemoryJournal(), SystemClock())
-    written: list[bytes] = []
-
-    async def write(data: bytes) -> None:
-        written.append(data)
-
-    asked = watch.Watch(
-        resource="things",
-        namespace="",
-        match=None,
-        after=objects.revision,
-        present=lambda entry: entry.body,
-        bookmark=lambda revision, ends: b"",
-        remote=remote,
-    )
-    stream = watch.WatchStream(objects, asked)
-    running = asyncio.create_task(stream.run(write))
-    await asyncio.sleep(0)
-    for index in range(20):
-        await objects.write(WriteOperation.ADDED, StoreKey("things", "n", f"{index}"), "u", b"%d" % index)[1]
-        for _ in range(5):
-            await asyncio.sleep(0)
-    assert len(written) == (1 if remote else 20), "the first change is written at once, in any case"
-    stream.stop()
-    await running
-    assert b"".join(written).count(b"ADDED") == 20
-    assert len(written) == (2 if remote else 20)
 
 
 class TestWorkers:

@@ -1,6 +1,7 @@
 """Every watch, whatever happens to it, delivers the same changes as the list of writes.
 
-A seed draws writers, watchers with and without selectors, disconnections, compaction and pauses. Each watcher keeps the
+A seed draws writers, watchers with and without selectors, in and out of the rounds that serve watches over the network,
+disconnections, slow clients, compaction and pauses. Each watcher keeps the
 copy of the world that its events give it, lists again after 410, and is compared with the model: in order, no
 event twice, none missing, and at the end the copy equals the objects. `APISERVER_SEEDS` asks for more seeds.
 """
@@ -19,6 +20,8 @@ from typing import Any
 import pytest
 
 from kubemachinery.clock import SystemClock
+from kubemachinery.http_messages import SharedChunk
+from kubeserver.storage.fan_out import FanOut
 from kubeserver.storage.objects import HistoryBounds, Objects
 from kubeserver.storage.sqlite import MemoryJournal, SqliteJournal, StoreKey, WriteOperation
 from kubeserver.storage.watch import Match, Watch, WatchStream
@@ -34,6 +37,7 @@ class World:
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
+        self.fan_out = FanOut(objects)
         self.history: list[tuple[int, str, str, Tree]] = []
 
     def write(self, name: str, color: str | None) -> asyncio.Future[None]:
@@ -55,6 +59,41 @@ class World:
     def present(self, match: Callable[[Tree], bool]) -> dict[str, Tree]:
         found = {e.key.name: json.loads(e.body) for e in self.objects.collection(RESOURCE)}
         return {name: tree for name, tree in found.items() if match(tree)}
+
+
+class Connection:
+    """A client that takes what it is sent: slowly at times, and until it closes the connection."""
+
+    def __init__(self, rng: random.Random, *, is_slow: bool = False, closes: bool = False) -> None:
+        self.rng = rng
+        self.is_slow = is_slow
+        self.closes = closes
+        self.chunks: list[bytes] = []
+        self.is_full = self.is_closed = False
+
+    async def __call__(self, data: bytes, /) -> None:
+        if self.is_slow:
+            await asyncio.sleep(0.002)
+        self.take(data)
+        if self.is_closed:
+            raise ConnectionResetError
+
+    def take(self, data: bytes) -> None:
+        self.chunks.append(data)
+        self.is_closed = self.closes and len(self.chunks) > self.rng.randint(1, 5)
+        self.is_full = self.is_slow and self.rng.random() < 0.5
+
+    def prompt(self, chunk: SharedChunk) -> bool:
+        if self.is_full or self.is_closed:
+            return False
+        self.take(chunk.data)
+        return True
+
+    async def drained(self) -> None:
+        if self.is_closed:
+            raise ConnectionResetError
+        await asyncio.sleep(0.002)
+        self.is_full = False
 
 
 class Watcher:
@@ -81,24 +120,15 @@ class Watcher:
     async def connect(self, after: int | None) -> int | None:
         """One connection, cut at some moment; where the next one begins."""
         match = None if self.color is None else lambda entry: self.matches(json.loads(entry.body))
-        stream = watching(self.world.objects, after, 0.03 if not self.done else 0.01, match)
+        fan_out = self.world.fan_out if self.rng.random() < 0.7 else None
+        stream = watching(self.world.objects, after, 0.03 if not self.done else 0.01, match, fan_out, self.color)
         if after is None:
             self.copy, self.relists = {}, self.relists + 1
         self.initial, self.expired = after is None, False
-        cut = self.rng.random() < 0.3
-        slow = self.rng.random() < 0.2
-        lines: list[bytes] = []
-
-        async def write(data: bytes) -> None:
-            if slow:
-                await asyncio.sleep(0.002)
-            lines.append(data)
-            if cut and len(lines) > self.rng.randint(1, 5):
-                raise ConnectionResetError
-
+        connection = Connection(self.rng, closes=self.rng.random() < 0.3, is_slow=self.rng.random() < 0.2)
         with contextlib.suppress(ConnectionResetError):
-            await stream.run(write)
-        for line in b"".join(lines).splitlines():
+            await stream.run(connection)
+        for line in b"".join(connection.chunks).splitlines():
             self.take(json.loads(line))
         if self.expired or self.initial:
             # The initial events are incomplete, so the copy is unknown.
@@ -140,21 +170,27 @@ class Watcher:
         return self.matches(tree) or name in self.copy
 
 
-def watching(objects: Objects, after: int | None, seconds: float, match: Match | None = None) -> WatchStream:
-    return WatchStream(
-        objects,
-        Watch(
-            resource=RESOURCE,
-            namespace="default",
-            match=match,
-            after=after,
-            present=lambda entry: entry.body,
-            bookmark=lambda revision, ends: json.dumps({"revision": revision, "ends": ends}).encode(),
-            bookmarks=True,
-            end_initial=after is None,
-            timeout_seconds=seconds,
-        ),
+def watching(
+    objects: Objects,
+    after: int | None,
+    seconds: float,
+    match: Match | None = None,
+    fan_out: FanOut | None = None,
+    color: str | None = None,
+) -> WatchStream:
+    watch = Watch(
+        resource=RESOURCE,
+        namespace="default",
+        match=match,
+        after=after,
+        present=lambda entry: entry.body,
+        bookmark=lambda revision, ends: json.dumps({"revision": revision, "ends": ends}).encode(),
+        bookmarks=True,
+        end_initial=after is None,
+        timeout_seconds=seconds,
+        selection=(color,),
     )
+    return WatchStream(objects, watch, fan_out)
 
 
 async def run_model(objects: Objects, seed: int) -> dict[str, int]:

@@ -7,7 +7,8 @@ Kubernetes, which use the older API, also compare the note.
 
 `emit` never waits and never fails. A server keeps every Event for an hour, so they are written at a limited rate with a
 burst. When less than half of the burst is left, redundant Events are dropped; when the queue is full, the oldest are.
-Both are counted in `dropped`.
+Both are counted in `dropped`. While other writes wait for the server (`gives_way`), each Event waits up to half a
+second for them. The time of an Event is that of `emit`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kubemachinery import meta
 from kubemachinery.client.client import ApiClient, RateLimiter
@@ -44,6 +46,9 @@ _EVENTS_PER_SECOND: Final = 10.0
 _EVENTS_AT_ONCE: Final = 100
 # Behind more Events than this, the oldest is dropped.
 _QUEUE_MAX: Final = 300
+# How long an Event gives way to other writes, and how often it looks for them.
+_GIVE_WAY_SECONDS: Final = 0.5
+_GIVE_WAY_LOOKS: Final = 5
 # How long an Event stays in its series after the last repetition, and how often the count is written.
 _SERIES_SECONDS: Final = 360.0
 _SERIES_WRITE_SECONDS: Final = 30.0
@@ -90,6 +95,11 @@ class PendingEvent:
     important: bool = False
 
 
+class _Emitted(NamedTuple):
+    event: PendingEvent
+    time: int
+
+
 @dataclass(slots=True)
 class _Series:
     name: str
@@ -110,19 +120,21 @@ class EventRecorder:
     instance: str
     # Whether Events with different notes are different, as with the recorder of core/v1.
     compares_notes: bool = False
+    # Whether writes that are more urgent than Events wait for the server.
+    gives_way: Callable[[], bool] = lambda: False
     dropped: int = 0
     _rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
-    _queue: asyncio.Queue[PendingEvent] = field(default_factory=asyncio.Queue)
-    _important: deque[PendingEvent] = field(default_factory=deque)  # only while other Events are queued
+    _queue: asyncio.Queue[_Emitted] = field(default_factory=asyncio.Queue)
+    _important: deque[_Emitted] = field(default_factory=deque)  # only while other Events are queued
     _writing: int = 0
     _series: OrderedDict[tuple[object, ...], _Series] = field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
     def emit(self, event: PendingEvent) -> None:
         """Queue the Event to be written."""
-        waiting = self._queue.qsize()
+        waiting, emitted = self._queue.qsize(), _Emitted(event, self.clock.now())
         if event.important and waiting:
-            self._important.append(event)
+            self._important.append(emitted)
             return
         if event.redundant and self._rate_limiter.left - waiting < _EVENTS_AT_ONCE / 2:
             self.dropped += 1
@@ -130,7 +142,7 @@ class EventRecorder:
         if waiting >= _QUEUE_MAX:
             self._queue.get_nowait()
             self.dropped += 1
-        self._queue.put_nowait(event)
+        self._queue.put_nowait(emitted)
 
     @property
     def idle(self) -> bool:
@@ -148,26 +160,36 @@ class EventRecorder:
             queued = await self._queue.get()
             self._writing += 1
             try:
+                if not queued.event.important:
+                    await self._give_way()
                 while self._important:
                     await self._try_to_write(self._important.popleft())
                 await self._try_to_write(queued)
             finally:
                 self._writing -= 1
 
-    async def _try_to_write(self, event: PendingEvent) -> None:
+    async def _give_way(self) -> None:
+        for _ in range(_GIVE_WAY_LOOKS):
+            if self._important or not self.gives_way():
+                return
+            await asyncio.sleep(_GIVE_WAY_SECONDS / _GIVE_WAY_LOOKS)
+
+    async def _try_to_write(self, emitted: _Emitted) -> None:
         try:
-            await self._write(event)
+            await self._write(emitted)
         except KubeError as error:
             # No decision depends on an Event and no caller waits for it: drop it.
             self.dropped += 1
+            event = emitted.event
             log.debug("event %s on %s not written: %s", event.reason, event.regarding.name, error)
 
-    async def _write(self, event: PendingEvent) -> None:
+    async def _write(self, emitted: _Emitted) -> None:
+        event = emitted.event
         now = asyncio.get_running_loop().time()
         key = self._series_key(event)
         series = self._series.get(key)
         if series is not None and now - series.last <= _SERIES_SECONDS:
-            series.last, series.last_time = now, self.clock.now()
+            series.last, series.last_time = now, emitted.time
             series.count += 1
             if series.written == 1 or now - series.written_at >= _SERIES_WRITE_SECONDS:
                 await self._count(series, now)
@@ -179,7 +201,7 @@ class EventRecorder:
         self._series.move_to_end(key)
         while len(self._series) > _SERIES_MAX:
             self._series.popitem(last=False)
-        tree = self._tree(event, name, namespace)
+        tree = self._tree(emitted, name, namespace)
         await self._rate_limiter.take()
         await self.client.create(EVENTS, tree)
 
@@ -205,12 +227,13 @@ class EventRecorder:
         self._last_stamp = max(self.clock.now(), self._last_stamp + 1)
         return self._last_stamp
 
-    def _tree(self, event: PendingEvent, name: str, namespace: str) -> dict[str, Any]:
+    def _tree(self, emitted: _Emitted, name: str, namespace: str) -> dict[str, Any]:
+        event = emitted.event
         tree: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
-            "eventTime": meta.format_micro_time(self.clock.now()),
+            "eventTime": meta.format_micro_time(emitted.time),
             "reportingController": event.controller,
             "reportingInstance": self.instance,
             "action": event.action or event.reason,

@@ -273,10 +273,8 @@ def watch(
     options: ListOptions,
     presenter: Presenter,
     rng: random.Random,
-    *,
-    remote: bool,
 ) -> Watch:
-    """Return the Watch that a client asks for, over the network or inside the process."""
+    """Return the Watch that a client asks for."""
     # Without a revision, or from "any", a watch begins with what there is.
     from_present = options.initial if options.initial is not None else not options.revision
     return Watch(
@@ -289,5 +287,5 @@ def watch(
         bookmarks=options.bookmarks,
         end_initial=bool(options.initial) and options.bookmarks,
         timeout_seconds=float(options.timeout_seconds or rng.randint(1800, 3600)),
-        remote=remote,
+        selection=(namespace, options.labels, options.fields, presenter.form_key),
     )

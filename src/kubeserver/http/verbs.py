@@ -23,6 +23,7 @@ from kubeserver.registry.registry import Registry
 from kubeserver.registry.representations import Presenter
 from kubeserver.registry.strategy import ScalePaths, SubresourceAction, Tree
 from kubeserver.registry.write_context import WriteContext, WriteResult
+from kubeserver.storage.fan_out import FanOut
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.watch import WatchStream
 from kubeserver.write import prepare
@@ -51,6 +52,7 @@ class Verbs:
         workers: Workers,
     ) -> None:
         self._objects = objects
+        self._fan_out = FanOut(objects)
         self._workers = workers
         self._registry = registry
         self._rest = rest
@@ -115,10 +117,9 @@ class Verbs:
         if options.initial:
             await listing.wait_until(self._objects, options.revision)
         # Requests of the process's own controllers come from no address.
-        remote = bool(info.request.remote)
-        stream = WatchStream(
-            self._objects, listing.watch(resource, address.namespace, options, presenter, self._chance, remote=remote)
-        )
+        fan_out = self._fan_out if info.request.remote else None
+        watch = listing.watch(resource, address.namespace, options, presenter, self._chance)
+        stream = WatchStream(self._objects, watch, fan_out)
 
         async def run(write: Write) -> None:
             self._registry.opened(resource.group_resource, stream)

@@ -6,7 +6,7 @@ only other versions, Tables and metadata are decoded, and what they become is ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import msgspec
@@ -32,6 +32,11 @@ class Presenter:
         self._form = form
         self._include = include
         self._head = head(resource)
+
+    @property
+    def form_key(self) -> Hashable:
+        """Presenters of one kind with equal keys encode an object to the same bytes."""
+        return self._resource.api_version, self._resource.schema_revision, self._form, self._include
 
     # --- One object ---------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class StoreChange:
 class ObjectCollection:
     """All objects of one resource: by key, in order, with their history."""
 
-    __slots__ = ("entries", "history", "keys", "listeners")
+    __slots__ = ("entries", "forgotten", "history", "keys", "listeners")
 
     def __init__(self) -> None:
         self.entries: dict[Place, ObjectEntry] = {}
@@ -69,6 +69,8 @@ class ObjectCollection:
         self.keys: list[Place] = []
         self.history: deque[StoreChange] = deque()
         # In the order of registration, so that a run can be repeated.
+        # The revision of the last change that was compacted away.
+        self.forgotten = 0
         self.listeners: dict[Callable[[StoreChange], None], None] = {}
 
     def place(self, entry: ObjectEntry) -> None:

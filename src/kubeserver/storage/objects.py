@@ -214,7 +214,8 @@ class Objects:
                 yield entry
 
     def changes_since(self, resource: str, revision: int) -> list[StoreChange]:
-        """Return the changes after `revision`, oldest first. The caller has compared it with `compacted`."""
+        """Return the changes after `revision`, oldest first. The caller has compared it with `compacted`, or with what
+        the collection has forgotten."""
         found: list[StoreChange] = []
         for change in reversed(self.collection(resource).history):
             if change.revision <= revision:
@@ -410,7 +411,9 @@ class Objects:
             change = self._log.popleft()
             self._log_bytes -= len(change.entry.body)
             self._forgotten_bytes += len(change.entry.body)
-            self.collection(change.entry.key.resource).history.popleft()
+            collection = self.collection(change.entry.key.resource)
+            collection.history.popleft()
+            collection.forgotten = change.revision
         more = True
         while more and not self._failure:
             # Batches of writes get their turn between two steps: the thread takes its calls in order.

@@ -432,21 +432,21 @@ class SqliteJournal:
 
     def shrink(self, pages_max: int) -> bool:
         """Free pages are kept for the writes to come: a quarter of those in use, and at least 8 MiB. The rest is cut
-        off, in small steps for the same reason."""
+        off, in small steps for the same reason; then the log is emptied, which is as long as its last burst of writes.
+        """
         connection, more = self._connection, False
         for name in _FILES:
             pages, free = (
                 connection.execute(f"PRAGMA {name}.{what}").fetchone()[0] for what in ("page_count", "freelist_count")
             )
             surplus = free - max(FREE_PAGES_MIN, (pages - free) // 4)
-            if surplus <= 0:
-                continue
-            # As a script: `execute` takes one step of a statement without columns, which is one page of them.
-            connection.executescript(f"PRAGMA {name}.incremental_vacuum({min(surplus, pages_max)})")
+            if surplus > 0:
+                # As a script: `execute` takes one step of a statement without columns, which is one page of them.
+                connection.executescript(f"PRAGMA {name}.incremental_vacuum({min(surplus, pages_max)})")
             if surplus > pages_max:
                 more = True
             else:
-                # The file is cut when the log is copied into it, and the log was as long as what was cut.
+                # The file is cut when the log is copied into it.
                 connection.execute(f"PRAGMA {name}.wal_checkpoint(TRUNCATE)").fetchall()
         return more
 

@@ -3,21 +3,25 @@
 A watch holds no buffer. It keeps the revision up to which its client has seen events, and reads on in the history that
 `objects` keeps anyway; a commit only wakes it. So a slow reader costs no memory and never blocks a writer. One
 that takes nothing for ten seconds is cut off; one that falls behind the history gets 410 and lists again.
+
+A watch inside the process sends its events itself. One over the network does so until it has reached the present, and
+then receives them in the rounds of `fan_out`; its own task sends bookmarks, and waits where the client is slow.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from kubemachinery import status
-from kubemachinery.http_messages import StreamDropped, Write
+from kubemachinery.http_messages import PromptWrite, SharedChunk, StreamDropped, Write
 from kubemachinery.turns import TURN_SECONDS
 from kubeserver.storage.entries import ObjectEntry, StoreChange
+from kubeserver.storage.fan_out import EncodedEvents, FanOut
 from kubeserver.storage.objects import Objects
 from kubeserver.storage.sqlite import WriteOperation
 
@@ -26,11 +30,10 @@ STALL_SECONDS: Final = 10.0
 CHUNK_BYTES: Final = 256 * 1024
 # The last bookmark comes this long before the end, so that the client resumes from nearly the present.
 LAST_BOOKMARK_SECONDS: Final = 2.0
-# Up to so many watches of a resource, each change is written at once. For each one more, a watch over the network that
-# has just written waits a millisecond longer before it writes again: its events come together, and what a change costs
-# its writer does not grow with the number of watches.
-PROMPT_WATCHES: Final = 50
-PACE_SECONDS: Final = 0.001
+# What is encoded for a round at once: so many bytes, which fit into the caches of a processor while they are encrypted
+# for one watch after another; and so many changes, also where few of them are selected.
+ROUND_BYTES: Final = 64 * 1024
+ROUND_CHANGES: Final = 500
 
 Match = Callable[[ObjectEntry], bool]
 
@@ -53,8 +56,8 @@ class Watch:
     bookmarks: bool = False
     end_initial: bool = False
     timeout_seconds: float = 1800.0
-    # Its events go over the network: encrypting and sending each is what a watch costs.
-    remote: bool = False
+    # Watches of a resource with equal selections have the same `namespace`, `match` and `present`; None: its own.
+    selection: Hashable = None
 
 
 class WatchStopped(Exception):
@@ -62,32 +65,33 @@ class WatchStopped(Exception):
 
 
 class WatchStream:
-    """One open watch."""
+    """One open watch. With a `FanOut`, and a writer that can write without waiting, it is a `LiveWatch`."""
 
-    def __init__(self, objects: Objects, watch: Watch) -> None:
+    def __init__(self, objects: Objects, watch: Watch, fan_out: FanOut | None = None) -> None:
         self._objects = objects
+        self._collection = objects.collection(watch.resource)
+        self._listeners = self._collection.listeners
         self._watch = watch
+        self._fan_out = fan_out
+        self._writer: PromptWrite | None = None
+        self._is_in_rounds = False
         self._wake = asyncio.Event()
-        self._stopping = asyncio.Event()
-        self._is_pacing = False
-        self._delivered = 0
+        self._stopped = False
+        self.is_held = False
+        self.delivered = 0
 
     def stop(self) -> None:
         """End the stream, as at its timeout."""
-        self._stopping.set()
+        self._stopped = True
         self._wake.set()
 
-    @property
-    def _stopped(self) -> bool:
-        return self._stopping.is_set()
-
     def _notice(self, change: StoreChange) -> None:
-        if not self._is_pacing:
-            self._wake.set()
+        self._wake.set()
 
     async def run(self, write: Write) -> None:
-        listeners = self._objects.collection(self._watch.resource).listeners
-        listeners[self._notice] = None
+        self._listeners[self._notice] = None
+        if self._fan_out is not None and isinstance(write, PromptWrite):
+            self._writer = write
         try:
             await self._run(_with_stall_timeout(write))
         except status.StatusError as error:
@@ -95,7 +99,8 @@ class WatchStream:
         except WatchStopped:
             return
         finally:
-            listeners.pop(self._notice, None)
+            self._leave_rounds()
+            self._listeners.pop(self._notice, None)
 
     async def _run(self, write: Write) -> None:
         watch, loop = self._watch, asyncio.get_running_loop()
@@ -103,10 +108,12 @@ class WatchStream:
         if watch.after is None:
             await self._send_present(write)
         else:
-            self._delivered = watch.after
+            self.delivered = watch.after
+            if self.delivered < self._objects.compacted:
+                raise too_old(self.delivered, self._objects.compacted)
         last_bookmark, final_sent = loop.time(), False
         while True:
-            await self._send_changes(write)
+            await self._advance(write)
             now = loop.time()
             if self._stopped:
                 return
@@ -126,18 +133,24 @@ class WatchStream:
                 pause = min(pause, *(at - now for at in due))
             await _wait(self._wake, max(pause, 0.001))
 
-    async def _pace(self) -> None:
-        """Wait after a write where a resource has many watches, so that changes are written together."""
-        others = len(self._objects.collection(self._watch.resource).listeners) - PROMPT_WATCHES
-        if self._watch.remote and others > 0:
-            self._is_pacing = True
-            await _wait(self._stopping, others * PACE_SECONDS)
-            self._is_pacing = False
+    async def _advance(self, write: Write) -> None:
+        """Bring the client to the present, and into the rounds; where it is slow, wait until it takes more."""
+        if not self._is_in_rounds:
+            await self._send_changes(write)
+            # Nothing came in between: the rounds continue exactly where this ended.
+            if self._writer is not None and self._fan_out is not None:
+                self._is_in_rounds = True
+                self._listeners.pop(self._notice, None)
+                self._fan_out.join(self)
+        elif self._fan_out is not None:
+            self._fan_out.deliver(self)
+        while self.is_held and not self._stopped:
+            await self._wait_until_drained()
 
     async def _send_present(self, write: Write) -> None:
         watch = self._watch
         # The keys are read at once; changes while they are written follow as events.
-        self._delivered = self._objects.revision
+        self.delivered = self._objects.revision
         entries = list(self._objects.collection(watch.resource).between(watch.namespace))
         await self._write_all(
             write,
@@ -147,20 +160,25 @@ class WatchStream:
             await self._write_bookmark(write, ends_initial=True)
 
     async def _send_changes(self, write: Write) -> None:
-        while self._delivered < self._objects.revision:
-            if self._delivered < self._objects.compacted:
-                raise too_old(self._delivered, self._objects.compacted)
-            changes = self._objects.changes_since(self._watch.resource, self._delivered)
+        while self.delivered < self._objects.revision:
+            self._refuse_if_forgotten()
+            changes = self._objects.changes_since(self._watch.resource, self.delivered)
             until = self._objects.revision
             await self._write_all(write, self._events(changes))
-            self._delivered = until
-            if changes:
-                await self._pace()
+            self.delivered = until
+
+    def _refuse_if_forgotten(self) -> None:
+        """Raise 410 if a change of the resource after `delivered` was compacted away. Revisions of other resources do
+        not count: an open watch without bookmarks never learns them."""
+        if self.delivered < self._collection.forgotten:
+            raise too_old(self.delivered, self._objects.compacted)
 
     async def _write_bookmark(self, write: Write, *, ends_initial: bool) -> None:
-        """Write a bookmark: everything up to `_delivered` has been written to this stream."""
-        revision = self._delivered if self._delivered else self._objects.revision
+        """Write a bookmark: everything up to `delivered` has been written to this stream, and nothing after it."""
+        revision = self.delivered if self.delivered else self._objects.revision
+        self.is_held = self._is_in_rounds
         await write(_line(b"BOOKMARK", self._watch.bookmark(revision, ends_initial)))
+        self._continue_rounds()
 
     def _events(self, changes: list[StoreChange]) -> Iterator[tuple[bytes, bytes] | None]:
         watch = self._watch
@@ -187,6 +205,66 @@ class WatchStream:
         if was_match:
             return b"DELETED", watch.present(_at_revision(change.previous, entry.revision))
         return None
+
+    # --- In rounds ----------------------------------------------------------------------------------------------------
+
+    @property
+    def resource(self) -> str:
+        return self._watch.resource
+
+    @property
+    def selection(self) -> Hashable:
+        return self if self._watch.selection is None else self._watch.selection
+
+    def encode(self, until: int) -> EncodedEvents:
+        self._refuse_if_forgotten()
+        lines: list[bytes] = []
+        reached, size = self.delivered, 0
+        for number, change in enumerate(self._objects.changes_since(self.resource, self.delivered)):
+            if change.revision > until:
+                break
+            if size >= ROUND_BYTES or number >= ROUND_CHANGES:
+                until = reached
+                break
+            for event in self._events([change]):
+                if event is not None:
+                    lines += (b'{"type":"', event[0], b'","object":', event[1], b"}\n")
+                    size += len(event[1])
+            reached = change.revision
+        return EncodedEvents(until, SharedChunk(b"".join(lines)) if lines else None)
+
+    def send(self, chunk: SharedChunk) -> bool:
+        assert self._writer is not None, "only a watch with such a writer is in rounds"
+        self.is_held = not self._writer.prompt(chunk)
+        if self.is_held:
+            self._wake.set()
+        return not self.is_held
+
+    def interrupt(self) -> None:
+        self._leave_rounds()
+        self._wake.set()
+
+    def _leave_rounds(self) -> None:
+        if self._is_in_rounds and self._fan_out is not None:
+            self._is_in_rounds = False
+            self._fan_out.leave(self)
+            self._listeners[self._notice] = None
+
+    async def _wait_until_drained(self) -> None:
+        assert self._writer is not None, "only a watch in rounds is held"
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await self._writer.drained()
+        except TimeoutError:
+            raise StreamDropped from None
+        self._continue_rounds()
+
+    def _continue_rounds(self) -> None:
+        self.is_held = False
+        if self._is_in_rounds and self._fan_out is not None and self.delivered < self._objects.revision:
+            self._fan_out.request(self.resource)
+
+    # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def _write_all(self, write: Write, events: Iterator[tuple[bytes, bytes] | None]) -> None:
         """Write events in chunks. None stands for a change outside of the selection, which took time to evaluate."""
