@@ -25,7 +25,6 @@ from pykueue import features
 from pykueue.api import config, config_v1beta1, effects, labels, schema
 from pykueue.api.validation import configuration as rules
 from pykueue.api.validation.nearest import did_you_mean
-from pykueue.controllers import concurrency
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy, UsageHistory
 from pykueue.errors import ConfigurationError
 from pykueue.jobs import kinds
@@ -166,6 +165,21 @@ def load(
     return replace(loaded, notices=(*loaded.notices, *loaded.tls.notices, *_idle_concurrency(loaded)))
 
 
+def of_manager(tree: Tree) -> Settings:
+    """Return the settings of the effective Configuration that a manager runs with. The manager has validated it and
+    filled in the defaults, so no schema is compiled here. Where the tree is one of another version of the program, it
+    is loaded like a file."""
+    asked = unstructured.mapping(tree.get("featureGates"))
+    gates, problems = features.resolve({name: value for name, value in asked.items() if isinstance(value, bool)})
+    try:
+        configuration = msgspec.convert(tree, config.Configuration)
+    except msgspec.ValidationError:
+        return load(tree)
+    if problems or tree.get("apiVersion") != config.V1BETA2:
+        return load(tree)
+    return Settings(configuration=configuration, gates=gates, tree=tree, written=tree)
+
+
 # Fields without effect in a manager outside its cluster: it listens on the loopback address, on ports that it registers
 # with the API server, with a certificate that it creates.
 _IN_CLUSTER_ONLY: Final = (
@@ -196,7 +210,11 @@ def _idle_concurrency(settings: Settings) -> Iterator[str]:
     """Yield a warning for each entry of `controller.groupKindConcurrency` without a controller."""
     controller = settings.configuration.controller
     wanted = controller.group_kind_concurrency if controller is not None else {}
-    known = concurrency.known(kinds.load()) if wanted else frozenset()
+    if not wanted:
+        return
+    from pykueue.controllers import concurrency  # commands read settings, and import no controllers
+
+    known = concurrency.known(kinds.load())
     for kind in sorted(wanted.keys() - known):
         yield f"controller.groupKindConcurrency[{kind}]: has no effect: no controller reconciles this kind"
 

@@ -12,7 +12,8 @@ from kubemachinery.field_errors import FieldError
 from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.unstructured import Tree, get
 from pykueue.api.validation import field_error
-from pykueue.jobs.interface import GenericJob, JobIntegration, JobOutcome, PodSetTemplate, RelatedObject
+from pykueue.jobs.integration import JobIntegration
+from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, RelatedObject
 from pykueue.jobs.options import IntegrationOptions
 
 

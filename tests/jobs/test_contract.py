@@ -20,7 +20,8 @@ from pykueue.install import rbac
 from pykueue.jobs import admission, kinds, offline, podsets, related, selection, triggers
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.executor import JobKey
-from pykueue.jobs.interface import GenericJob, JobIntegration, PodSetTemplate
+from pykueue.jobs.integration import JobIntegration
+from pykueue.jobs.interface import GenericJob, PodSetTemplate
 from pykueue.jobs.offline import OfflineContext
 from pykueue.lifecycle import states
 from pykueue.webhooks import facts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 
@@ -12,9 +14,13 @@ from kubemachinery.kinds import Kind, Version
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree, get
 from pykueue.api import config
-from pykueue.jobs import kinds
+from pykueue.jobs import kinds, ray
+from pykueue.jobs.integration import ImplementationPath
 from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate
 from pykueue.jobs.kinds import JobIntegration, UnknownFramework
+from pykueue.jobs.pod_parent import PodParent
+from pykueue.jobs.ray import RayClusterOwner, RayKind
+from pykueue.jobs.training_operator import REPLICAS, TrainingOperatorJob
 
 
 class Flow(GenericJob):
@@ -125,3 +131,39 @@ def _loaded(point: EntryPoint, value: object) -> EntryPoint:
             return value
 
     return Installed(point.name, point.value, point.group)
+
+
+IMPLEMENTED = [row for row in kinds.BUILT_IN if row.implementation is not None]
+
+
+@pytest.mark.parametrize("row", IMPLEMENTED, ids=lambda row: row.framework)
+def test_row_of_the_table_agrees_with_its_module(row: JobIntegration) -> None:
+    found = row.implementation_type
+    assert found is not None
+    assert issubclass(found, PodParent if row.is_pod_parent else GenericJob)
+    assert row.is_pod_parent == found.is_pod_parent
+    assert row.parent_type is (found if row.is_pod_parent else None)
+    module = sys.modules[found.__module__]
+    assert getattr(module, "FRAMEWORK", row.framework) == row.framework
+    assert getattr(module, "OWN_CONTROLLER", row.own_controller) == row.own_controller
+    if issubclass(found, PodParent):
+        assert row.verbs == (kinds.PARENT_VERBS if found.is_reconciled else kinds.OWNER_VERBS)
+    if issubclass(found, RayKind):
+        assert row.own_controller == ray.OPERATOR
+        assert bool(row.reads) == issubclass(found, RayClusterOwner)
+        tree: Tree = {"metadata": {"name": "r", "namespace": "n"}, "status": {"rayClusterName": "c"}}
+        assert row.related(tree) == found.find_related(tree)
+
+
+def test_the_kinds_of_the_training_operator_are_those_with_replica_specs() -> None:
+    rows = [row.kind.kind for row in IMPLEMENTED if row.implementation_type is TrainingOperatorJob]
+    assert rows == list(REPLICAS)
+
+
+def test_the_table_imports_no_module_of_a_kind() -> None:
+    script = "import sys, pykueue.jobs.kinds; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    paths = [row.implementation for row in IMPLEMENTED if isinstance(row.implementation, ImplementationPath)]
+    modules = {f"pykueue.jobs.{path.module}" for path in paths}
+    assert modules
+    assert not modules & set(done.stdout.split())

@@ -17,7 +17,7 @@ from pykueue.api.conditions import FinishedReason
 from pykueue.jobs import admission, ray, workloads
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.facts import Ancestry
-from pykueue.jobs.interface import JobIntegration
+from pykueue.jobs.integration import JobIntegration
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.lifecycle import finishing, states
 

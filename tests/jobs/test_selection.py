@@ -14,7 +14,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.jobs import selection
 from pykueue.jobs.facts import Ancestry
-from pykueue.jobs.interface import JobIntegration
+from pykueue.jobs.integration import JobIntegration
 from pykueue.jobs.options import IntegrationOptions
 
 SELECTOR = selectors.compile(meta.LabelSelector(match_labels={"managed": "yes"}))

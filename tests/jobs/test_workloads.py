@@ -6,7 +6,7 @@ import pytest
 
 from kubemachinery.meta import ObjectMeta, OwnerReference
 from pykueue.api import kueue, labels
-from pykueue.jobs import workloads
+from pykueue.jobs import workload_owners
 
 
 def owner(kind: str, name: str, *, controller: bool | None = None) -> OwnerReference:
@@ -33,5 +33,5 @@ def test_job_of_a_workload(
     owners: tuple[OwnerReference, ...], annotations: dict[str, str], expected: tuple[str, str, str] | None
 ) -> None:
     metadata = ObjectMeta(name="w", owner_references=owners, annotations=annotations)
-    found = workloads.job_of(kueue.Workload(metadata=metadata))
+    found = workload_owners.job_of(kueue.Workload(metadata=metadata))
     assert (None if found is None else (found.kind, found.name, found.uid)) == expected

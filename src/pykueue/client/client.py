@@ -34,9 +34,18 @@ from pykueue.analysis.explanation import Explanation
 from pykueue.analysis.planner import read
 from pykueue.analysis.whatif import WhatIfReport
 from pykueue.api import kueue
-from pykueue.client import job_forecast, job_history, job_request, job_service, job_troubles, moments, pod_logs
-from pykueue.client.job_service import JobService, QueueEntry
+from pykueue.client import (
+    job_forecast,
+    job_history,
+    job_request,
+    job_troubles,
+    moments,
+    pod_logs,
+    queue_entries,
+)
+from pykueue.client.job_service import JobService
 from pykueue.client.job_status import QueuedJobStatus
+from pykueue.client.queue_entries import QueueEntry
 from pykueue.client.queued_job import WORKLOADS
 from pykueue.history.documents import JobRecord
 from pykueue.projection.documents import ForecastItem
@@ -183,7 +192,7 @@ class AsyncClient:
         """Running jobs, then waiting jobs in queue order; with `all` also finished ones, those of the last day also if
         they are deleted, and `run` of each entry with its times, exit code and user."""
         present = self._clock.now() if all else None
-        found = await job_service.entries(self.api_client, self.namespace, present, every_kind=all)
+        found = await queue_entries.entries(self.api_client, self.namespace, present, every_kind=all)
         return [entry for entry in found if all or not entry.status.state.is_finished]
 
     async def explain(self, job: str, *, suggest: bool = True) -> Explanation:

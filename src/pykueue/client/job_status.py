@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kubemachinery import conditions, quantity, unstructured
 from pykueue.api import kube, kueue
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.core import requests
-from pykueue.jobs.batch_job import BatchJob
-from pykueue.jobs.interface import GenericJob
 from pykueue.lifecycle import states
 from pykueue.lifecycle.states import State
-from pykueue.runner import job_completion
+
+if TYPE_CHECKING:
+    from pykueue.jobs.interface import GenericJob
 
 
 class JobState(StrEnum):
@@ -70,7 +70,7 @@ def of_job(job: GenericJob, workload: kueue.Workload | None, trouble: str = "") 
 
 def _has_running_pods(job: GenericJob) -> bool:
     """Whether the pods run. Those of a Job need not run at the same time: one that is ready is enough."""
-    if isinstance(job, BatchJob):
+    if job.row.framework == "batch/job":
         return bool(unstructured.integer(job.status.get("ready")))
     return job.are_pods_ready()
 
@@ -96,6 +96,8 @@ _PROGRESS: Final = (
 
 def has_spent_retries(job: GenericJob) -> bool:
     """Whether a Job failed because its last retry did. The condition then names the limit, and not the failure."""
+    from pykueue.runner import job_completion
+
     return any(
         (condition.get("type"), condition.get("status"), condition.get("reason"))
         == ("Failed", "True", job_completion.BACKOFF_LIMIT)
@@ -139,6 +141,8 @@ def failure(pods: Iterable[kube.Pod]) -> str:
     ]
     if not ended:
         return ""
+    from pykueue.runner import job_completion
+
     over = max(ended, key=lambda each: each[:2])[2]
     return job_completion.failure(over.exit_code, over.signal or 0, over.message)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kubemachinery import codec, conditions
@@ -15,6 +14,7 @@ from pykueue.api import kueue, labels
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.client import job_history
 from pykueue.client.job_status import JobState, QueuedJobStatus
+from pykueue.client.run_facts import RunFacts
 from pykueue.history import documents
 from pykueue.history.documents import JobRecord
 
@@ -27,21 +27,6 @@ _STATES: Final = {
     "Cancelled": JobState.CANCELLED,
     "Unknown": JobState.CANCELLED,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """When a job ran and how it ended. Empty fields are not known."""
-
-    started: str = ""
-    ended: str = ""
-    ran_seconds: int | None = None
-    exit_code: int | None = None
-    evictions: int = 0
-    user: str = ""
-
-
-NO_RUN: Final = RunFacts()
 
 
 async def records(client: ApiClient, namespace: str, now: Nanoseconds) -> Mapping[str, JobRecord]:

@@ -7,9 +7,9 @@ Workload, by its owner; of a Workload; or of an object of any kind that the serv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,29 +18,50 @@ from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
-from kubemachinery.kinds import Kind
 from kubemachinery.meta import OwnerReference
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, registry
-from pykueue.jobs import kinds, selection, workloads
-from pykueue.jobs.interface import GenericJob
-from pykueue.jobs.kinds import JobIntegration, JobKinds
-from pykueue.jobs.options import IntegrationOptions
-from pykueue.jobs.pod import PodView
+from pykueue.jobs import kinds, workload_owners
+from pykueue.jobs.integration import JobIntegration
+from pykueue.jobs.kinds import JobKinds
+
+if TYPE_CHECKING:
+    from pykueue.jobs.interface import GenericJob
+    from pykueue.jobs.pod import PodView
 
 JOBS: Final = registry.ALL.of(kube.Job)
 PODS: Final = registry.ALL.of(kube.Pod)
 WORKLOADS: Final = registry.ALL.of(kueue.Workload)
 
-# The options under which owners are followed: the kinds of all integrations are known, whichever the manager enables.
-_OPTIONS: Final = IntegrationOptions()
-
 
 @cache
 def known() -> JobKinds:
-    """The table of job integrations."""
+    """The table of job integrations, with those of other distributions."""
     return kinds.load()
+
+
+_BUILT_IN: Final = JobKinds(kinds.BUILT_IN)
+
+
+def _rows() -> Iterator[JobIntegration]:
+    """The implemented integrations. Those of other distributions come last, and are loaded when they are reached: the
+    entry points of all installed distributions are read for them."""
+    yield from (row for row in _BUILT_IN if row.implementation is not None)
+    yield from (row for row in known() if row.implementation is not None and row not in _BUILT_IN.rows)
+
+
+def rows_of(types: Collection[tuple[str, str]]) -> list[JobIntegration]:
+    """The implemented integrations of these kinds, each an API group and a kind, in the order of the table."""
+    missing = set(types)
+    found = []
+    for row in _rows() if missing else ():
+        if (row.kind.group, row.kind.kind) in missing:
+            missing.discard((row.kind.group, row.kind.kind))
+            found.append(row)
+        if not missing:
+            break
+    return found
 
 
 class QueuedJob(ObjectView):
@@ -89,11 +110,23 @@ class QueuedJob(ObjectView):
     @property
     def group(self) -> str:
         """The pod group of a pod; empty for any other job."""
-        return PodView(self.tree).group_name(_OPTIONS) if self.row.kind == PODS else ""
+        return _group_of(self.tree) if self.row.kind == PODS else ""
+
+
+def _pod(tree: Tree) -> PodView:
+    from pykueue.jobs.pod import PodView  # imports the rules of pods
+
+    return PodView(tree)
+
+
+def _group_of(tree: Tree) -> str:
+    from pykueue.jobs.options import IntegrationOptions
+
+    return _pod(tree).group_name(IntegrationOptions())
 
 
 def is_made_of_pods(row: JobIntegration) -> bool:
-    return row.of_pods or row.implementation is None or not issubclass(row.implementation, GenericJob)
+    return row.of_pods or row.implementation is None or row.is_pod_parent
 
 
 def is_held(row: JobIntegration, tree: Tree) -> bool:
@@ -101,7 +134,7 @@ def is_held(row: JobIntegration, tree: Tree) -> bool:
     if not is_made_of_pods(row):
         return row.job(tree).is_suspended()
     if row.kind == PODS:
-        return PodView(tree).has_gate()
+        return _pod(tree).has_gate()
     # Its template has the annotation; where the template is depends on the kind.
     return labels.POD_SUSPENDING_PARENT.encode() in msgspec.json.encode(tree.get("spec"))
 
@@ -118,16 +151,16 @@ def kind_named(text: str) -> str:
     if not text:
         return ""
     singular = text.partition(".")[0]
-    return next((row.kind.kind for row in known() if row.kind.singular == singular), singular)
+    return next((row.kind.kind for row in _rows() if row.kind.singular == singular), singular)
 
 
 def row_named(text: str) -> JobIntegration | None:
     """The integration of a type in any spelling that kubectl takes: `pytorchjob`, `pytorchjobs.kubeflow.org`."""
     wanted = text.lower()
-    for row in known():
+    for row in _rows():
         kind = row.kind
         names = {kind.singular, kind.plural, *kind.short_names}
-        if row.implementation is not None and wanted in names | {f"{name}.{kind.group}" for name in names}:
+        if wanted in names | {f"{name}.{kind.group}" for name in names}:
             return row
     return None
 
@@ -170,7 +203,7 @@ class JobFinder:
     async def _of_owned(self, name: str) -> QueuedJob | None:
         """The job of this name that owns a Workload."""
         listed = await self._client.list(WORKLOADS, self.namespace)
-        owners = (workloads.job_of(codec.decode(item, kueue.Workload)) for item in listed.items)
+        owners = (workload_owners.job_of(codec.decode(item, kueue.Workload)) for item in listed.items)
         rows = {
             row.framework: row for owner in owners if owner is not None and owner.name == name and (row := _row(owner))
         }
@@ -184,7 +217,7 @@ class JobFinder:
         owner = (
             None
             if workload is None
-            else workloads.job_of(workload) or next(iter(workload.metadata.owner_references), None)
+            else workload_owners.job_of(workload) or next(iter(workload.metadata.owner_references), None)
         )
         row = _row(owner) if owner is not None else None
         return await self._read(row, owner.name) if row is not None and owner is not None else None
@@ -215,73 +248,22 @@ class JobFinder:
 
 def job_row() -> JobIntegration:
     """The integration of Jobs."""
-    row = known().framework("batch/job")
+    row = _BUILT_IN.framework("batch/job")
     assert row is not None, "the framework batch/job is built in"
     return row
 
 
 def _row(owner: OwnerReference) -> JobIntegration | None:
-    row = known().of(owner)
-    return row if row is not None and row.implementation is not None else None
+    group = owner.api_version.rpartition("/")[0]
+    return next(iter(rows_of({(group, owner.kind)})), None)
 
 
 async def served(client: ApiClient) -> list[JobIntegration]:
     """The implemented integrations of which the server has the API group; all if it does not list its groups."""
-    rows = [row for row in known() if row.implementation is not None]
+    rows = list(_rows())
     try:
         answer = await client.request(ApiRequest("GET", "/apis"))
     except errors.ApiError:
         return rows
     groups = {"", *(group.get("name") for group in msgspec.json.decode(answer.body).get("groups") or ())}
     return [row for row in rows if row.kind.group in groups]
-
-
-# --- Pods -------------------------------------------------------------------------------------------------------------
-
-
-class PodFinder:
-    """Finds the pods of jobs: by the label of the Job controller, by the Workload that started them, or by their
-    owners."""
-
-    def __init__(self, client: ApiClient, namespace: str) -> None:
-        self._client = client
-        self.namespace = namespace
-        self._owners: dict[tuple[str, str], Tree | None] = {}
-
-    async def of(self, job: QueuedJob, own: Collection[kueue.Workload]) -> list[kube.Pod]:
-        """The pods of a job with these Workloads, oldest first."""
-        if job.row.kind == PODS and not job.group:
-            return [codec.from_tree(job.tree, kube.Pod)]
-        selector = f"batch.kubernetes.io/controller-uid={job.uid}" if job.row.kind == JOBS else ""
-        listed = (await self._client.list(PODS, self.namespace, labels=selector)).items
-        found = [item for item in listed if selector or await self._is_of(job, own, msgspec.json.decode(item))]
-        pods = [codec.decode(item, kube.Pod) for item in found]
-        return sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
-
-    async def _is_of(self, job: QueuedJob, own: Collection[kueue.Workload], tree: Tree) -> bool:
-        """Whether a pod belongs to a job that is not a Job. Its owners are read only if nothing else decides."""
-        pod = PodView(tree)
-        if job.group:
-            return pod.group_name(_OPTIONS) == job.group
-        if job.uid in {owner.uid for owner in pod.owner_references}:
-            return True
-        started_by = pod.annotations.get(labels.WORKLOAD)
-        if started_by and own:
-            slices = {pod.annotations.get(labels.WORKLOAD_SLICE_NAME), started_by}
-            return bool(slices & {name for workload in own for name in _names(workload)})
-        if pod.controller is None:
-            return False
-        above = await selection.ancestry(pod, known(), _OPTIONS, self._owner)
-        return any(owner.uid == job.uid for owner in above.owners)
-
-    async def _owner(self, kind: Kind, name: str, namespace: str) -> Tree | None:
-        key = (kind.name, name)
-        if key not in self._owners:
-            self._owners[key] = await self._client.find(kind, name, namespace)
-        return self._owners[key]
-
-
-def _names(workload: kueue.Workload) -> Iterable[str]:
-    yield workload.metadata.name
-    if labels.WORKLOAD_SLICE_NAME in workload.metadata.annotations:
-        yield workload.metadata.annotations[labels.WORKLOAD_SLICE_NAME]

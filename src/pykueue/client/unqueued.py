@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,8 +18,10 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, registry
 from pykueue.client import job_status, queued_job
 from pykueue.client.queued_job import JOBS, PODS, QueuedJob
-from pykueue.jobs.interface import JobIntegration
-from pykueue.jobs.podsets import PodSetTemplate
+from pykueue.jobs.integration import JobIntegration
+
+if TYPE_CHECKING:
+    from pykueue.jobs.podsets import PodSetTemplate
 
 EVENTS: Final = registry.ALL.of(kube.Event)
 POD_CLASSES: Final = registry.ALL.of(kube.PriorityClass)
@@ -50,7 +52,7 @@ async def look(
     groups = {(workload.metadata.namespace, workload.metadata.name) for workload in workloads}
     found = [
         one
-        for one in (*await _jobs(client, namespace, rows), *await _pods(client, namespace))
+        for one in (*await _jobs(client, namespace, rows, queued), *await _pods(client, namespace))
         if not queued & {member.uid for member in one.members}
         and (one.members[0].namespace, one.members[0].labels.get(labels.POD_GROUP_NAME)) not in groups
     ]
@@ -74,22 +76,23 @@ async def _in_use(client: ApiClient, namespace: str, workloads: Iterable[kueue.W
             about = codec.decode(item, kube.Event).regarding
             if about is not None:
                 names.add((about.api_version or "", about.kind or ""))
-    groups = {(api_version.rpartition("/")[0], kind) for api_version, kind in names}
-    return [
-        row
-        for row in queued_job.known()
-        if row.implementation is not None and (row.kind == JOBS or (row.kind.group, row.kind.kind) in groups)
-    ]
+    types = {(api_version.rpartition("/")[0], kind) for api_version, kind in names}
+    return queued_job.rows_of(types | {(JOBS.group, JOBS.kind)})
 
 
-async def _jobs(client: ApiClient, namespace: str, rows: Iterable[JobIntegration]) -> list[Unqueued]:
-    """Suspended jobs of these kinds with a queue label. A job with a controller is queued with its owner."""
+async def _jobs(
+    client: ApiClient, namespace: str, rows: Iterable[JobIntegration], queued: Collection[str]
+) -> list[Unqueued]:
+    """Suspended jobs of these kinds with a queue label, without those of the UIDs `queued`. A job with a controller is
+    queued with its owner."""
     rows = [row for row in rows if not queued_job.is_made_of_pods(row)]
     listed = await asyncio.gather(*(_named(client, row.kind, namespace) for row in rows))
     jobs = [
         QueuedJob(row, msgspec.json.decode(item)) for row, items in zip(rows, listed, strict=True) for item in items
     ]
-    return [_of_job(job) for job in jobs if job.controller is None and queued_job.is_held(job.row, job.tree)]
+    # The rules of a kind are imported for a job that may be unqueued, which is rare.
+    rest = [job for job in jobs if job.uid not in queued and job.controller is None]
+    return [_of_job(job) for job in rest if queued_job.is_held(job.row, job.tree)]
 
 
 def _of_job(job: QueuedJob) -> Unqueued:

@@ -23,7 +23,16 @@ from kubemachinery.meta import SECOND, Nanoseconds, OwnerReference
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
-from pykueue.jobs import parent_facts, parent_reconcile, pod, related, selection, unreadable_owners, workloads
+from pykueue.jobs import (
+    parent_facts,
+    parent_reconcile,
+    pod,
+    related,
+    selection,
+    unreadable_owners,
+    workload_owners,
+    workloads,
+)
 from pykueue.jobs.actions import (
     Action,
     Actions,
@@ -204,7 +213,7 @@ class JobReconciler:
             return orphaned(self.sources.owned(row.kind, key.namespace, key.name), self.options, now)
         found = self.sources.workload(key.namespace, key.name)
         # A Workload with another controller belongs to that, whatever its name.
-        foreign = found is not None and not _is_group_workload(found) and workloads.controller(found) is not None
+        foreign = found is not None and not _is_group_workload(found) and workload_owners.controller(found) is not None
         if found is not None and any(self._is_parent(owner) for owner in found.metadata.owner_references):
             return ()  # a parent keeps its Workload while it has no pods (`parent_reconcile`)
         return () if found is None or foreign else orphaned((found,), self.options, now)

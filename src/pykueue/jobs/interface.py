@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
@@ -24,27 +24,24 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kueue, labels
 from pykueue.api.validation import topology_annotations
 from pykueue.api.validation.topology_annotations import AnnotatedPodSet
-from pykueue.errors import PykueueError
 from pykueue.jobs import podsets
 from pykueue.jobs.actions import Actions, DeleteObject, EmitJobEvent, ReplaceObject
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.options import IntegrationOptions
-from pykueue.jobs.pod_parent import PodParent
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo, PodSetTemplate
 from pykueue.jobs.queued_object import QueuedObject
 from pykueue.lifecycle.workload_changes import Changes
 
 __all__ = [
     "GenericJob",
-    "JobIntegration",
     "JobOutcome",
+    "JobRow",
     "Matched",
     "PodSetTemplate",
     "RelatedObject",
     "RelatedObjects",
     "Stop",
     "StopReason",
-    "UnknownFramework",
 ]
 
 
@@ -107,6 +104,37 @@ class Matched:
     job: GenericJob | None = None
 
 
+class JobRow(Protocol):
+    """The row of the table that a job belongs to (`integration.JobIntegration`)."""
+
+    @property
+    def framework(self) -> str: ...
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def takes_prebuilt(self) -> bool: ...
+
+    @property
+    def takes_elastic(self) -> bool: ...
+
+    @property
+    def top_level(self) -> bool: ...
+
+    @property
+    def of_pods(self) -> bool: ...
+
+    @property
+    def related(self) -> Callable[[Tree], tuple[RelatedObject, ...]]: ...
+
+    @property
+    def managed_by_path(self) -> unstructured.Path: ...
+
+    @property
+    def deadline_path(self) -> unstructured.Path: ...
+
+
 class GenericJob(QueuedObject, ABC):
     """One job."""
 
@@ -114,7 +142,7 @@ class GenericJob(QueuedObject, ABC):
     # Made of several objects, which share one Workload and of which none controls it.
     is_group: ClassVar[bool] = False
 
-    def __init__(self, row: JobIntegration, tree: Tree, related: RelatedObjects = NO_RELATED) -> None:
+    def __init__(self, row: JobRow, tree: Tree, related: RelatedObjects = NO_RELATED) -> None:
         super().__init__(tree)
         self.row: Final = row
         # What was found of `row.related(tree)`.
@@ -355,80 +383,3 @@ class GenericJob(QueuedObject, ABC):
 
     def with_tree(self, tree: Tree) -> GenericJob:
         return type(self)(self.row, tree, self.related)
-
-
-def no_related(tree: Tree) -> tuple[RelatedObject, ...]:
-    """The related objects of a kind whose pod sets are in the job itself."""
-    return ()
-
-
-# The verbs of the manager on jobs of an integrated kind.
-JOB_VERBS: Final = ("delete", "get", "list", "patch", "watch")
-
-
-@dataclass(frozen=True, slots=True)
-class JobIntegration:
-    """One kind of job: a row of `kinds.BUILT_IN`, or of another distribution."""
-
-    framework: str  # as `integrations.frameworks` names it
-    kind: Kind
-    # None: the kind is known as an owner of other jobs, and is not implemented here.
-    implementation: type[GenericJob] | type[PodParent] | None = None
-    takes_prebuilt: bool = False
-    takes_elastic: bool = False
-    # Whether the rules for new jobs are checked again when a job of this kind is updated.
-    repeats_rules: bool = True
-    # Owners of objects of the kind are not read when they are reconciled.
-    top_level: bool = False
-    # Made of pods: `integrations.podOptions` of configuration v1beta1 applies to it.
-    of_pods: bool = False
-    # The other objects that decide about the pod sets of a job.
-    related: Callable[[Tree], tuple[RelatedObject, ...]] = no_related
-    # Kinds of which a change reconciles the job that controls the object, whether or not their framework is enabled.
-    triggered_by: tuple[Kind, ...] = ()
-    # Kinds that are read beside the job: those of `related`.
-    reads: tuple[Kind, ...] = ()
-    # What the manager may do with objects of the kind.
-    verbs: tuple[str, ...] = JOB_VERBS
-    # Frameworks that are enabled with this one.
-    implies: tuple[str, ...] = ()
-    # Whether the mutating webhook is called on UPDATE, too.
-    defaults_on_update: bool = False
-    # The field that names the controller that runs the job, and the value for its own operator.
-    managed_by_path: unstructured.Path = ()
-    own_controller: str = ""
-    # Whether field errors are ordered by their path.
-    sorts_errors: bool = False
-    # A feature gate without which the framework cannot be enabled.
-    required_gate: str = ""
-    # The field with the number of seconds after which the controller of the job ends it.
-    deadline_path: unstructured.Path = ()
-
-    @property
-    def controller(self) -> str:
-        """The reporting controller of its Events: `batch/job-kueue-controller`."""
-        return f"{self.framework}-kueue-controller"
-
-    @property
-    def second_kinds(self) -> tuple[Kind, ...]:
-        """The kinds that are watched beside the jobs."""
-        return tuple(dict.fromkeys((*self.triggered_by, *self.reads)))
-
-    def job(self, tree: Tree, related: RelatedObjects = NO_RELATED) -> GenericJob:
-        if self.implementation is None or issubclass(self.implementation, PodParent):
-            raise UnknownFramework(f"the framework {self.framework} is not implemented")
-        return self.implementation(self, tree, related)
-
-    @property
-    def parent_type(self) -> type[PodParent] | None:
-        """The implementation of a kind that is made of pods and is no job itself."""
-        found = self.implementation
-        return found if found is not None and issubclass(found, PodParent) else None
-
-    def parent(self, tree: Tree) -> PodParent:
-        assert self.parent_type is not None
-        return self.parent_type(self, tree)
-
-
-class UnknownFramework(PykueueError):
-    """A framework that is not implemented here."""

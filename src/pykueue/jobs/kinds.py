@@ -7,28 +7,27 @@ Other distributions add integrations through the entry point group `pykueue.job_
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from importlib import metadata
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kubemachinery.kinds import Kind, Version
+from kubemachinery.unstructured import Tree
 from pykueue.api import kube, registry
-from pykueue.jobs import deployment, jobset, leader_worker_set, ray, stateful_set, train_job
-from pykueue.jobs.app_wrapper import AppWrapper
-from pykueue.jobs.batch_job import BatchJob
-from pykueue.jobs.deployment import Deployment
-from pykueue.jobs.interface import JobIntegration, UnknownFramework
-from pykueue.jobs.leader_worker_set import LeaderWorkerSet
-from pykueue.jobs.mpi_job import MPIJob
-from pykueue.jobs.pod import PodJob
-from pykueue.jobs.pod_parent import PodParent
-from pykueue.jobs.ray import RayClusterOwner, RayKind
-from pykueue.jobs.ray_cluster import RayCluster
-from pykueue.jobs.ray_job import RayJob
-from pykueue.jobs.ray_service import RayService
-from pykueue.jobs.spark_application import SparkApplication
-from pykueue.jobs.stateful_set import StatefulSet
-from pykueue.jobs.train_job import TrainJob
-from pykueue.jobs.training_operator import REPLICAS, TrainingOperatorJob
+from pykueue.jobs import integration
+from pykueue.jobs.integration import ImplementationPath, JobIntegration, UnknownFramework
+from pykueue.jobs.operator_kinds import (
+    CLUSTER_TRAINING_RUNTIME,
+    JOB_SET,
+    RAY_CLUSTER,
+    RAY_JOB,
+    RAY_SERVICE,
+    REPLICA_SET,
+    TRAINING_RUNTIME,
+)
+
+if TYPE_CHECKING:
+    from importlib import metadata
+
+    from pykueue.jobs.interface import RelatedObject
 
 __all__ = [
     "BUILT_IN",
@@ -124,19 +123,27 @@ def _kind(api_version: str, kind: str, plural: str) -> Kind:
     return Kind(group, kind, plural, (Version(version, storage=True),), subresources=("status",))
 
 
-def _ray(framework: str, kind: Kind, implementation: type[RayKind]) -> JobIntegration:
-    owns_cluster = issubclass(implementation, RayClusterOwner)
+def _runtime_of(tree: Tree) -> tuple[RelatedObject, ...]:
+    found: tuple[RelatedObject, ...] = integration.load("train_job", "runtime_of")(tree)
+    return found
+
+
+def _ray(framework: str, kind: Kind, module: str, *, owns_cluster: bool) -> JobIntegration:
+    def related(tree: Tree) -> tuple[RelatedObject, ...]:
+        found: tuple[RelatedObject, ...] = integration.load(module, kind.kind).find_related(tree)
+        return found
+
     return JobIntegration(
         framework,
         kind,
-        implementation,
+        ImplementationPath(module, kind.kind),
         takes_prebuilt=True,
         takes_elastic=True,
         managed_by_path=("spec", "managedBy"),
-        own_controller=ray.OPERATOR,
-        related=implementation.find_related,
-        triggered_by=(ray.RAY_CLUSTER,) if owns_cluster else (),
-        reads=(ray.RAY_CLUSTER,) if owns_cluster else (),
+        own_controller="ray.io/kuberay-operator",
+        related=related,
+        triggered_by=(RAY_CLUSTER,) if owns_cluster else (),
+        reads=(RAY_CLUSTER,) if owns_cluster else (),
     )
 
 
@@ -146,27 +153,30 @@ OWNER_VERBS: Final = ("get", "list", "watch")
 
 
 def _parent(
-    implementation: type[PodParent], framework: str, api_version: str, kind: str, plural: str, short: str
+    framework: str, api_version: str, plural: str, short: str, path: ImplementationPath, verbs: Sequence[str]
 ) -> JobIntegration:
     """A kind that is made of pods. Its template is marked on every write, since a user may replace it."""
     group, _, version = api_version.rpartition("/")
-    found = Kind(group, kind, plural, (Version(version, storage=True),), short_names=(short,))
+    found = Kind(group, path.name, plural, (Version(version, storage=True),), short_names=(short,))
     return JobIntegration(
         framework,
         found,
-        implementation,
+        path,
         of_pods=group == "apps",
-        verbs=PARENT_VERBS if implementation.is_reconciled else OWNER_VERBS,
+        verbs=tuple(verbs),
         implies=("pod",),
         defaults_on_update=True,
     )
 
 
+# The kinds of the training operator; `training_operator.REPLICAS` has their replica specs.
+_TRAINING_OPERATOR: Final = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
+
 BUILT_IN: Final = (
     JobIntegration(
         "batch/job",
         registry.KUBERNETES.of(kube.Job),
-        BatchJob,
+        ImplementationPath("batch_job", "BatchJob"),
         takes_prebuilt=True,
         takes_elastic=True,
         managed_by_path=("spec", "managedBy"),
@@ -176,7 +186,7 @@ BUILT_IN: Final = (
     JobIntegration(
         "pod",
         registry.KUBERNETES.of(kube.Pod),
-        PodJob,
+        ImplementationPath("pod", "PodJob"),
         takes_prebuilt=True,
         repeats_rules=False,
         top_level=True,
@@ -185,27 +195,27 @@ BUILT_IN: Final = (
     JobIntegration(
         "jobset.x-k8s.io/jobset",
         _kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets"),
-        jobset.JobSet,
+        ImplementationPath("jobset", "JobSet"),
         takes_prebuilt=True,
         managed_by_path=("spec", "managedBy"),
-        own_controller=jobset.OWN_CONTROLLER,
+        own_controller="jobset.sigs.k8s.io/jobset-controller",
     ),
     *(
         JobIntegration(
             f"kubeflow.org/{kind.lower()}",
             _kind("kubeflow.org/v1", kind, f"{kind.lower()}s"),
-            TrainingOperatorJob,
+            ImplementationPath("training_operator", "TrainingOperatorJob"),
             takes_prebuilt=True,
             repeats_rules=False,
             managed_by_path=("spec", "runPolicy", "managedBy"),
             own_controller="kubeflow.org/training-operator",
         )
-        for kind in REPLICAS
+        for kind in _TRAINING_OPERATOR
     ),
     JobIntegration(
         "kubeflow.org/mpijob",
         _kind("kubeflow.org/v2beta1", "MPIJob", "mpijobs"),
-        MPIJob,
+        ImplementationPath("mpi_job", "MPIJob"),
         takes_prebuilt=True,
         managed_by_path=("spec", "runPolicy", "managedBy"),
         own_controller="kubeflow.org/mpi-operator",
@@ -214,50 +224,63 @@ BUILT_IN: Final = (
     JobIntegration(
         "trainer.kubeflow.org/trainjob",
         _kind("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs"),
-        TrainJob,
+        ImplementationPath("train_job", "TrainJob"),
         takes_prebuilt=True,
-        related=train_job.runtime_of,
-        triggered_by=(train_job.JOB_SET,),
-        reads=(train_job.TRAINING_RUNTIME, train_job.CLUSTER_TRAINING_RUNTIME),
+        related=_runtime_of,
+        triggered_by=(JOB_SET,),
+        reads=(TRAINING_RUNTIME, CLUSTER_TRAINING_RUNTIME),
         managed_by_path=("spec", "managedBy"),
         own_controller="trainer.kubeflow.org/trainjob-controller",
     ),
     JobIntegration(
         "workload.codeflare.dev/appwrapper",
         _kind("workload.codeflare.dev/v1beta2", "AppWrapper", "appwrappers"),
-        AppWrapper,
+        ImplementationPath("app_wrapper", "AppWrapper"),
         takes_prebuilt=True,
         repeats_rules=False,
         managed_by_path=("spec", "managedBy"),
         own_controller="workload.codeflare.dev/appwrapper-controller",
     ),
-    _ray("ray.io/raycluster", ray.RAY_CLUSTER, RayCluster),
-    _ray("ray.io/rayjob", ray.RAY_JOB, RayJob),
-    _ray("ray.io/rayservice", ray.RAY_SERVICE, RayService),
+    _ray("ray.io/raycluster", RAY_CLUSTER, "ray_cluster", owns_cluster=False),
+    _ray("ray.io/rayjob", RAY_JOB, "ray_job", owns_cluster=True),
+    _ray("ray.io/rayservice", RAY_SERVICE, "ray_service", owns_cluster=True),
     JobIntegration(
         "sparkoperator.k8s.io/sparkapplication",
         _kind("sparkoperator.k8s.io/v1beta2", "SparkApplication", "sparkapplications"),
-        SparkApplication,
+        ImplementationPath("spark_application", "SparkApplication"),
         required_gate="SparkApplicationIntegration",
     ),
-    _parent(Deployment, deployment.FRAMEWORK, "apps/v1", "Deployment", "deployments", "deploy"),
-    _parent(StatefulSet, stateful_set.FRAMEWORK, "apps/v1", stateful_set.KIND, "statefulsets", "sts"),
     _parent(
-        LeaderWorkerSet,
-        leader_worker_set.FRAMEWORK,
+        "deployment",
+        "apps/v1",
+        "deployments",
+        "deploy",
+        ImplementationPath("deployment", "Deployment", is_pod_parent=True),
+        OWNER_VERBS,
+    ),
+    _parent(
+        "statefulset",
+        "apps/v1",
+        "statefulsets",
+        "sts",
+        ImplementationPath("stateful_set", "StatefulSet", is_pod_parent=True),
+        PARENT_VERBS,
+    ),
+    _parent(
+        "leaderworkerset.x-k8s.io/leaderworkerset",
         "leaderworkerset.x-k8s.io/v1",
-        leader_worker_set.KIND,
         "leaderworkersets",
         "lws",
+        ImplementationPath("leader_worker_set", "LeaderWorkerSet", is_pod_parent=True),
+        PARENT_VERBS,
     ),
 )
-
-# An owner between a pod and its Deployment, and no job itself.
-REPLICA_SET: Final = Kind("apps", "ReplicaSet", "replicasets", (Version("v1", storage=True),))
 
 
 def load(points: Iterable[metadata.EntryPoint] | None = None) -> JobKinds:
     """The table with the integrations of other distributions."""
+    from importlib import metadata  # a command that finds its kinds in BUILT_IN does not need it
+
     found = metadata.entry_points(group=ENTRY_POINTS) if points is None else points
     rows = {row.framework: row for row in BUILT_IN}
     providers: dict[str, str] = {row.framework: "pykueue" for row in BUILT_IN if row.implementation is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Final
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
@@ -12,7 +13,7 @@ from kubemachinery.kinds import Kind
 from kubemachinery.meta import Nanoseconds
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
-from pykueue.api import kube, kueue, labels
+from pykueue.api import kube, kueue, labels, registry
 from pykueue.jobs import admission, kinds, parent_reconcile, pod, related, selection, workloads
 from pykueue.jobs.actions import CreateWorkload, EmitJobEvent, RetryWithBackoff
 from pykueue.jobs.admission import JobAdmissionFacts
@@ -52,7 +53,7 @@ def _key(tree: Tree, *, namespaced: bool) -> tuple[str, str, str, str]:
 def row_of(tree: Tree) -> JobIntegration | None:
     """The integration of a job that can be queued; None for pods without a queue name, with a node or with an owner,
     which only use capacity of their nodes."""
-    row = _known().of(ObjectView(tree))
+    row = _row_of(ObjectView(tree))
     if row is None or row.implementation is None:
         return None
     if row.parent_type is not None:
@@ -88,6 +89,16 @@ def frameworks() -> list[str]:
 @cache
 def _known() -> JobKinds:
     return kinds.load()
+
+
+_BUILT_IN: Final = JobKinds(kinds.BUILT_IN)
+
+
+def _row_of(thing: ObjectView) -> JobIntegration | None:
+    """The integration of an object. Those of other distributions are loaded for kinds that are not known without."""
+    row = _BUILT_IN.of(thing)
+    is_known = row is not None or registry.ALL.find(thing.api_version, thing.kind) is not None
+    return row if is_known and (row is None or row.implementation is not None) else _known().of(thing)
 
 
 def unit(row: JobIntegration, tree: Tree, options: IntegrationOptions) -> tuple[str, str, str]:

@@ -16,7 +16,7 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import labels
 from pykueue.jobs import parent_pods, parent_workloads, unreadable_owners
 from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject, RequeueAfter, RetryWithBackoff
-from pykueue.jobs.interface import JobIntegration
+from pykueue.jobs.integration import JobIntegration
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.pod_parent import Branches, ParentFacts, PodParent

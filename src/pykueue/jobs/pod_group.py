@@ -31,7 +31,7 @@ from pykueue.jobs.actions import (
     ReplaceObject,
 )
 from pykueue.jobs.facts import JobFacts
-from pykueue.jobs.interface import GenericJob, JobIntegration, JobOutcome, Matched, PodSetTemplate, Stop
+from pykueue.jobs.interface import GenericJob, JobOutcome, JobRow, Matched, PodSetTemplate, Stop
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.pod import PodView
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
@@ -51,7 +51,7 @@ class PodGroup(GenericJob):
 
     def __init__(
         self,
-        row: JobIntegration,
+        row: JobRow,
         members: Sequence[PodView],
         options: IntegrationOptions,
         now: Nanoseconds,

@@ -59,7 +59,7 @@ class ParentFacts:
 
 
 class ParentRow(Protocol):
-    """The row of the table that a parent belongs to (`interface.JobIntegration`)."""
+    """The row of the table that a parent belongs to (`integration.JobIntegration`)."""
 
     @property
     def framework(self) -> str: ...
@@ -71,6 +71,7 @@ class ParentRow(Protocol):
 class PodParent(QueuedObject, ABC):
     """One object that is made of pods."""
 
+    is_pod_parent = True
     # Whether the kind is reconciled. A kind of which each pod is a job by itself needs only the webhook.
     is_reconciled: ClassVar[bool] = True
 

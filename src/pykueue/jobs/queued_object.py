@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from kubemachinery.object_view import ObjectView
 from pykueue.api import labels
 
 
 class QueuedObject(ObjectView):
     """The metadata with which an object takes part in queueing."""
+
+    # Whether it is no job itself, and its pods are queued.
+    is_pod_parent: ClassVar[bool] = False
 
     @property
     def gated_by(self) -> str | None:

@@ -12,23 +12,18 @@ from typing import Any, ClassVar, Final
 
 from kubemachinery import quantity, unstructured
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubemachinery.kinds import Kind, Version
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.validation import field_error
 from pykueue.jobs import podsets
 from pykueue.jobs.interface import GenericJob, PodSetTemplate, RelatedObject
+from pykueue.jobs.operator_kinds import RAY_CLUSTER
 from pykueue.jobs.options import IntegrationOptions
 
 HEAD: Final = "head"
 OPERATOR: Final = "ray.io/kuberay-operator"
 POD_SETS_MAX: Final = 18
-
-_VERSIONS: Final = (Version("v1", storage=True),)
-RAY_CLUSTER: Final = Kind("ray.io", "RayCluster", "rayclusters", _VERSIONS, subresources=("status",))
-RAY_JOB: Final = Kind("ray.io", "RayJob", "rayjobs", _VERSIONS, subresources=("status",))
-RAY_SERVICE: Final = Kind("ray.io", "RayService", "rayservices", _VERSIONS, subresources=("status",))
 
 _FAULT_TOLERANCE: Final = "ray.io/ft-enabled"
 GATE: Final = {"name": labels.ELASTIC_JOB_GATE}

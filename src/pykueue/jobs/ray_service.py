@@ -7,6 +7,7 @@ from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.jobs import ray
 from pykueue.jobs.interface import JobOutcome, RelatedObject
+from pykueue.jobs.operator_kinds import RAY_CLUSTER
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.ray import RayClusterOwner
 
@@ -33,7 +34,7 @@ class RayService(RayClusterOwner):
         found = (unstructured.text(unstructured.get(tree, "status", field, "rayClusterName")) for field in fields)
         namespace = ObjectView(tree).namespace
         return tuple(
-            RelatedObject(ray.RAY_CLUSTER, namespace, name, required=False) for name in dict.fromkeys(found) if name
+            RelatedObject(RAY_CLUSTER, namespace, name, required=False) for name in dict.fromkeys(found) if name
         )
 
     @property

@@ -30,7 +30,15 @@ from kubemachinery.meta import Nanoseconds
 from pykueue.api import labels
 from pykueue.api.conditions import DeactivationReason, FinishedReason, QuotaReservedReason, WorkloadCondition
 from pykueue.api.kueue import CheckState, Workload
-from pykueue.jobs import podsets, selection, unreadable_owners, workload_matching, workload_sync, workloads
+from pykueue.jobs import (
+    podsets,
+    selection,
+    unreadable_owners,
+    workload_matching,
+    workload_owners,
+    workload_sync,
+    workloads,
+)
 from pykueue.jobs.actions import (
     Action,
     Actions,
@@ -85,7 +93,7 @@ def orphaned(found: tuple[Workload, ...], options: IntegrationOptions, now: Nano
     otherwise be offered to them."""
     actions: list[Action] = []
     for workload in sorted(found, key=states.is_reserved):
-        is_controlled = workloads.controller(workload) is not None and not workloads.is_deleting(workload)
+        is_controlled = workload_owners.controller(workload) is not None and not workloads.is_deleting(workload)
         if options.finish_orphaned and is_controlled and not states.is_finished(workload):
             message = "The workload's owner no longer exists"
             actions.append(
@@ -127,7 +135,7 @@ def _not_managed(job: GenericJob, facts: JobFacts, options: IntegrationOptions) 
 def _stands_alone(job: GenericJob, facts: JobFacts) -> bool:
     """Whether it was decided before that no ancestor of the job is managed: it has a Workload of its own. It is
     reconciled although owners cannot be read; above all, an eviction has to stop it."""
-    return any(owner is not None and owner.uid == job.uid for owner in map(workloads.controller, facts.workloads))
+    return any(owner is not None and owner.uid == job.uid for owner in map(workload_owners.controller, facts.workloads))
 
 
 def _undecided(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from kubemachinery.client.errors import NoSuchKind
 from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
-from pykueue.jobs.interface import NO_RELATED, JobIntegration, RelatedObject, RelatedObjects
+from pykueue.jobs.integration import JobIntegration
+from pykueue.jobs.interface import NO_RELATED, RelatedObject, RelatedObjects
 from pykueue.jobs.selection import OwnerLookup
 
 

@@ -25,6 +25,7 @@ from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels, registry
 from pykueue.jobs.facts import Ancestry, UnreadableOwner
+from pykueue.jobs.interface import JobRow
 from pykueue.jobs.kinds import REPLICA_SET, JobIntegration, JobKinds, Typed
 from pykueue.jobs.options import IntegrationOptions
 
@@ -36,14 +37,14 @@ Labels: TypeAlias = Mapping[str, str]
 # --- The namespace ----------------------------------------------------------------------------------------------------
 
 
-def selects(row: JobIntegration, namespace: Labels, options: IntegrationOptions) -> bool:
+def selects(row: JobRow, namespace: Labels, options: IntegrationOptions) -> bool:
     """Whether the namespace selectors of the configuration match for jobs of this kind."""
     if row.of_pods and options.pod_namespaces is not None and not options.pod_namespaces.matches(namespace):
         return False
     return options.namespaces.matches(namespace)
 
 
-def is_managed(row: JobIntegration, job: ObjectView, namespace: Labels, options: IntegrationOptions) -> bool:
+def is_managed(row: JobRow, job: ObjectView, namespace: Labels, options: IntegrationOptions) -> bool:
     """Whether an object is managed by its queue name and its namespace, without regard to its ancestors."""
     if queue_name(job):
         return not options.selector_always_respected or selects(row, namespace, options)

@@ -8,7 +8,7 @@ from typing import Protocol
 from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue
-from pykueue.jobs.interface import JobIntegration
+from pykueue.jobs.integration import JobIntegration
 
 
 class JobSources(Protocol):

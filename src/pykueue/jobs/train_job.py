@@ -15,7 +15,6 @@ from msgspec import structs
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
-from kubemachinery.kinds import Kind, Scope, Version
 from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
@@ -24,17 +23,12 @@ from pykueue.jobs import podsets, training_runtime
 from pykueue.jobs.actions import Actions, EmitJobEvent, ReplaceObject, RetryWithBackoff
 from pykueue.jobs.interface import GenericJob, JobOutcome, PodSetTemplate, RelatedObject, Stop
 from pykueue.jobs.jobset import JOB_INDEX, pods_per_replica
+from pykueue.jobs.operator_kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
 from pykueue.jobs.options import IntegrationOptions
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 from pykueue.jobs.training_runtime import PATCH_MANAGER
 
 _GROUP: Final = "trainer.kubeflow.org"
-_VERSIONS: Final = (Version("v1alpha1", storage=True),)
-TRAINING_RUNTIME: Final = Kind(_GROUP, "TrainingRuntime", "trainingruntimes", _VERSIONS)
-CLUSTER_TRAINING_RUNTIME: Final = Kind(
-    _GROUP, "ClusterTrainingRuntime", "clustertrainingruntimes", _VERSIONS, scope=Scope.CLUSTER
-)
-JOB_SET: Final = Kind("jobset.x-k8s.io", "JobSet", "jobsets", (Version("v1alpha2", storage=True),))
 _RUNTIMES: Final = {kind.kind: kind for kind in (TRAINING_RUNTIME, CLUSTER_TRAINING_RUNTIME)}
 
 _HINT: Final = "The annotations are those of the training runtime and of spec.runtimePatches of the TrainJob"

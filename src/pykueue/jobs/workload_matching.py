@@ -12,7 +12,7 @@ from kubemachinery.meta import Nanoseconds
 from kubemachinery.unstructured import Tree
 from pykueue.api.conditions import FinishedReason, WorkloadCondition
 from pykueue.api.kueue import Workload
-from pykueue.jobs import podsets, slices, workload_sync, workloads
+from pykueue.jobs import podsets, slices, workload_owners, workload_sync, workloads
 from pykueue.jobs.actions import Actions, ChangeWorkload, EmitJobEvent, PatchWorkload
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob, Matched, Stop, StopReason
@@ -54,7 +54,7 @@ def discard(job: GenericJob, workload: Workload) -> Actions:
 
 def _prebuilt(job: GenericJob, facts: JobFacts, options: IntegrationOptions, now: Nanoseconds) -> Matched | Actions:
     found = facts.named
-    owner = None if found is None else workloads.controller(found)
+    owner = None if found is None else workload_owners.controller(found)
     if found is None or (owner is not None and owner.uid != job.uid):
         return missing_prebuilt(job, now)
     if owner is None:

@@ -12,7 +12,7 @@ from kubemachinery.object_view import ObjectView
 from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, labels, names, registry
 from pykueue.api.validation import job_metadata
-from pykueue.jobs import hints, podsets
+from pykueue.jobs import hints, podsets, workload_owners
 from pykueue.jobs.facts import JobFacts
 from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.options import IntegrationOptions
@@ -225,25 +225,9 @@ def _granted(workload: kueue.Workload) -> dict[str, int]:
     return {found.name: found.count for found in assignments if found.count is not None}
 
 
-def controller(workload: kueue.Workload) -> meta.OwnerReference | None:
-    return next((owner for owner in workload.metadata.owner_references if owner.controller), None)
-
-
-def job_of(workload: kueue.Workload) -> meta.OwnerReference | None:
-    """The job that a Workload is for: the one that its annotations name, for a kind whose pods own the Workload as
-    well, or its controller. None for a group of pods, of which none is the job."""
-    annotations = workload.metadata.annotations
-    version, _, kind = annotations.get(labels.JOB_OWNER_GVK, "").partition(", Kind=")
-    if not kind:
-        return controller(workload)
-    named = (kind, annotations.get(labels.JOB_OWNER_NAME, ""))
-    found = next((owner for owner in workload.metadata.owner_references if (owner.kind, owner.name) == named), None)
-    return found or meta.OwnerReference(api_version=version, kind=kind, name=named[1], uid="")
-
-
 def is_owned(job: GenericJob, workload: kueue.Workload, options: IntegrationOptions) -> bool:
     """Whether the job controls the Workload: by name, and by UID with the gate FinishOrphanedWorkloads."""
-    owner = controller(workload)
+    owner = workload_owners.controller(workload)
     return owner is not None and owner.name == job.name and (not options.finish_orphaned or owner.uid == job.uid)
 
 

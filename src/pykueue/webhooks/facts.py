@@ -20,7 +20,7 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import kube, kueue, registry
 from pykueue.jobs import admission, related, selection
 from pykueue.jobs.admission import JobAdmissionFacts
-from pykueue.jobs.interface import no_related
+from pykueue.jobs.integration import no_related
 from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.unreadable_owners import OwnerReader
 from pykueue.webhooks.review import (

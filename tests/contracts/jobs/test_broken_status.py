@@ -9,7 +9,7 @@ import pytest
 
 from contracts.jobs.test_lifecycle import JOB_ROWS, harness_of, job_of, sample_of
 from kubemachinery.unstructured import Tree
-from pykueue.jobs.interface import JobIntegration
+from pykueue.jobs.integration import JobIntegration
 
 BROKEN: tuple[Any, ...] = (None, -1, 0, 10**12, 1.5, True, "", "Unknown", [], [None], ["x"], {}, {"x": None})
 

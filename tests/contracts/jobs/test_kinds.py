@@ -22,7 +22,7 @@ from pykueue.jobs.kinds import JobIntegration
 from pykueue.jobs.offline import OfflineContext
 from pykueue.jobs.podsets import PodSetConflict, PodSetInfo
 
-ROWS = [row for row in KINDS if row.implementation is not None and issubclass(row.implementation, GenericJob)]
+ROWS = [row for row in KINDS if row.implementation is not None and not row.is_pod_parent]
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.framework)

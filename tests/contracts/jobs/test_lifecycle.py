@@ -18,11 +18,12 @@ from pykueue.api import labels
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.jobs import admission, related
 from pykueue.jobs.admission import JobAdmissionFacts
-from pykueue.jobs.interface import GenericJob, JobIntegration
+from pykueue.jobs.integration import JobIntegration
+from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.offline import OfflineContext
 from pykueue.lifecycle import states
 
-JOB_ROWS = [row for row in KINDS if row.implementation is not None and issubclass(row.implementation, GenericJob)]
+JOB_ROWS = [row for row in KINDS if row.implementation is not None and not row.is_pod_parent]
 # Kinds with a suspend field: a pod is deleted to stop it, and none is restored.
 SUSPENDABLE = [row for row in JOB_ROWS if not row.of_pods]
 
@@ -66,7 +67,7 @@ def stop(harness: JobHarness) -> JobHarness:
 @every_suspendable_kind
 def test_new_job_is_suspended_by_the_webhook(row: JobIntegration) -> None:
     sample = sample_of(row)
-    implementation = row.implementation
+    implementation = row.implementation_type
     assert implementation is not None
     assert issubclass(implementation, GenericJob)
     tree = unstructured.without(sample.job(), implementation.suspend_path)

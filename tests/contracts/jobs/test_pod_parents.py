@@ -16,7 +16,7 @@ from kubemachinery import conditions, unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.api import labels
 from pykueue.api.conditions import WorkloadCondition
-from pykueue.jobs.interface import JobIntegration
+from pykueue.jobs.integration import JobIntegration
 from pykueue.jobs.pod import PodView
 from pykueue.lifecycle import states
 

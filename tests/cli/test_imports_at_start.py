@@ -1,0 +1,81 @@
+"""The modules that the commands users type most import, run against a real `pykueue up`: imports are most of their
+processor time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykueue.jobs import kinds
+from pykueue.jobs.integration import ImplementationPath
+from started import up
+
+# Of the modules of job kinds, a command imports those of the jobs that it decides about.
+KIND_MODULES = {
+    f"pykueue.jobs.{row.implementation.module}"
+    for row in kinds.BUILT_IN
+    if isinstance(row.implementation, ImplementationPath)
+}
+SERVERS = ("kubeserver", "pykueue.app", "pykueue.controllers", "pykueue.webhooks", "pykueue.dashboard", "aiohttp")
+SCHEDULER = ("pykueue.core.cycle", "pykueue.state", "pykueue.projection", "pykueue.analysis", "kubemachinery.cel")
+HISTORY = ("pykueue.history", "pykueue.runner")
+
+_SCRIPT = """
+import sys
+from pykueue.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a server with a job that runs, and one that waits."""
+    server = up(tmp_path_factory.mktemp("up"), "--durability", "memory")
+    try:
+        for name, cpu in (("runs", "1"), ("waits", "100000")):
+            modules_of(server.kubeconfig, "submit", "--name", name, "--cpu", cpu, "--", "true")
+        yield server.kubeconfig
+    finally:
+        server.end()
+
+
+def modules_of(kubeconfig: Path, *arguments: str) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    command = [sys.executable, "-c", _SCRIPT, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def below(modules: set[str], packages: tuple[str, ...]) -> list[str]:
+    """Those of the modules that are in these packages."""
+    return sorted(name for name in modules if f"{name}.".startswith(tuple(f"{each}." for each in packages)))
+
+
+@pytest.mark.parametrize("arguments", [("queue",), ("submit", "--dry-run", "--", "true")], ids=lambda each: each[0])
+def test_queue_and_submit_import_no_rules_and_no_scheduler(kubeconfig: Path, arguments: tuple[str, ...]) -> None:
+    modules = modules_of(kubeconfig, *arguments)
+    assert "pykueue.jobs.kinds" in modules
+    assert not KIND_MODULES & modules
+    assert not below(modules, (*SERVERS, *SCHEDULER, *HISTORY, "pykueue.jobs.interface", "importlib.metadata"))
+
+
+def test_explain_imports_no_server_and_no_cel(kubeconfig: Path) -> None:
+    modules = modules_of(kubeconfig, "explain", "job/runs")
+    assert "pykueue.analysis.explanation" in modules
+    # Pods are read by the rules of pods, whichever the kind of the job.
+    assert KIND_MODULES & modules <= {"pykueue.jobs.pod"}
+    assert not below(modules, (*SERVERS, "kubemachinery.cel", "importlib.metadata"))
+
+
+def test_help_imports_no_client() -> None:
+    modules = modules_of(Path("none"), "--help")
+    assert not below(modules, ("kubemachinery.client", "pykueue.client", "pykueue.jobs", "asyncio", "msgspec", "yaml"))
