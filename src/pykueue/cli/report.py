@@ -54,7 +54,7 @@ def usage(connection: Connection, all_namespaces: bool, output: str, **filters: 
     items = connection.talk(work)
     by = _words(filters["by"])
     rows = [{**item.group, "resource": item.resource, "hours": _hours(item)} for item in items]
-    _print([*by, "resource", "hours"], rows, output)
+    _print([*by, "resource", "hours"], rows, output, "no usage in this time window; usage is counted in whole seconds")
 
 
 @command.command("waiting", cls=flags.Command)
@@ -91,7 +91,7 @@ def waiting(connection: Connection, all_namespaces: bool, output: str, **filters
         shown = [duration(time) if is_table else time for time in times]
         share = f"{item.over_an_hour / item.started:.0%}" if is_table else item.over_an_hour
         rows.append({**item.group, **dict(zip(head[len(by) :], [item.started, *shown, share], strict=True))})
-    _print(head, rows, output)
+    _print(head, rows, output, "no job started in this time window")
 
 
 @command.command("troubles", cls=flags.Command)
@@ -131,7 +131,7 @@ def troubles(connection: Connection, all_namespaces: bool, output: str, **filter
             **{name: local_time(time) if output == "table" else time or "" for name, time in times.items()},
         }
         rows.append({name: row[name] for name in head})
-    _print(head, rows, output)
+    _print(head, rows, output, "no trouble in this time window")
 
 
 @command.command("budget", cls=flags.Command)
@@ -153,8 +153,6 @@ def budget(connection: Connection, output: str) -> None:
     found, problems = connection.talk(work)
     for problem in problems:
         click.echo(problem, err=True)
-    if not found:
-        raise NegativeResult("no group has spent hours of a Budget in its present period")
     head = ["budget", "group", "resource", "until", "spent", "limit", "per_hour", "spent_by"]
     rows = [{name: getattr(line, name) for name in (*head, "percent")} for line in found]
     if output == "table":
@@ -162,7 +160,7 @@ def budget(connection: Connection, output: str) -> None:
             row["spent"] = f"{row['spent']} ({row['percent']} %)"
     else:
         head.insert(5, "percent")
-    _print(head, rows, output)
+    _print(head, rows, output, "no group has spent hours of a Budget in its present period")
 
 
 def _words(by: str) -> list[str]:
@@ -175,9 +173,9 @@ def _hours(item: UsageItem) -> str:
     return f"{quantity.parse(item.resource_seconds).milli_value() / 1000 / 3600:.2f}"
 
 
-def _print(head: Sequence[str], rows: Sequence[dict[str, Any]], output: str) -> None:
+def _print(head: Sequence[str], rows: Sequence[dict[str, Any]], output: str, nothing: str) -> None:
     if not rows:
-        raise NegativeResult("the history has nothing in this time window")
+        raise NegativeResult(nothing)
     if output == "json":
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     elif output == "csv":
