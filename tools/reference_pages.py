@@ -32,7 +32,8 @@ from pykueue.install import chart, kustomize
 from pykueue.install.manifests import InstallPlan
 from pykueue.install.names import MANAGER
 from pykueue.jobs import pod
-from pykueue.jobs.interface import GenericJob, JobIntegration
+from pykueue.jobs.integration import JobIntegration
+from pykueue.jobs.interface import GenericJob
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.jobs.pod_group import PodGroup
 from pykueue.observe import custom_labels, metrics
@@ -390,7 +391,7 @@ def integrations_page() -> Iterator[str]:
                 _held_by(row),
                 ", ".join(map(code, row.implies)),
                 code(row.required_gate),
-                "yes" if hasattr(row.implementation, "min_parallelism") else "no",
+                "yes" if hasattr(row.implementation_type, "min_parallelism") else "no",
                 "yes" if _reclaims(row) else "no",
                 "yes" if row.takes_prebuilt else "no",
                 "yes" if row.takes_elastic else "no",
@@ -462,7 +463,7 @@ def _held_by(row: JobIntegration) -> str:
 
 def _reclaims(row: JobIntegration) -> bool:
     """Whether the quota of pods that have succeeded is free before the job ends."""
-    own = PodGroup if row.framework == pod.FRAMEWORK else row.implementation
+    own = PodGroup if row.framework == pod.FRAMEWORK else row.implementation_type
     return getattr(own, "reclaimable", GenericJob.reclaimable) is not GenericJob.reclaimable
 
 

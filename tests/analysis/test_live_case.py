@@ -50,7 +50,7 @@ async def install(client: ApiClient, namespace: str, tree: dict[str, Any]) -> No
 @pytest.mark.parametrize("namespace", ["kueue-system", "queues"])
 async def test_the_configuration_is_found_where_the_manager_is_installed(client: ApiClient, namespace: str) -> None:
     await install(client, namespace, FAIR)
-    assert await live_case.configuration_of(client) == (FAIR, ())
+    assert await live_case.configuration_of(client) == (FAIR, (), False)
     assert (await live_case.case(client, report=lambda _: None)).configured.policy.fair_sharing
 
 

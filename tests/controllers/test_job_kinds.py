@@ -14,14 +14,11 @@ from jobs.samples import SAMPLES
 from jobs.samples.jobset import job_set
 from kubemachinery.kinds import Kind
 from kubemachinery.unstructured import Tree, get
-from pykueue.jobs.interface import GenericJob, JobIntegration
+from pykueue.jobs.integration import JobIntegration
+from pykueue.jobs.interface import GenericJob
 from waiting import eventually
 
-ROWS = [
-    row
-    for row in KINDS
-    if row.implementation is not None and "." in row.kind.group and issubclass(row.implementation, GenericJob)
-]
+ROWS = [row for row in KINDS if row.implementation is not None and "." in row.kind.group and not row.is_pod_parent]
 JOB_SET = next(row for row in ROWS if row.kind.kind == "JobSet")
 QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
 PREEMPTION = {"withinClusterQueue": "LowerPriority"}
@@ -51,7 +48,7 @@ async def create_related(env: Environment, row: JobIntegration) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.framework)
 async def test_job_is_queued_preempted_resumed_and_finished(row: JobIntegration, tmp_path: Path) -> None:
-    sample, implementation = SAMPLES[row.framework], row.implementation
+    sample, implementation = SAMPLES[row.framework], row.implementation_type
     assert implementation is not None
     assert issubclass(implementation, GenericJob)
     path = implementation.suspend_path

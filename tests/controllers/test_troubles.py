@@ -19,9 +19,11 @@ from kubemachinery.client.event_recorder import EVENTS
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.meta import SECOND, parse_time
 from pykueue import settings, testing
-from pykueue.api import config
+from pykueue.api import config, kube, registry
+from pykueue.api import kueue as kueue_api
 from pykueue.client import job_troubles
 from pykueue.client.job_history import HistoryRequest
+from pykueue.controllers.assembly import Manager
 from pykueue.history.documents import WorkloadTrouble
 from pykueue.testing import Kueue, system
 from pykueue.testing.virtual_loop import Stuck
@@ -246,6 +248,60 @@ def test_forecast_of_a_job_that_starves_already_does_not_end_that() -> None:
         (after,) = troubles(kueue)
         assert before["trouble"] == after["trouble"] == "Starving"
         assert after["since"] == before["since"]
+
+
+@virtual_time
+async def test_restart_keeps_the_first_forecast_of_a_job_and_scores_those_that_started_meanwhile(
+    tmp_path: Path,
+) -> None:  # [LG7], [FC4]
+    chosen = settings.load(
+        {"apiVersion": config.V1BETA2, "kind": config.KIND, "featureGates": {"WorkloadHints": True}}, "test"
+    )
+    async with recorded_server(chosen) as (embedded, clock):
+        made = RecordedWorld(embedded, clock, tmp_path / "history.db", chosen)
+        objects = [
+            *queue("physics", 4),
+            job("holder", "physics", 4, seconds=300, deadline=600),
+            job("second", "physics", 4, seconds=36_000, deadline=40_000),
+            job("third", "physics", 4, deadline=600),
+        ]
+        async with made.manager() as manager:
+            for tree in objects:
+                await made.api.apply(testing._kind(tree), testing._placed(tree), "test")
+                await asyncio.sleep(1.1)
+            assert manager.forecaster is not None
+            await manager.forecaster.of("physics")
+            keys = {name.split("-")[1]: f"default/{name}" for name in await workloads(made)}
+            before = first_p90s(manager, keys)
+            assert [name for name, p90 in before.items() if p90 is not None] == ["second", "third"]
+        await asyncio.sleep(60)
+        async with made.manager() as manager:
+            assert first_p90s(manager, keys) == before
+            assert manager.forecaster is not None
+            await asyncio.sleep(400)  # the holder ends, and the second starts
+            assert manager.forecaster.calibrations["physics"].scored == 1
+            assert manager.troubles.rules.first_p90(keys["second"]) is None
+            assert manager.history is not None
+            await asyncio.sleep(120)
+            stored = await manager.history.ask(lambda store: store.open_forecasts())
+            assert len(stored) == 1
+        await made.api.delete(registry.ALL.of(kube.Job), "third", "default")
+        await asyncio.sleep(1)
+        async with made.manager() as manager:
+            assert manager.history is not None
+            await asyncio.sleep(120)
+            assert await manager.history.ask(lambda store: store.open_forecasts()) == {}
+
+
+def first_p90s(manager: Manager, keys: dict[str, str]) -> dict[str, int | None]:
+    """By job, in seconds."""
+    found = {name: manager.troubles.rules.first_p90(keys[name]) for name in sorted(keys)}
+    return {name: None if p90 is None else p90 // SECOND for name, p90 in found.items()}
+
+
+async def workloads(made: RecordedWorld) -> list[str]:
+    listing = await made.api.list(registry.ALL.of(kueue_api.Workload), "default")
+    return [msgspec.json.decode(each)["metadata"]["name"] for each in listing.items]
 
 
 # --- Records [LG9] ----------------------------------------------------------------------------------------------------

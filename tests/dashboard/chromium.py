@@ -129,6 +129,8 @@ class Browser:
             await page.send(f"{domain}.enable")
         await page.send("Emulation.setFocusEmulationEnabled", enabled=True)
         await page.send("Page.navigate", url=address)
+        # The script of the page reads the token from the address, which a test may change from here on.
+        await page.until("location.href !== 'about:blank' && document.readyState === 'complete'")
         yield page
         await self.send("Target.disposeBrowserContext", browserContextId=context)
 

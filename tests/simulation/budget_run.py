@@ -1,5 +1,5 @@
 """Runs of a system with a Budget from a seed: jobs come and go, managers are stopped and killed, the disk is full, the
-clock jumps ahead, a day ends. A judge reads every revision; accounts and answers are compared with it at many moments."""
+clock jumps ahead or back, a day ends. A judge reads every revision; accounts and answers are compared with it at many moments."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ LIMIT = 360_000
 _BEGIN, _END = -400, 150
 _ACTIONS = ("submit", "submit", "submit", "cancel", "restart", "kill", "wait")
 FAULTS = ("disk", "clock")
+BACK = ("back", "back", "clock")
 
 
 class BudgetRun:
@@ -43,7 +44,7 @@ class BudgetRun:
         # A check of another controller, so that time passes between reservation and admission.
         self._has_slow_check = self._rng.random() < 0.6
         self._full_until = float("-inf")  # the time of the event loop until which the disk is full
-        self.compared = self.full_disks = self.jumps = 0
+        self.compared = self.full_disks = self.jumps = self.steps_back = 0
 
     async def play(self) -> None:
         rng, made = self._rng, self._made
@@ -87,11 +88,14 @@ class BudgetRun:
             case "disk":
                 self._fill_disk(rng.choice((12.0, 40.0)))
             case "clock":
-                # Ahead only: a clock that is set back takes no charge away, which the judge does not know ([BU11]).
                 step = rng.choice((1.0, 5.0, 30.0))
                 if not made.now < 0 <= made.now + step + 2:
                     made.clock.wrong_by_seconds += step
                     self.jumps += 1
+            case "back":
+                self._compare()  # the accounts have seen the time from which the clock goes back
+                made.clock.wrong_by_seconds -= rng.choice((2.0, 30.0, 90.0))
+                self.steps_back += 1
             case _:
                 pass
 
@@ -149,13 +153,14 @@ class BudgetRun:
             await self._made.until(3)
         self._compare()
         # Those that waited for this day are back in the queue.
-        at = self._made.clock.now() // SECOND
+        at = self._judge.latest(self._made.clock.now() // SECOND)
         for group in self._judge.waits_in_vain(at):
             self._judge.violations.append(Violation("BU4", 0, group, "a Workload waits although hours are left"))
 
     # --- Managers -----------------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
+        self._judge.started(self._made.clock.now() // SECOND)
         self._manager = await self._stack.enter_async_context(self._made.manager())
 
     async def _stop(self, *, kill: bool) -> None:
@@ -177,13 +182,14 @@ class BudgetRun:
     # --- Comparing ----------------------------------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """Hold the accounts of the manager against the judge [BU-L1], [BU-L5]."""
+        """Hold the accounts of the manager against the judge [BU-L1], [BU-L5], [BU11]."""
         budgets = self._manager.budgets if self._manager is not None else None
         book = budgets.books.get("cpu") if budgets is not None else None
         if book is None:
             return
-        at = book.accounts.now
-        for group in sorted(self._judge.groups()):
+        at, groups = self._judge.latest(self._made.clock.now() // SECOND), sorted(self._judge.groups())
+        self._judge.looked(book.accounts.now, {group: book.accounts.spent((group, "cpu")) // 1000 for group in groups})
+        for group in groups:
             key = (group, "cpu")
             found = book.accounts.spent(key) // 1000, book.ledger.allowance(key) // 1000
             wanted = self._judge.spent(group, at), self._judge.allowance(group, at)
@@ -206,4 +212,5 @@ async def run(seed: int, path: Path, faults: Sequence[str] = ()) -> tuple[list[V
     async with budget_world(path / f"history-{seed}.db", JudgedJournal(judge), _BEGIN) as made:
         played = BudgetRun(seed, made, judge, faults)
         await played.play()
-    return judge.violations, played.compared, {**judge.answers, "full disks": played.full_disks, "jumps": played.jumps}
+    happened = {"full disks": played.full_disks, "jumps": played.jumps, "steps back": played.steps_back}
+    return judge.violations, played.compared, {**judge.answers, **happened}

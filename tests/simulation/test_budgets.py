@@ -1,5 +1,5 @@
 """Budgets in runs from seeds: accounts equal the integral over all stored revisions, also after restarts, edges,
-full disks and jumps of the clock."""
+full disks and jumps of the clock, also backwards."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from virtual import virtual_time
 
 SEEDS = range(4)
 FAULTY_SEEDS = (3, 4, 2)
+BACKWARD_SEEDS = (0, 1, 2, 3)
 
 
 def play(seed: int, path: Path, faults: Sequence[str] = ()) -> tuple[list[Violation], int, dict[str, int]]:
@@ -56,6 +57,74 @@ def test_a_full_disk_and_a_clock_that_jumps_ahead_change_no_account(tmp_path: Pa
     assert happened["full disks"] > 3
     assert happened["jumps"] > 3
     assert happened["Retry"] > 3
+
+
+def test_a_clock_that_is_set_back_takes_no_charge_away(tmp_path: Path) -> None:
+    """[BU11] [BU-L1] [BU-L2] [BU-L5] Also if that is over midnight, and if managers restart meanwhile."""
+    happened: Counter[str] = Counter()
+    for seed in BACKWARD_SEEDS:
+        violations, compared, given = play(seed, tmp_path, budget_run.BACK)
+        assert not violations, f"seed {seed}: " + "\n".join(map(str, violations))
+        assert compared > 10
+        happened += Counter(given)
+    assert happened["steps back"] > 10
+    assert happened["Retry"] > 3
+
+
+def _follows_the_clock_back(patch: pytest.MonkeyPatch) -> None:
+    """The accounts take every time of the clock."""
+    advance = budget_accounts.BudgetAccounts.advance
+
+    def follow(self: budget_accounts.BudgetAccounts, now: int) -> bool:
+        self.now = now
+        return advance(self, now)
+
+    patch.setattr(budget_accounts.BudgetAccounts, "advance", follow)
+
+
+def _begins_the_earlier_day_again(patch: pytest.MonkeyPatch) -> None:
+    advance = budget_accounts.BudgetAccounts.advance
+
+    def follow(self: budget_accounts.BudgetAccounts, now: int) -> bool:
+        if now < self.period.start:
+            self.now, self.period = now, self.calendar.at(now)
+        return advance(self, now)
+
+    patch.setattr(budget_accounts.BudgetAccounts, "advance", follow)
+
+
+def _charges_admissions_of_the_future_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An open span is counted from its start on, whether that has come or not."""
+
+    def observe(self: budget_accounts.BudgetAccounts, record: Any) -> None:
+        found = budget_accounts.spans(record, self.rules)
+        if found != self._spans.get(record.uid, ()):
+            self._take_out(record.uid)
+            self._spans[record.uid] = found
+            for span in found:
+                self._add(span, 1)
+
+    patch.setattr(budget_accounts.BudgetAccounts, "observe", observe)
+
+
+@pytest.mark.parametrize(
+    ("plant", "laws"),
+    [
+        (_follows_the_clock_back, {"BU11"}),
+        (_begins_the_earlier_day_again, {"BU11"}),
+        (_charges_admissions_of_the_future_at_once, {"BU-L1"}),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_planted_bug_of_a_clock_that_is_set_back_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], laws: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    for seed in BACKWARD_SEEDS:
+        violations, _, _ = play(seed, tmp_path, budget_run.BACK)
+        if {violation.law for violation in violations} & laws:
+            return
+    pytest.fail("no violation")
 
 
 def test_accounts_that_depend_on_the_disk_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

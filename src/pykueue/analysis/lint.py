@@ -34,8 +34,7 @@ from pykueue.api.quota_schedule import QuotaSchedule, ScheduledResource, Schedul
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
-from pykueue.jobs import offline
-from pykueue.jobs import workloads as job_workloads
+from pykueue.jobs import offline, workload_owners
 from pykueue.lifecycle import states
 from pykueue.state import workload_info
 
@@ -553,7 +552,7 @@ def _missing_budget(given: LintInput) -> RuleFindings:
 
 def _requester(workload: kueue.Workload) -> str:
     """Kind and name of the job of a Workload; without one, of the Workload."""
-    owner = job_workloads.job_of(workload)
+    owner = workload_owners.job_of(workload)
     kind, name = (owner.kind, owner.name) if owner is not None else ("Workload", workload.metadata.name)
     return f"{kind} {workload.metadata.namespace}/{name}"
 

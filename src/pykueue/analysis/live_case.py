@@ -19,7 +19,7 @@ from kubemachinery.client.transport import ApiRequest
 from kubemachinery.yaml_documents import Document
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case
-from pykueue.api import config, kube, kueue, quota_schedule, registry
+from pykueue.api import config, kube, kueue, registry
 from pykueue.install import names
 from pykueue.observe.health import CONFIGURATION_PATH
 
@@ -57,22 +57,25 @@ async def case(
         for raw in listing.items:
             tree = msgspec.json.decode(raw)
             found.append(Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}))
-    found += await _schedules(client)
+    found += await _own_kinds(client)
     if unscheduled and not has_topologies:
         found += await _unscheduled(client, unscheduled)
-    return replace(planner.read(found, is_stored=True), notices=configuration.notices)
+    read = planner.read(found, is_stored=True, is_effective=configuration.is_effective)
+    return replace(read, notices=configuration.notices)
 
 
-async def _schedules(client: ApiClient) -> list[Document]:
-    """The QuotaSchedules; none where the server does not serve the kind, or the user may not list them."""
-    row = registry.EXTENSIONS.of(quota_schedule.QuotaSchedule)
-    try:
-        listing = await client.list(row)
-    except errors.ApiError:
-        return []
-    head = {"apiVersion": row.api_version, "kind": row.kind}
-    trees = map(msgspec.json.decode, listing.items)
-    return [Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}) for tree in trees]
+async def _own_kinds(client: ApiClient) -> list[Document]:
+    """The QuotaSchedules and Budgets; none where the server does not serve a kind, or the user may not list it."""
+    found = []
+    for row in registry.EXTENSIONS:
+        try:
+            listing = await client.list(row)
+        except errors.ApiError:
+            continue
+        head = {"apiVersion": row.api_version, "kind": row.kind}
+        trees = map(msgspec.json.decode, listing.items)
+        found += [Document(f"{row.kind} {tree['metadata']['name']}", {**tree, **head}) for tree in trees]
+    return found
 
 
 async def _unscheduled(client: ApiClient, namespace: str) -> list[Document]:
@@ -92,13 +95,15 @@ class ServerConfiguration(NamedTuple):
 
     tree: dict[str, Any]
     notices: tuple[str, ...] = ()
+    # Whether it is what the manager runs with, complete and valid, and not a file.
+    is_effective: bool = False
 
 
 async def configuration_of(client: ApiClient) -> ServerConfiguration:
     """The Configuration that the manager runs with. Where it cannot be read, the default one with a notice."""
     try:
         answer = await client.request(ApiRequest("GET", CONFIGURATION_PATH))
-        return ServerConfiguration(dict(msgspec.json.decode(answer.body)))
+        return ServerConfiguration(dict(msgspec.json.decode(answer.body)), is_effective=True)
     except (errors.ApiError, msgspec.DecodeError):
         pass
     kept, why = await _kept(client)

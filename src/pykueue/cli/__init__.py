@@ -6,7 +6,9 @@ shows its help. The table below is the whole list of commands, in the order in w
 
 from __future__ import annotations
 
+import atexit
 import difflib
+import gc
 import importlib
 import os
 import signal
@@ -152,6 +154,8 @@ _CLOSED_OUTPUT_CODE: Final = 128 + signal.SIGPIPE
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program. Input errors never show a traceback; a closed stdout ends it silently."""
+    if arguments is None:
+        _collect_garbage_rarely()
     try:
         try:
             _main(arguments)
@@ -163,6 +167,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Python flushes stdout again at exit, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_CLOSED_OUTPUT_CODE)
+
+
+def _collect_garbage_rarely() -> None:
+    """Make the garbage collector run rarely, and not at the end of the process: most of what a command allocates are
+    modules, which live as long as it does. Servers set thresholds of their own."""
+    gc.set_threshold(200_000, 20, 20)
+    atexit.register(gc.freeze)
 
 
 def _main(arguments: Sequence[str] | None) -> None:

@@ -66,14 +66,14 @@ def jobs() -> Complete:
         from kubemachinery.client.client import METADATA_OF_ALL
         from pykueue.api import kueue
         from pykueue.client.queued_job import JOBS, WORKLOADS
-        from pykueue.jobs import workloads
+        from pykueue.jobs import workload_owners
 
         async def work(client: ApiClient, target: ClientConfig) -> list[str]:
             where = context.params.get("namespace") or target.namespace
             found = await client.list(JOBS, where, accept=METADATA_OF_ALL)
             own = [msgspec.json.decode(item)["metadata"]["name"] for item in found.items]
             queued = [codec.decode(item, kueue.Workload) for item in (await client.list(WORKLOADS, where)).items]
-            owners = [owner for each in queued if (owner := workloads.job_of(each)) is not None]
+            owners = [owner for each in queued if (owner := workload_owners.job_of(each)) is not None]
             others = [f"{owner.kind.lower()}/{owner.name}" for owner in owners if owner.kind != JOBS.kind]
             return [*own, *dict.fromkeys(others)]
 

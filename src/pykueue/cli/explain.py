@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from kubemachinery.client.client import ApiClient
     from pykueue.analysis.explanation import Explanation
     from pykueue.analysis.planner import Case
-    from pykueue.client.job_service import QueueEntry
-    from pykueue.history.documents import RunTimeEstimate
+    from pykueue.client.queue_entries import QueueEntry
+    from pykueue.history.documents import RunTimeEstimate, WorkloadTrouble
     from pykueue.projection.documents import ForecastDocument, ForecastItem
+
+    Observed: TypeAlias = tuple[
+        RunTimeEstimate | None, list[WorkloadTrouble], tuple[ForecastDocument, ForecastItem] | None
+    ]
 
 
 @click.command("explain")
@@ -64,13 +68,12 @@ def command(
         report("Computing suggestions")
         effort = SearchBudget() if thorough else None
         answer = explain(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
-    estimate = None if files else connection.talk(lambda client, _: _run_time(client, key))
+    estimate, when = None, None
     if not files:
         from pykueue.client import job_troubles
 
-        observed = connection.talk(lambda client, _: job_troubles.of_workload(client, key))
+        estimate, observed, when = connection.talk(lambda client, _: _observed(client, key, thorough))
         answer = job_troubles.with_troubles(answer, observed)
-    when = None if files else connection.talk(lambda client, _: _forecast(client, key, thorough))
     if output == "text":
         for line in [*lines(answer), *run_time_lines(estimate), *forecast_lines(when)]:
             click.echo(line)
@@ -84,6 +87,14 @@ async def _live(client: ApiClient, namespace: str, report: Any) -> tuple[Case, s
     from pykueue.analysis import live_case
 
     return await live_case.case(client, nodes=True, unscheduled=namespace, report=report), namespace
+
+
+async def _observed(client: ApiClient, key: str, thorough: bool) -> Observed:
+    """What the server knows beyond its objects, over one connection."""
+    from pykueue.client import job_troubles
+
+    estimate = await _run_time(client, key)
+    return estimate, await job_troubles.of_workload(client, key), await _forecast(client, key, thorough)
 
 
 async def _run_time(client: ApiClient, key: str) -> RunTimeEstimate | None:
@@ -165,9 +176,9 @@ def _key(case: Case, namespace: str, named: Named) -> str | None:
 
 
 def _unqueued(connection: Connection, named: Named) -> QueueEntry | None:
-    from pykueue.client import job_service
+    from pykueue.client import queue_entries
 
-    found = connection.talk(lambda client, namespace: job_service.entries(client, namespace, every_kind=True))
+    found = connection.talk(lambda client, namespace: queue_entries.entries(client, namespace, every_kind=True))
     return matching(found, named)
 
 

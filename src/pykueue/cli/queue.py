@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kubemachinery.client.client import ApiClient
-    from pykueue.client.job_service import QueueEntry
+    from pykueue.client.queue_entries import QueueEntry
     from pykueue.history.documents import WorkloadTrouble
     from pykueue.projection.documents import ForecastItem
 
@@ -68,15 +68,17 @@ def command(
         _show_troubles(connection, queue, all_namespaces, form)
         return
     from kubemachinery.clock import SystemClock
-    from pykueue.client import job_service, listing
+    from pykueue.client import listing, queue_entries
 
     forecasts: dict[str, ForecastItem] = {}
 
     async def work(client: ApiClient, namespace: str) -> list[QueueEntry]:
         where, present = "" if all_namespaces else namespace, now if everything else None
-        found = await job_service.entries(client, where, present, every_kind=everything)
+        found = await queue_entries.entries(client, where, present, every_kind=everything)
         of_queue = [entry for entry in found if queue in ("", entry.queue)]
         if queue and not of_queue and not all_namespaces:
+            from pykueue.client import job_service
+
             await job_service.JobService(client, namespace).queue(queue)  # raises UsageError if it does not exist
         if eta:
             from pykueue.client import job_forecast  # what it imports is half of the processor time of this command
@@ -88,7 +90,11 @@ def command(
     now = SystemClock().now()
     rows = [entry for entry in connection.talk(work) if everything or not entry.status.state.is_finished]
     columns: list[TableColumn[QueueEntry]] = [
-        *([TableColumn[job_service.QueueEntry]("NAMESPACE", lambda entry: entry.namespace)] if all_namespaces else []),
+        *(
+            [TableColumn[queue_entries.QueueEntry]("NAMESPACE", lambda entry: entry.namespace)]
+            if all_namespaces
+            else []
+        ),
         TableColumn("NAME", lambda entry: entry.name),
         TableColumn("KIND", lambda entry: entry.job_kind),
         TableColumn("QUEUE", lambda entry: entry.queue),
@@ -146,6 +152,10 @@ def _show_troubles(connection: Connection, queue: str, all_namespaces: bool, for
         tree=lambda each: {"apiVersion": version, "kind": "WorkloadTrouble", **codec.to_tree(each)},
         nothing="no jobs are in trouble",
     )
+
+
+def _namespace_column() -> list[TableColumn[QueueEntry]]:
+    return [TableColumn("NAMESPACE", lambda entry: entry.namespace)]
 
 
 def _eta_columns(forecasts: Mapping[str, ForecastItem]) -> list[TableColumn[QueueEntry]]:

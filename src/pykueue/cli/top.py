@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kubemachinery.client.client import ApiClient
-    from pykueue.client.job_service import QueueEntry
+    from pykueue.client.queue_entries import QueueEntry
     from pykueue.client.queue_overview import QueueRow, Usage
 
 _BAR: Final = 16
@@ -69,7 +69,7 @@ async def _look(client: ApiClient, width: int) -> RenderableType:
     from kubemachinery.client.errors import ApiError
     from pykueue.api import kueue, registry
     from pykueue.api.quota_schedule import QuotaSchedule
-    from pykueue.client import job_service, queue_overview
+    from pykueue.client import queue_entries, queue_overview
 
     queues = await client.list(registry.KUEUE.of(kueue.ClusterQueue))
     cohorts = await client.list(registry.KUEUE.of(kueue.Cohort))
@@ -82,7 +82,7 @@ async def _look(client: ApiClient, width: int) -> RenderableType:
         [codec.decode(raw, kueue.Cohort) for raw in cohorts.items],
         queue_overview.effective_quotas(codec.decode(raw, QuotaSchedule) for raw in schedules),
     )
-    return Group(_tree(found, width), "", _waiting(await job_service.entries(client, "")))
+    return Group(_tree(found, width), "", _waiting(await queue_entries.entries(client, "")))
 
 
 # The columns, each with the minimum width of the terminal that shows it.

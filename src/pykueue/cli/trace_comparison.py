@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,21 +23,14 @@ from pykueue.analysis.planner import Case
 from pykueue.analysis.policy_comparison import PolicyComparison
 from pykueue.analysis.traces import SwfMapping, Trace
 from pykueue.api import kueue, registry
-from pykueue.cli import printing
+from pykueue.cli import past_records, printing
 from pykueue.cli.connection import Connection
 from pykueue.cli.plan import print_ignored_and_unknown, print_notices, read
 from pykueue.cli.progress import progress
 from pykueue.cli.trace_options import TraceOptions
-from pykueue.client import job_history, moments
-from pykueue.client.job_history import HistoryRequest
+from pykueue.client import moments
 from pykueue.errors import NegativeResult
-from pykueue.history import documents, swf
-from pykueue.history.queries import RecordFilter
-from pykueue.history.records import WorkloadRecord
-from pykueue.history.store import HistoryStore
-
-if TYPE_CHECKING:
-    from kubemachinery.client.client import ApiClient
+from pykueue.history import swf
 
 
 def run(
@@ -132,7 +125,7 @@ def _range(connection: Connection, options: TraceOptions) -> Trace:
     end = min(now, moments.moment(last, "--trace", now) if last else now)
     if begin >= end:
         raise UsageError(f"--trace {options.trace}: the time range is empty")
-    since, found = _records(connection, options.history, begin, end)
+    found, since = past_records.between(connection, options.history, begin, end)
     span = f"{format_time(begin * SECOND)} to {format_time(end * SECOND)}"
     if since is None:
         raise UsageError(f"--trace {options.trace}: the history is empty")
@@ -142,28 +135,6 @@ def _range(connection: Connection, options: TraceOptions) -> Trace:
     if not trace.jobs:
         raise UsageError(f"--trace {options.trace}: the history has no job from {span}")
     return trace
-
-
-def _records(
-    connection: Connection, file: Path | None, begin: int, end: int
-) -> tuple[int | None, list[WorkloadRecord]]:
-    """When the history begins, and the records of a time range."""
-    if file is not None:
-        store = HistoryStore(file)
-        try:
-            first, _ = store.ask(lambda each: each.select(RecordFilter(), limit=1))
-            found, _ = store.ask(lambda each: each.select(RecordFilter(since=begin, until=end)))
-        finally:
-            store.close()
-        return (first[0].submitted if first else None), found
-
-    async def work(client: ApiClient, _: str) -> tuple[int | None, list[WorkloadRecord]]:
-        first = [record async for record in job_history.records(client, HistoryRequest(), limit=1)]
-        wanted = HistoryRequest(since=begin, until=end)
-        found = [documents.record_of(each) async for each in job_history.records(client, wanted)]
-        return (documents.record_of(first[0]).submitted if first else None), found
-
-    return connection.talk(work)
 
 
 def _write_base(path: Path, trace: Trace) -> None:

@@ -19,10 +19,10 @@ class TraceOptions(NamedTuple):
     repeat: int
     report_file: Path | None
 
-    def check(self) -> None:
-        """Refuse options without the one that they belong to."""
+    def check(self, *, is_forecast: bool = False) -> None:
+        """Refuse options without the one that they belong to. A forecast may have a history without --trace."""
         given = {
-            "--history": self.history,
+            "--history": None if is_forecast else self.history,
             "--map": self.per_processor,
             "--ignore-bad-lines": self.ignore_bad_lines,
             "--write-base": self.write_base,

@@ -15,6 +15,8 @@ from pykueue.cli.trace_options import TraceOptions
 from pykueue.errors import NegativeResult
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kubemachinery.client.client import ApiClient
     from kubemachinery.meta import Nanoseconds
     from pykueue.analysis.planner import Case
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     "--history",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     default=None,
-    help="With --trace: read this history.db instead of the history of the server, which must not be running.",
+    help="With --trace or --eta: read this history.db instead of the history of the server, which must not be running.",
 )
 @click.option(
     "--map",
@@ -102,7 +104,7 @@ def command(
     from pykueue.cli.plan import at, case_of, print_ignored, print_ignored_and_unknown, print_notices, read, within
 
     options = TraceOptions(**of_traces)
-    options.check()
+    options.check(is_forecast=eta)
     if not changes and not gone and options.write_base is None:
         raise UsageError("nothing would change: give objects with -f, or names with --delete")
     if options.trace:
@@ -131,7 +133,9 @@ def command(
                 raise UsageError(f"--delete {text}: not found")
         changed = whatif.changed_by(case, change, names, now)
         difference = whatif.compare(case, changed, now, within(timeout_seconds))
-        forecasts = _forecasts(None if files else connection, case, changed, now) if eta else None
+        forecasts = (
+            _forecasts(None if files else connection, options.history, case, changed, now, report) if eta else None
+        )
     print_ignored(changed)
     if change.extensions and planner.QUOTA_CALENDAR not in changed.configured.on:
         click.echo("QuotaSchedules have no effect: the gate QuotaCalendar is off", err=True)
@@ -149,19 +153,28 @@ def command(
         raise NegativeResult(f"no stable state with the change: {difference.after.unstable_because}")
 
 
-def _forecasts(connection: Connection | None, case: Case, changed: Case, now: Nanoseconds) -> ForecastDocument:
-    """When the Workloads that the change adds are expected to start. Run times of present Workloads come from the
-    history of the server, if there is one."""
+def _forecasts(
+    connection: Connection | None,
+    history: Path | None,
+    case: Case,
+    changed: Case,
+    now: Nanoseconds,
+    report: Callable[[str], None],
+) -> ForecastDocument:
+    """When the Workloads that the change adds are expected to start. What is known of the past comes from a file, or
+    from the history of the server, if there is one."""
+    from kubemachinery.meta import SECOND
     from pykueue.analysis import start_forecasts
+    from pykueue.cli import past_records
     from pykueue.client import job_history
     from pykueue.history.learning import RunEstimate
     from pykueue.lifecycle import states
 
     new = start_forecasts.new_workloads(case, changed)
-    scope = start_forecasts.scope_of(changed, new, now)
     estimates: dict[str, RunEstimate] = {}
 
     async def read(client: ApiClient, _: str) -> None:
+        scope = start_forecasts.scope_of(changed, new, now)
         for workload in set(map(states.key, scope.workloads())) - set(map(states.key, new)):
             namespace, _, name = workload.partition("/")
             found = await job_history.run_time(client, namespace, name)
@@ -170,9 +183,13 @@ def _forecasts(connection: Connection | None, case: Case, changed: Case, now: Na
                     found.p50_seconds, found.p90_seconds, found.limit_seconds
                 )
 
-    if connection is not None:
+    report("Reading the history")
+    since, until = start_forecasts.past_since(changed, now), now // SECOND + 1
+    past = past_records.known(connection, history, since, until)
+    if connection is not None and history is None:
         connection.talk(read)
-    return start_forecasts.starts(scope, new, now, estimates)
+    report("Computing the forecast")
+    return start_forecasts.starts(changed, new, now, estimates, past)
 
 
 def forecast_lines(found: ForecastDocument | None) -> list[str]:

@@ -12,13 +12,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND, Nanoseconds
-from pykueue.api import kueue
+from pykueue.api import budget, kueue
 from pykueue.controllers.projected_budgets import ProjectedBudgets
-from pykueue.history import records
+from pykueue.history import budget_rules, records
 from pykueue.history.budget_answers import BudgetLedger
 from pykueue.history.learning import RUNS_KEPT, RUNS_MIN, Run, RunDistribution, RunEstimate
 from pykueue.history.records import WorkloadRecord
@@ -74,11 +74,23 @@ def decode(message: bytes) -> ForecastQuestion:
     return found
 
 
+class PastWorkloads(NamedTuple):
+    """What the history has: the records of the last weeks in the order of submission, and when the first of all was
+    submitted; None if there is none."""
+
+    records: Sequence[WorkloadRecord] = ()
+    first: int | None = None
+
+
 def answer(question: ForecastQuestion, store: HistoryStore | None = None) -> ForecastAnswer:
     """Compute the forecasts. `store` is the history; without one, no newcomers are expected."""
-    past, first = _past(question, store)
-    newcomers = _Newcomers(question, past, first)
-    checks = CheckTimes.of(past, question.now // SECOND)
+    return answer_from(question, _past(question, store))
+
+
+def answer_from(question: ForecastQuestion, past: PastWorkloads) -> ForecastAnswer:
+    """Compute the forecasts from what is known of the past."""
+    newcomers = _Newcomers(question, past.records, past.first)
+    checks = CheckTimes.of(past.records, question.now // SECOND)
     ledgers = pickle.dumps(question.budgets)
     newcomers.users.update(question.users)
     found = forecast.forecast(
@@ -97,32 +109,44 @@ def _budgets(ledgers: bytes, users: Mapping[str, str]) -> ProjectedBudgets:
     return ProjectedBudgets(list(pickle.loads(ledgers)), users)
 
 
-def _past(question: ForecastQuestion, store: HistoryStore | None) -> tuple[Sequence[WorkloadRecord], int | None]:
-    """The records of the last weeks, and when the first of all was submitted; nothing if they cannot be read."""
+def past_since(now: Nanoseconds) -> int:
+    """The second from which on records are used."""
+    return now // SECOND - WEEKS * WEEK_SECONDS - 3600
+
+
+def _past(question: ForecastQuestion, store: HistoryStore | None) -> PastWorkloads:
+    """What the store has; nothing if it cannot be read."""
     if store is None:
-        return (), None
-    since = question.now // SECOND - WEEKS * WEEK_SECONDS - 3600
+        return PastWorkloads()
+    since = past_since(question.now)
     try:
         first = store.ask(lambda one: one.first_submitted())
-        return store.ask(lambda one: one.submitted_since(since, ARRIVALS_MAX)), first
+        return PastWorkloads(store.ask(lambda one: one.submitted_since(since, ARRIVALS_MAX)), first)
     except HistoryStoreError:
-        return (), None
+        return PastWorkloads()
 
 
 def _assumed_checks(question: ForecastQuestion, times: CheckTimes) -> Iterator[str]:
     """What is assumed of the admission checks that no Budget answers."""
-    answered = {name for ledger in question.budgets for name in ledger.accounts.rules.scope}
-    checked = [
+    asked = {ledger.limits.name for ledger in question.budgets}
+    answered = {
         thing.metadata.name
         for thing in question.case.objects
+        if isinstance(thing, kueue.AdmissionCheck)
+        and thing.spec.controller_name == budget.CONTROLLER
+        and budget_rules.budget_name(thing) in asked
+    }
+    checks = {
+        thing.metadata.name: {rule.name for rule in thing.spec.admission_checks_strategy.admission_checks}
+        for thing in question.case.objects
         if isinstance(thing, kueue.ClusterQueue) and thing.spec.admission_checks_strategy is not None
-    ]
+    }
     known = {name for name, _ in times.by_flavors}
-    if any(name in known for name in checked):
+    if any(name in known for name in checks):
         yield "admission checks take as long as they took in the last 4 weeks"
-    if any(name not in known and name not in answered for name in checked):
+    if any(name not in known and needed - answered for name, needed in checks.items()):
         yield "admission checks pass at once"
-    if answered:
+    if asked:
         yield "Workloads of other cohorts are charged to Budgets as at present"
 
 

@@ -12,7 +12,7 @@ import logging
 import pickle
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -30,11 +30,12 @@ from pykueue.controllers.informers import Informers
 from pykueue.history import records
 from pykueue.history.budget_answers import BudgetLedger
 from pykueue.history.learning import RunEstimate, RunTimes
-from pykueue.history.store import HistoryStore, HistoryStoreError, StoredScores
+from pykueue.history.store import HistoryStore, HistoryStoreError, StoredForecast, StoredScores
 from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase, forecast
 from pykueue.projection.calibration import (
     NO_CORRECTION,
+    WINDOW,
     CalibrationWindow,
     Correction,
     ForecastScore,
@@ -206,6 +207,15 @@ class _Shown(NamedTuple):
     found: OpenForecast
     p90: Nanoseconds
 
+    @classmethod
+    def of(cls, row: StoredForecast) -> _Shown:
+        model = OpenForecast(row.made * SECOND, row.p50 * SECOND, row.p90 * SECOND)
+        return cls(row.cluster_queue, row.waited * SECOND, model, row.shown_p90 * SECOND)
+
+    def stored(self) -> StoredForecast:
+        made, p50, p90 = self.found.made // SECOND, self.found.p50 // SECOND, self.found.p90 // SECOND
+        return StoredForecast(made, self.cluster_queue, self.waited // SECOND, p50, p90, self.p90 // SECOND)
+
 
 @dataclass(slots=True)
 class QueueCalibration:
@@ -219,6 +229,13 @@ class QueueCalibration:
     def of(cls, stored: StoredScores) -> QueueCalibration:
         scores = [(made * SECOND, ForecastScore(p50, p90)) for made, p50, p90 in stored.scores]
         return cls(stored.scored, stored.covered, CalibrationWindow(scores))
+
+    def joined(self, later: QueueCalibration | None) -> QueueCalibration:
+        """Both together: what was stored, and what was scored while the history could not be read."""
+        if later is None:
+            return self
+        scores = [*self.window.scores, *later.window.scores][-WINDOW:]
+        return QueueCalibration(self.scored + later.scored, self.covered + later.covered, CalibrationWindow(scores))
 
     def stored(self) -> StoredScores:
         scores = ((made // SECOND, round(each.p50, 4), round(each.p90, 4)) for made, each in self.window.scores)
@@ -255,7 +272,8 @@ class Forecaster:
         self._shown: OrderedDict[str, list[_Shown]] = OrderedDict()
         self.calibrations: dict[str, QueueCalibration] = {}
         self._has_loaded = False
-        self._unsaved: set[str] = set()
+        self._unsaved: set[str] = set()  # ClusterQueues with new scores
+        self._unsaved_shown: set[str] = set()  # UIDs whose open forecasts have changed
         informers.workloads.add_handler(self._seen)
 
     async def close(self) -> None:
@@ -361,6 +379,7 @@ class Forecaster:
             self._by_key[queues] = {item.key: item for item in shown.result.items}
             self.revision += 1
             self._remember(answer, shown)
+            await self._save()
             return ScopeForecast(shown)
 
     def _corrected(self, answer: ForecastAnswer) -> ForecastAnswer:
@@ -382,8 +401,7 @@ class Forecaster:
     async def _question(
         self, objects: Sequence[WatchedObject], queues: tuple[str, ...], now: Nanoseconds, is_thorough: bool
     ) -> ForecastQuestion:
-        await self._load_scores()
-        await self._save_scores()
+        await self._load()
         case = replace(self._settings, windows=self._world.windows.schedules).with_objects(objects).within(queues)
         estimates: dict[str, RunEstimate] = {}
         for number, workload in enumerate(case.workloads()):
@@ -444,18 +462,28 @@ class Forecaster:
                 model = OpenForecast(made, item.p50 - made, item.p90 - made)
                 p90 = visible.p90 if visible.p90 is not None else found.result.horizon
                 rows.append(_Shown(self._cluster_queue(item.key), waited, model, p90))
+                self._unsaved_shown.add(workload.metadata.uid)
         while len(self._shown) > _SHOWN_MAX:
-            self._shown.popitem(last=False)
+            self._unsaved_shown.add(self._shown.popitem(last=False)[0])
 
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         workload = change.new
         if workload is None:
             if change.old is not None:
-                self._shown.pop(change.old.metadata.uid, None)
-        elif workload.metadata.uid in self._shown and states.is_admitted(workload):
-            started = states.since(workload, WorkloadCondition.ADMITTED) or self._clock.now()
-            for row in self._shown.pop(workload.metadata.uid):
-                self._score(row, started)
+                self._close(change.old.metadata.uid, None)
+        elif states.is_admitted(workload):
+            self._close(workload.metadata.uid, workload)
+
+    def _close(self, uid: str, started: kueue.Workload | None) -> None:
+        """End the open forecasts of a Workload that has started, or was deleted."""
+        rows = self._shown.pop(uid, None)
+        if rows is None:
+            return
+        self._unsaved_shown.add(uid)
+        if started is not None:
+            at = states.since(started, WorkloadCondition.ADMITTED) or self._clock.now()
+            for row in rows:
+                self._score(row, at)
 
     def _score(self, row: _Shown, started: Nanoseconds) -> None:
         """Compare a forecast with the start, for the next ones of its ClusterQueue [FC3]."""
@@ -465,41 +493,67 @@ class Forecaster:
         found.covered += started <= row.p90
         self._unsaved.add(row.cluster_queue)
 
-    async def _load_scores(self) -> None:
-        """Read the stored scores, once: with the first question, before any forecast can be scored."""
-        if self._has_loaded:
+    async def _load(self) -> None:
+        """Read the stored scores and open forecasts, once: before any forecast can be scored or made."""
+        if self._has_loaded or self._history is None:
             return
-        self._has_loaded = True
-        if self._history is not None:
-            with suppress(HistoryStoreError):
-                for name, stored in (await self._history.ask(lambda store: store.forecast_scores())).items():
-                    self.calibrations.setdefault(name, QueueCalibration.of(stored))
+        try:
+            scores = await self._history.ask(lambda store: store.forecast_scores())
+            shown = await self._history.ask(lambda store: store.open_forecasts())
+        except HistoryStoreError:
+            return  # tried again with the next question
+        self._resume(scores, shown)
 
-    async def _save_scores(self) -> None:
-        """Store the scores that are new, so that corrections survive a restart."""
-        if self._history is None or not self._unsaved:
+    def _resume(self, scores: Mapping[str, StoredScores], shown: Mapping[str, Sequence[StoredForecast]]) -> None:
+        """Go on from what an earlier manager stored."""
+        if self._has_loaded:
+            return  # by another task, while this one read
+        self._has_loaded = True
+        for name, stored in scores.items():
+            self.calibrations[name] = QueueCalibration.of(stored).joined(self.calibrations.get(name))
+        present = {each.metadata.uid: each for each in self._informers.workloads.values()}
+        for uid, rows in shown.items():
+            # A forecast of this manager is later than the stored ones, so these come first [FC4], [LG7].
+            self._shown[uid] = [*map(_Shown.of, rows), *self._shown.get(uid, ())]
+            # It may have started, or be gone, since the manager that forecast it ended.
+            workload = present.get(uid)
+            if workload is None or states.is_admitted(workload):
+                self._close(uid, workload)
+
+    async def _save(self) -> None:
+        """Store the scores and open forecasts that are new, so that they survive a restart."""
+        if not self._has_loaded or self._history is None or not (self._unsaved or self._unsaved_shown):
             return
         names, self._unsaved = sorted(self._unsaved), set()
-        rows = {name: self.calibrations[name].stored() for name in names}
+        uids, self._unsaved_shown = sorted(self._unsaved_shown), set()
+        scores = {name: self.calibrations[name].stored() for name in names}
+        shown = {uid: [row.stored() for row in self._shown.get(uid, ())] for uid in uids}
 
         def save(store: HistoryStore) -> None:
-            for name, values in rows.items():
+            for name, values in scores.items():
                 store.save_forecast_scores(name, values)
+            store.save_open_forecasts(shown)
 
         try:
             await self._history.ask(save)
         except HistoryStoreError:
             self._unsaved.update(names)
+            self._unsaved_shown.update(uids)
 
     async def run(self) -> None:
         """Store scores, and keep answers up to date, until cancelled."""
         try:
+            if self._history is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FRESH_SECONDS):
+                        await self._history.opened.wait()
             while True:
+                await self._load()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FRESH_SECONDS - ASKED_LATER_SECONDS):
                         await self._has_question.wait()
                 self._has_question.clear()
-                await self._save_scores()
+                await self._save()
                 await self.refresh()
                 await asyncio.sleep(ASKED_LATER_SECONDS)
         finally:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from pykueue.api import kueue
-from pykueue.jobs import workloads
+from pykueue.jobs import workload_owners
 from pykueue.lifecycle import states
 from pykueue.lifecycle.states import State
 
@@ -67,7 +67,7 @@ def display_state(workload: kueue.Workload) -> DisplayState:
 
 def row(workload: kueue.Workload, cluster_queue: str) -> WorkloadRow:
     metadata = workload.metadata
-    owner = workloads.job_of(workload)
+    owner = workload_owners.job_of(workload)
     queue, job, now = (
         workload.spec.queue_name,
         f"{owner.kind}/{owner.name}" if owner is not None else "",

@@ -95,6 +95,9 @@ _LOW_MASK: Final = 2**_LOW_BITS - 1
 _FORECAST_SCORES: Final = """CREATE TABLE IF NOT EXISTS forecast_scores (
     cluster_queue TEXT PRIMARY KEY, scored INTEGER NOT NULL, covered INTEGER NOT NULL, scores TEXT NOT NULL)
     WITHOUT ROWID"""
+_OPEN_FORECASTS: Final = """CREATE TABLE IF NOT EXISTS open_forecast (
+    uid TEXT NOT NULL, made INTEGER NOT NULL, cluster_queue TEXT NOT NULL, waited INTEGER NOT NULL,
+    p50 INTEGER NOT NULL, p90 INTEGER NOT NULL, shown_p90 INTEGER NOT NULL, PRIMARY KEY (uid, made)) WITHOUT ROWID"""
 _TROUBLES: Final = """CREATE TABLE IF NOT EXISTS trouble (
     id INTEGER PRIMARY KEY, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, job TEXT NOT NULL,
     queue TEXT NOT NULL, cluster_queue TEXT NOT NULL, since INTEGER NOT NULL, found INTEGER NOT NULL,
@@ -111,6 +114,18 @@ class StoredScores(NamedTuple):
     scored: int
     covered: int
     scores: tuple[tuple[int, float, float], ...]
+
+
+class StoredForecast(NamedTuple):
+    """A forecast of a Workload that has not started, in seconds: when it was made, how long the Workload had waited,
+    the distances of P50 and P90 before their correction, and the P90 that was shown."""
+
+    made: Seconds
+    cluster_queue: str
+    waited: int
+    p50: int
+    p90: int
+    shown_p90: Seconds
 
 
 class HistoryStoreError(PykueueError):
@@ -204,6 +219,7 @@ class HistoryStore:
                 connection.execute("UPDATE meta SET value = ? WHERE key = 'layout'", (step + 1,))
         # Tables of their own, which programs of the same layout without forecasts or troubles do not read.
         connection.execute(_FORECAST_SCORES)
+        connection.execute(_OPEN_FORECASTS)
         connection.execute(_TROUBLES)
         connection.execute("CREATE INDEX IF NOT EXISTS trouble_by_end ON trouble (ended)")
 
@@ -446,6 +462,20 @@ class HistoryStore:
         row = cluster_queue, values.scored, values.covered, json.dumps(values.scores)
         with _transaction(self._connection):
             self._connection.execute("INSERT OR REPLACE INTO forecast_scores VALUES (?, ?, ?, ?)", row)
+
+    def open_forecasts(self) -> dict[str, list[StoredForecast]]:
+        """By UID, the forecasts of Workloads that had not started, each in the order in which they were made [FC4]."""
+        found: dict[str, list[StoredForecast]] = {}
+        for uid, *row in self._connection.execute("SELECT * FROM open_forecast ORDER BY uid, made"):
+            found.setdefault(uid, []).append(StoredForecast(*row))
+        return found
+
+    def save_open_forecasts(self, forecasts: Mapping[str, Sequence[StoredForecast]]) -> None:
+        """Store the forecasts of Workloads, by UID, in place of those stored; none for one that has started."""
+        rows = [(uid, *each) for uid, found in forecasts.items() for each in found]
+        with _reported(self.path), _transaction(self._connection):
+            self._connection.executemany("DELETE FROM open_forecast WHERE uid = ?", ((uid,) for uid in forecasts))
+            self._connection.executemany("INSERT OR REPLACE INTO open_forecast VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     # --- Troubles [LG9] -----------------------------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ from pykueue.app import options
 from pykueue.app.embedded_manager import RunnerName, embedded_manager, embedded_runner
 from pykueue.app.server import managed_parts
 from pykueue.client.client import AsyncClient, HistoryFilter, JobOptions
-from pykueue.client.job_service import QueueEntry
 from pykueue.client.job_status import QueuedJobStatus
+from pykueue.client.queue_entries import QueueEntry
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.history_recorder import inline_worker
 from pykueue.errors import PykueueError

@@ -85,23 +85,21 @@ class Case:
         return replace(self, objects=tuple(sorted(objects, key=lambda thing: _ORDER[type(thing)])))
 
 
-def read(documents: Iterable[Document], *, is_stored: bool = False) -> Case:
+def read(documents: Iterable[Document], *, is_stored: bool = False, is_effective: bool = False) -> Case:
     """The case of documents. Lists are flattened; kinds that scheduling does not use are ignored. `is_stored`: a server
-    has stored the objects, so that they are complete and valid."""
+    has stored the objects, so that they are complete and valid. `is_effective`: the Configuration is that of a running
+    manager, complete and valid."""
     configuration: Configured | None = None
     found = _Found(is_stored=is_stored)
     for number, (source, tree) in enumerate(_flattened(documents), start=1):
         if tree.get("kind") == config.KIND and str(tree.get("apiVersion", "")).startswith(config.GROUP):
             if configuration is not None:
                 raise UsageError(f"{source}: a second Configuration; a plan has one")
-            configuration = _configuration(tree, source)
+            configuration = _configuration(tree, source, is_effective=is_effective)
         else:
             found.add(source, _placed(tree, number))
-    # Without a Configuration all job kinds are queued.
-    everything = {"integrations": {"frameworks": offline.frameworks()}}
-    chosen = configuration or _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND, **everything}, "")
     return Case(
-        chosen,
+        configuration or _default_configuration(),
         (),
         jobs=tuple(found.jobs),
         classes=tuple(found.classes),
@@ -112,6 +110,12 @@ def read(documents: Iterable[Document], *, is_stored: bool = False) -> Case:
         related=tuple(found.related),
         is_configured=configuration is not None,
     ).with_objects(found.objects)
+
+
+def _default_configuration() -> Configured:
+    """Without a Configuration all job kinds are queued."""
+    everything = {"integrations": {"frameworks": offline.frameworks()}}
+    return _configuration({"apiVersion": config.V1BETA2, "kind": config.KIND, **everything}, "")
 
 
 def with_used_namespaces(case: Case, change: Case | None = None) -> Case:
@@ -192,11 +196,15 @@ def _placed(tree: dict[str, Any], number: int) -> dict[str, Any]:
     named = dict(metadata)
     if not named.get("name") and isinstance(named.get("generateName"), str):
         named["name"] = f"{named['generateName']}{number}"
-    second = offline.second_kind(tree)
-    is_second = second is not None and second.namespaced
-    if row[0].namespaced if row is not None else offline.row_of(tree) is not None or is_second:
+    if row[0].namespaced if row is not None else _is_placed(tree):
         named["namespace"] = named.get("namespace") or DEFAULT
     return {**tree, "metadata": named}
+
+
+def _is_placed(tree: dict[str, Any]) -> bool:
+    """Whether an object that is not of the API of Kueue is one that jobs, or Workloads of jobs, have in a namespace."""
+    second = offline.second_kind(tree)
+    return offline.row_of(tree) is not None or (second is not None and second.namespaced)
 
 
 # Gates that plans implement and the manager does not.
@@ -208,7 +216,7 @@ _OF_PLANS: Final = frozenset(
 )
 
 
-def _configuration(tree: dict[str, Any], source: str) -> Configured:
+def _configuration(tree: dict[str, Any], source: str, *, is_effective: bool = False) -> Configured:
     """The settings of a Configuration. A plan is less strict than a manager's start: it accepts gates that only plans
     implement, and exclusions together with a quota check that makes them ineffective."""
     asked = tree.get("featureGates")
@@ -222,7 +230,8 @@ def _configuration(tree: dict[str, Any], source: str) -> Configured:
     else:
         excluded = []
     shown = {**tree, "featureGates": {name: value for name, value in gates.items() if name not in extra}}
-    loaded = settings.load({**shown, "resources": resources} if resources else _without(shown, "resources"), source)
+    given = {**shown, "resources": resources} if resources else _without(shown, "resources")
+    loaded = settings.of_manager(given) if is_effective else settings.load(given, source)
     only_declared = gates.get("QuotaCheck") is True and resources.get("quotaCheck") == config.QuotaCheck.ONLY_DECLARED
     if only_declared:  # KEP-7513: then the exclusion lists do not count
         excluded, extra = [], {**extra, "ClusterQueueExcludeResourcePrefixes": False}
