@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -497,10 +498,12 @@ class _Sweep:
         counted.sort(key=lambda use: use.end)
         # Usage beyond the bound counts as endless, which may make the date later, and never too early.
         self._uses = [*counted[:MOST_USES], *(use._replace(end=ENDLESS) for use in counted[MOST_USES:])]
-        self._claims = list(timeline.claims.values())
+        self._claims = sorted(timeline.claims.values(), key=lambda claim: claim.date)
         self._changes = [change.at for change in timeline.changes]
         self._projection: Projection | None = None
         self._next = 0  # the first of the uses that lasts beyond the time of the projection
+        self._next_claim = 0  # the first of the claims that begins after it
+        self._held: list[TimedUsage] = []  # of the claims that the projection counts
 
     def times(self) -> Iterator[Nanoseconds]:
         ends = {use.end for use in self._uses} | {claim.use.end for claim in self._claims} | set(self._changes)
@@ -508,15 +511,16 @@ class _Sweep:
         yield from sorted(end for end in ends if self._now < end < ENDLESS)
 
     def fits(self, at: Nanoseconds, use: TimedUsage, *, within_nominal: bool) -> bool:
-        projection = self._advance(at)
-        with projection.supposing([claim.use for claim in self._claims if claim.is_held_at(at)]):
-            return projection.fits(use, within_nominal=within_nominal)
+        return self._advance(at).fits(use, within_nominal=within_nominal)
 
     def _advance(self, at: Nanoseconds) -> Projection:
-        """The tree at `at`, without claims."""
+        """The tree at `at`, with the claims that are held then."""
         start, projection = self._next, self._projection
         while self._next < len(self._uses) and self._uses[self._next].end <= at:
             self._next += 1
+        ended = [use for use in self._held if use.end <= at]
+        if ended:
+            self._held = [use for use in self._held if use.end > at]
         if projection is None and not any(change <= at for change in self._changes):
             # Cheaper than adding up what lasts: few attempts end before the Workload fits.
             projection = self._projection = self._timeline.present()
@@ -525,8 +529,19 @@ class _Sweep:
             projection.advance(at, self._uses[: self._next])
         elif projection is None or any(projection.at < change <= at for change in self._changes):
             projection = self._projection = self._timeline.empty_projection(at)
-            for use in self._uses[self._next :]:
+            for use in (*self._uses[self._next :], *self._held):
                 projection.add(use)
         else:
-            projection.advance(at, self._uses[start : self._next])
+            projection.advance(at, (*self._uses[start : self._next], *ended))
+        self._begin_claims(projection)
         return projection
+
+    def _begin_claims(self, projection: Projection) -> None:
+        """Add the claims that have begun since the projection was at an earlier time."""
+        for claim in islice(self._claims, self._next_claim, None):
+            if claim.date > projection.at:
+                break
+            self._next_claim += 1
+            if claim.is_held_at(projection.at):
+                projection.add(claim.use)
+                self._held.append(claim.use)
