@@ -1,7 +1,7 @@
 """Turns on an event loop: tasks with much to do let the loop continue every few milliseconds.
 
 All such tasks of a loop share one turn, so that together they do not block it for longer. On a virtual clock, whose
-time stands still between two iterations of the loop, a turn is never used up.
+time stands still between two iterations of the loop, a turn is never used up; `limit` changes that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ T = TypeVar("T")
 class Turn:
     """The time since the loop last continued, as far as tasks have asked."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = TURN_SECONDS) -> None:
         self._loop = loop
+        self._seconds = seconds
         self._since: float | None = None
 
     async def end_if_used_up(self) -> None:
@@ -28,7 +29,7 @@ class Turn:
         if self._since is None:
             self._since = self._loop.time()
             self._loop.call_soon(self._continued)
-        elif self._loop.time() - self._since > TURN_SECONDS:
+        elif self._loop.time() - self._since > self._seconds:
             await asyncio.sleep(0)
 
     def _continued(self) -> None:
@@ -45,6 +46,11 @@ def current() -> Turn:
     if found is None:
         found = _turns[loop] = Turn(loop)
     return found
+
+
+def limit(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Set how long the tasks of a loop may block it; a negative number makes them let it continue whenever they can."""
+    _turns[loop] = Turn(loop, seconds)
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:

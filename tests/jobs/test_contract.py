@@ -20,6 +20,7 @@ from pykueue.install import rbac
 from pykueue.jobs import admission, kinds, offline, podsets, related, selection, triggers
 from pykueue.jobs.admission import JobAdmissionFacts
 from pykueue.jobs.executor import JobKey
+from pykueue.jobs.facts import Ancestry
 from pykueue.jobs.integration import JobIntegration
 from pykueue.jobs.interface import GenericJob, PodSetTemplate
 from pykueue.jobs.offline import OfflineContext
@@ -289,6 +290,16 @@ def test_framework_that_is_not_served_is_no_managed_ancestor() -> None:
     table.not_served.add(ROW.framework)
     assert not selection.is_managed_kind(owner, table, CHOSEN)
     assert selection.owner_kind(owner, table, CHOSEN) == ROW.kind  # still known: the walk goes on above it
+
+
+@pytest.mark.parametrize(("version", "is_ancestor"), [("v1", True), ("v2", False)])
+def test_owner_that_was_read_is_served_whatever_the_informer_knows(version: str, is_ancestor: bool) -> None:
+    """In the version of the framework: an owner of another one is not reconciled, and its jobs would wait for ever."""
+    table = kinds.JobKinds((*KINDS, ROW))
+    table.not_served.add(ROW.framework)
+    metadata = {"labels": {labels.QUEUE_NAME: "q"}}
+    owner = ObjectView({"apiVersion": f"example.com/{version}", "kind": "Batch", "metadata": metadata})
+    assert (selection.ancestor(Ancestry((owner,)), {}, table, CHOSEN) is owner) == is_ancestor
 
 
 def test_implied_framework_is_a_managed_kind() -> None:

@@ -29,8 +29,6 @@ async def _turns_of_others(items: AsyncIterator[int]) -> int:
 @pytest.mark.parametrize(
     ("seconds", "least", "most"), [(-1.0, 40, 101), (3600.0, 0, 1)], ids=["used up", "not used up"]
 )
-async def test_other_tasks_run_when_the_turn_is_used_up(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, least: int, most: int
-) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", seconds)
+async def test_other_tasks_run_when_the_turn_is_used_up(seconds: float, least: int, most: int) -> None:
+    turns.limit(asyncio.get_running_loop(), seconds)
     assert least <= await _turns_of_others(turns.in_turns(range(100))) <= most

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubemachinery import turns
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey, decoder
@@ -206,6 +207,24 @@ async def test_server_without_streaming_lists_is_listed_in_pages() -> None:
     seen, transport = await played(refused, page, [line("MODIFIED", "a", 9)])
     assert seen == [("a", False, True), ("a", True, True)]
     assert queries(transport)[2]["resourceVersion"] == "7"
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "listed"])
+async def test_other_tasks_run_between_the_objects_of_a_list(streams: bool) -> None:
+    turns.limit(asyncio.get_running_loop(), -1)
+    names = [f"a{number}" for number in range(20)]
+    items = [msgspec.json.decode(line("ADDED", name, 1))["object"] for name in names]
+    listing = ApiResponse(200, msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "items": items}))
+    refused = errors.from_response(422, b'{"kind":"Status","reason":"Invalid","code":422}')
+    script = [[*(line("ADDED", name, 1) for name in names), END]] if streams else [refused, listing]
+    watched = informer(ApiClient(Played(*script), random.Random(1)))
+    seen: list[int] = []  # how many objects the cache had, each time that another task ran before it was complete
+    async with running(watched):
+        while not watched.has_synced:
+            seen.append(len(watched))
+            await asyncio.sleep(0)
+    assert len(set(seen)) >= len(names) // 2
+    assert len(watched) == len(names)
 
 
 async def test_undecodable_object_does_not_stop_others() -> None:

@@ -285,7 +285,7 @@ class Informer(Generic[T]):
                     raise
                 self._streams_lists = False
         listing = await self._client.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
-        self._replace(listing.items, int(listing.revision or 0))
+        await self._replace(listing.items, int(listing.revision or 0))
         if self._revision:
             await self._watch_changes()
 
@@ -302,7 +302,7 @@ class Informer(Generic[T]):
             elif event.type == "BOOKMARK":
                 metadata = _read_meta(event.object).metadata
                 if metadata.annotations.get(_INITIAL_END) == "true":
-                    self._replace(fresh, int(metadata.resource_version or 0))
+                    await self._replace(fresh, int(metadata.resource_version or 0))
                     fresh = None
 
     async def _watch_changes(self) -> None:
@@ -326,10 +326,15 @@ class Informer(Generic[T]):
 
     # --- Updating -----------------------------------------------------------------------------------------------------
 
-    def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
+    async def _replace(self, items: Iterable[msgspec.Raw], revision: int) -> None:
+        """Take the objects of a list. The loop continues in between: a list may have 100,000 objects. Those of a kind
+        that was absent are taken at once: others may depend on them as soon as the kind is served."""
+        turn = None if self._poll_seconds else turns.current()
         self._present()
         seen: set[ObjectKey] = set()
         for item in items:
+            if turn is not None:
+                await turn.end_if_used_up()
             metadata = _read_meta(item).metadata
             key = ObjectKey(metadata.namespace, metadata.name)
             seen.add(key)

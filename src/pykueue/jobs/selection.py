@@ -153,9 +153,17 @@ def _is_active(row: JobIntegration, kinds: JobKinds, options: IntegrationOptions
 def ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> ObjectView | None:
     """The topmost managed owner."""
     for owner in reversed(found.owners):
-        if is_managed_kind(owner, kinds, options) and _is_managed_owner(owner, namespace, kinds, options):
+        is_known = is_managed_kind(owner, kinds, options) or _is_served(owner, kinds, options)
+        if is_known and _is_managed_owner(owner, namespace, kinds, options):
             return owner
     return None
+
+
+def _is_served(owner: ObjectView, kinds: JobKinds, options: IntegrationOptions) -> bool:
+    """Whether an owner that was read is of an enabled framework, in the version of its jobs: so the API server serves
+    it, although the informer of the kind may not have found that yet (JF12)."""
+    row = kinds.of(owner)
+    return row is not None and kinds.is_enabled(row, options.frameworks) and owner.api_version == row.kind.api_version
 
 
 def has_managed_ancestor(found: Ancestry, namespace: Labels, kinds: JobKinds, options: IntegrationOptions) -> bool:

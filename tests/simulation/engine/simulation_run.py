@@ -25,6 +25,7 @@ from typing import Final
 
 import msgspec
 
+from kubemachinery import turns
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubeserver.admission.chain import AdmissionHook
@@ -161,6 +162,8 @@ class SimulationRun:
                 shutil.rmtree(folder)
 
     async def _execute(self, folder: Path | None) -> None:
+        if "short turns" in self.traits:
+            turns.limit(asyncio.get_running_loop(), -1)
         plugins, choices = _configured(msgspec.json.encode(self.configuration))
         choices.kinds.not_served.clear()  # an earlier run of the configuration may have left some
         self.server = Server(

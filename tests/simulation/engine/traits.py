@@ -53,6 +53,7 @@ LATER: Final[Mapping[str, int]] = {
     "informer order": 20,  # informers that start together start in a drawn order, another one at every start
     "job kinds": 10,  # some work comes as JobSets, PyTorchJobs, RayClusters and RayJobs, with their operators
     "pods of controllers": 8,  # some work comes as Deployments, StatefulSets and LeaderWorkerSets
+    "short turns": 20,  # the loop continues wherever a long task lets it: after each object of a list or a watch
 }
 TRAITS: Final[Mapping[str, int]] = {**_FIRST, **LATER}
 NEEDS: Final[Mapping[str, str]] = {
