@@ -1,6 +1,6 @@
 """How good estimates of run times are: each job of a trace is estimated when it is submitted, and learned when it ends.
 
-    python -m bench estimates [--trace=FILE ...] [--jobs=5000] [--json=FILE]
+    python -m bench estimates [--trace=FILE ...] [--jobs=5000] [--seed=0] [--json=FILE]
 
 Files are those of `bench traces`; without one, a week is generated. The pinball loss at 0.5 and 0.9 is the mean over
 the jobs after the first 500, in seconds, beside that of the limit taken as the estimate, where jobs have limits.
@@ -83,11 +83,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench estimates")
     parser.add_argument("--trace", action="append", type=Path, default=[])
     parser.add_argument("--jobs", type=int, default=5_000)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     every = [of_file(path) for path in options.trace]
     if not every:
-        text = _weeks.week(options.jobs)
+        text = _weeks.week(options.jobs, seed=options.seed)
         every = [traces.of_swf(swf.read(text, "generated"), "a generated week", SwfMapping())]
     figures = {trace.source: measured(trace) for trace in every}
     for name, found in figures.items():

@@ -10,6 +10,7 @@ from pykueue.analysis import traces
 from pykueue.analysis.traces import SwfMapping
 from pykueue.api import kueue
 from pykueue.core import requests
+from pykueue.core.name_shape import name_shape
 from pykueue.history import documents, records, swf
 from pykueue.history.records import WorkloadRecord
 
@@ -90,6 +91,13 @@ def test_jobs_that_are_out_of_order_are_sorted() -> None:
 def test_names_replace_numbers() -> None:
     found = of(HEAD + line(1, 0, queue=1) + line(2, 0, queue=2), names={"queue": ["research"], "user": ["ana"]})
     assert [(job.namespace, job.queue) for job in found.jobs] == [("research", "ana"), ("queue-2", "ana")]
+
+
+def test_executables_without_names_are_different_programs() -> None:
+    mapping = SwfMapping(names={"name": ["train-20261115"]})
+    assert mapping.program(1) == "train-20261115"
+    shapes = [name_shape(mapping.program(number)) for number in (-1, 0, 2, 12, 13, 42589)]
+    assert len(set(shapes)) == len(shapes)
 
 
 def test_without_a_header_the_quota_is_the_most_that_was_used() -> None:

@@ -141,6 +141,21 @@ def test_the_users_own_ratios_correct_an_expected_time() -> None:
     assert (found.source, found.quantile(0.5)) == ("the expected time, and 5 runs of the user", 6 * 3600)
 
 
+def test_another_program_of_the_user_takes_the_same_share_of_its_limit() -> None:
+    past = [run(str(n), 1800, job="short", active_deadline_seconds="3600") for n in range(5)]
+    found = learned(*past).estimate(waiting("long", active_deadline_seconds="36000"))
+    assert found is not None
+    assert (found.source, found.quantile(0.5)) == ("the limit, and 5 runs of the user", 18_000)
+    # Without a limit, or of past runs without one, the lengths themselves count.
+    found = learned(*past).estimate(waiting("long"))
+    assert found is not None
+    assert (found.source, found.quantile(0.5)) == ("5 runs of the user", 1800)
+    past = [run(str(n), 1800, job="short") for n in range(5)]
+    found = learned(*past).estimate(waiting("long", active_deadline_seconds="36000"))
+    assert found is not None
+    assert (found.source, found.quantile(0.5)) == ("5 runs of the user", 1800)
+
+
 def test_only_the_last_runs_of_a_class_count() -> None:
     times = learned(*(run(str(n), 60) for n in range(64)), *(run(f"n{n}", 600) for n in range(64)))
     found = times.estimate(waiting())

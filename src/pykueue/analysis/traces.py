@@ -184,6 +184,7 @@ class _Shapes:
 
 FLAVOR: Final = "default"
 COHORT: Final = "trace"
+_LETTERS: Final = str.maketrans("0123456789", "abcdefghij")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,10 +196,20 @@ class SwfMapping:
 
     def name(self, column: str, number: int, prefix: str) -> str:
         """The name of a number: from the names, or made of a prefix and the number; `prefix` alone if it is unknown."""
-        known = self.names.get(column, ())
-        if 1 <= number <= len(known):
-            return known[number - 1]
+        if (known := self._known(column, number)) is not None:
+            return known
         return f"{prefix}-{number}" if number >= 0 else prefix
+
+    def program(self, number: int) -> str:
+        """The name of an executable: from the names, or made of its number in letters. Two numbers are two programs,
+        and names that differ only in digits would be those of one program that runs again and again [RT5]."""
+        if (known := self._known("name", number)) is not None:
+            return known
+        return f"program-a{str(number).translate(_LETTERS)}" if number >= 0 else "program"
+
+    def _known(self, column: str, number: int) -> str | None:
+        known = self.names.get(column, ())
+        return known[number - 1] if 1 <= number <= len(known) else None
 
 
 def per_processor(texts: Iterable[str]) -> dict[str, Quantity]:
@@ -271,7 +282,7 @@ def _of_line(job: SwfJob, start: Seconds, mapping: SwfMapping, pod_sets: PodSets
         name=f"job-{number}",
         queue=mapping.name("user", job.user, "user"),
         user=mapping.name("user", job.user, "user"),
-        job_name=mapping.name("name", job.executable, "program"),
+        job_name=mapping.program(job.executable),
         pod_sets=pod_sets,
         submitted=start + job.submitted,
         run_seconds=max(job.ran, 1),

@@ -125,14 +125,15 @@ class RunTimes:
         found = list(runs_of(record))
         if not found:
             return
-        for key in (*_like(record), *_fallbacks(record)):
+        for key in (*_like(record), *_of_user_in_queue(record), *_fallbacks(record)):
             self._add(key, found)
         last = found[-1]
         if record.expected_seconds:
             self._add(_of_user(record), [Run(last.value / record.expected_seconds, last.is_bound)])
         if record.limit_seconds:
             # A run that its limit ended took all of it.
-            self._add(_of_limits(record), [Run(min(1.0, last.value / record.limit_seconds))])
+            for key in (_of_limits(record), *map(_limits_in, _of_user_in_queue(record))):
+                self._add(key, [Run(min(1.0, last.value / record.limit_seconds))])
 
     def _add(self, key: ClassKey, runs: Iterable[Run]) -> None:
         kept = self._classes.get(key)
@@ -149,6 +150,12 @@ class RunTimes:
         for key in _like(record):
             if (known := self._enough(key)) is not None:
                 return RunEstimate(f"{len(known.runs)} runs like it", len(known.runs), known.quantile, limit)
+        for key in _of_user_in_queue(record):
+            if limit and (ratios := self._enough(_limits_in(key))) is not None:
+                source = f"the limit, and {len(ratios.runs)} runs of the user"
+                return RunEstimate(source, len(ratios.runs), _Scaled(ratios, limit), limit)
+            if (known := self._enough(key)) is not None:
+                return RunEstimate(f"{len(known.runs)} runs of the user", len(known.runs), known.quantile, limit)
         if record.expected_seconds:
             return self._expected(record, record.expected_seconds)
         if limit:
@@ -198,8 +205,17 @@ def _like(record: WorkloadRecord) -> tuple[ClassKey, ...]:
     """The classes of runs like it, the narrowest first [RT4]."""
     queue, name = f"{record.namespace}/{record.queue}", name_shape(record.job)
     shape = blake2b(record.shape, digest_size=8).hexdigest()
-    same = ("same", record.user, queue, name, shape)
-    return (same, ("name", queue, name), *((("user", record.user, queue),) if record.user else ()))
+    return ("same", record.user, queue, name, shape), ("name", queue, name)
+
+
+def _of_user_in_queue(record: WorkloadRecord) -> tuple[ClassKey, ...]:
+    """The class of all runs of a user in a LocalQueue."""
+    return (("user", record.user, f"{record.namespace}/{record.queue}"),) if record.user else ()
+
+
+def _limits_in(key: ClassKey) -> ClassKey:
+    """The class of the same runs as shares of their limits."""
+    return ("limit", *key)
 
 
 def _fallbacks(record: WorkloadRecord) -> tuple[ClassKey, ...]:
