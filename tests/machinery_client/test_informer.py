@@ -52,6 +52,24 @@ def summary(changes: list[InformerEvent[Any]]) -> list[tuple[str, bool, bool]]:
     ]
 
 
+@pytest.mark.parametrize("decode", [decoder(kube.ConfigMap), msgspec.json.decode], ids=["typed", "tree"])
+async def test_cached_objects_have_no_managed_fields(client: ApiClient, decode: Any) -> None:
+    """They are half of an object. A write of the cached value leaves those of the server as they are."""
+    created = await client.create(CONFIG_MAP, config_map("a1", x="1"))
+    assert created["metadata"]["managedFields"]
+    watched: Informer[Any] = Informer(client, CONFIG_MAP, decode, random.Random(1), namespace="default")
+    async with running(watched) as changes:
+        await asyncio.wait_for(watched.wait_for_sync(), PATIENCE_SECONDS)
+        await client.create(CONFIG_MAP, config_map("a2", x="1"))
+        await eventually(lambda: len(watched) == 2)
+    cached = [change.new for change in changes]
+    metadata = [msgspec.to_builtins(value)["metadata"] for value in cached]
+    assert [each["name"] for each in metadata] == ["a1", "a2"]
+    assert all("managedFields" not in each for each in metadata)
+    replaced = await client.replace(CONFIG_MAP, msgspec.to_builtins(cached[0]) | {"data": {"x": "2"}})
+    assert replaced["metadata"]["managedFields"]
+
+
 async def test_informer_lists_existing_objects_and_watches_changes(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a1", x="1"))
     watched = informer(client)

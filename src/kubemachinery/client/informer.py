@@ -72,8 +72,18 @@ Handler: TypeAlias = Callable[[InformerEvent[T]], None]
 Decode: TypeAlias = Callable[[bytes], T]
 
 
+class _Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of the metadata that an informer reads itself, without what takes long to decode."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
 class _Meta(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: _Identity = _Identity()
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -83,6 +93,16 @@ class _Line(msgspec.Struct, frozen=True):
 
 _read_line: Final = msgspec.json.Decoder(_Line).decode
 _read_meta: Final = msgspec.json.Decoder(_Meta).decode
+
+
+def _drop_managed_fields(value: Any) -> None:
+    """Remove managedFields from a value that was decoded just now and has no other reader yet."""
+    if isinstance(value, dict):
+        metadata = value.get("metadata")
+        if isinstance(metadata, dict):
+            metadata.pop("managedFields", None)
+    elif isinstance(metadata := getattr(value, "metadata", None), ObjectMeta) and metadata.managed_fields:
+        msgspec.structs.force_setattr(metadata, "managed_fields", ())
 
 
 def _event(line: bytes) -> _Line:
@@ -100,7 +120,10 @@ class _Held(NamedTuple, Generic[T]):
 
 
 class Informer(Generic[T]):
-    """The cache of one kind. `decode` turns the JSON of an object into the cached value."""
+    """The cache of one kind. `decode` turns the JSON of an object into the cached value.
+
+    Cached values have no managedFields: these are half of an object, and a write without them leaves them as they are.
+    """
 
     def __init__(
         self,
@@ -360,7 +383,7 @@ class Informer(Generic[T]):
         self._revision = max(self._revision, revision)
         self._advanced.set()
 
-    def _upsert(self, key: ObjectKey, metadata: ObjectMeta, item: msgspec.Raw, *, initial: bool = False) -> None:
+    def _upsert(self, key: ObjectKey, metadata: _Identity, item: msgspec.Raw, *, initial: bool = False) -> None:
         revision = int(metadata.resource_version or 0)
         held = self._store.get(key)
         if held is not None and held.uid == metadata.uid and revision <= held.revision:
@@ -377,6 +400,7 @@ class Informer(Generic[T]):
             self._undecodable.add(key)
             self._remove(key)
             return
+        _drop_managed_fields(value)
         self._undecodable.discard(key)
         if held is not None and held.uid != metadata.uid:
             # Deleted and created again with the same name: two objects, so two changes.
