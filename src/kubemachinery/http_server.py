@@ -440,6 +440,9 @@ class _Protocol(web.RequestHandler):
         if self._losing is not None:
             self._losing.cancel()
         super().connection_lost(exc)
+        # These two refer back to it. A cycle would keep the buffers of TLS, some 300 KiB for each connection, until the
+        # garbage collector runs, which is rarely in a process that serves.
+        self._accepted.protocol = self._accepted.transport = None
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import gc
 import logging
 import resource
 import socket
@@ -104,6 +105,35 @@ async def test_a_server_that_stops_closes_connections_whose_clients_do_not_answe
         assert server.open_connections == 1
         await server.close()
         assert server.open_connections == 0
+
+
+async def test_a_closed_connection_is_released_without_the_garbage_collector(tmp_path: Path) -> None:
+    """A process that serves collects garbage rarely, and each TLS connection has large buffers."""
+    credentials = server_credentials.prepare(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+    tls = server_credentials.server_context(credentials.server, None, credentials.ca)
+    server = await http_server.serve(_hello, "127.0.0.1", 0, tls=tls)
+    trusting = ssl.create_default_context(cadata=credentials.ca.decode())
+
+    def ask_once() -> None:
+        plain = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)
+        with trusting.wrap_socket(plain, server_hostname="127.0.0.1") as wrapped:
+            wrapped.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert wrapped.recv(1000)
+
+    def connections() -> int:
+        """How many objects there are of the classes of this module; those of a connection refer to its transport."""
+        return sum(type(each).__module__ == http_server.__name__ for each in gc.get_objects())
+
+    gc.collect()
+    before = connections()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await asyncio.to_thread(ask_once)
+        await eventually(lambda: server.open_connections == 0 and connections() == before)
+    finally:
+        gc.enable()
+        await server.close()
 
 
 @pytest.mark.parametrize("after", [0, 1], ids=["the first request", "a later request"])
