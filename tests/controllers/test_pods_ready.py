@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controllers.conftest import Environment, pod_set
+from pykueue.controllers.assembly import Manager
 
 
 async def test_block_admission_waits_for_the_pods_of_all_admitted_workloads(env: Environment) -> None:
@@ -82,3 +83,22 @@ async def test_a_failed_node_is_replaced_while_admission_is_blocked(env: Environ
             return lost not in given and ("n1" in given or "n2" in given)
 
         await env.until(is_moved)
+
+
+async def test_the_time_limit_of_a_deleted_workload_is_dropped(env: Environment) -> None:
+    """Otherwise its key would be kept for the half hour in which its pods had to become ready."""
+    await env.queues(cpu="3")
+    await env.workload("a")
+    async with env.manager(waitForPodsReady={"timeout": "30m"}) as manager:
+        await env.until_condition("a", "Admitted", "True/Admitted")
+        await env.until(lambda: _waits(manager))
+        await env.delete("Workload", "a")
+        await env.until(lambda: _waits_for_nothing(manager))
+
+
+async def _waits(manager: Manager) -> bool:
+    return any(loop.name == "workload" and not loop.queue.busy and not loop.queue.idle for loop in manager.loops)
+
+
+async def _waits_for_nothing(manager: Manager) -> bool:
+    return all(loop.queue.idle for loop in manager.loops if loop.name == "workload")

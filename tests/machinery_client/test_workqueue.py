@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 
 import pytest
@@ -56,6 +57,32 @@ async def test_earliest_delay_counts(queue: WorkQueue[str]) -> None:
     assert await taken(queue) == "a"
     queue.done("a")
     assert queue.idle
+
+
+async def test_a_cancelled_delay_queues_nothing_and_leaves_other_keys_alone(queue: WorkQueue[str]) -> None:
+    for key in ("a", "b"):
+        queue.add_after(key, 0.01)
+    queue.add("c")
+    queue.cancel_delay("a")
+    queue.cancel_delay("c")
+    queue.cancel_delay("never delayed")
+    assert [await taken(queue), await taken(queue)] == ["c", "b"]
+    for key in ("c", "b"):
+        queue.done(key)
+    assert queue.idle
+
+
+async def test_cancelled_and_replaced_delays_are_not_kept_until_they_end(queue: WorkQueue[str]) -> None:
+    def kept() -> int:
+        return sum(isinstance(each, tuple) and str(each[-1:]).startswith("('deleted-") for each in gc.get_objects())
+
+    queue.add_after("stays", 0.05)
+    for number in range(1000):
+        queue.add_after(f"deleted-{number}", 3600)
+        queue.add_after(f"deleted-{number}", 1800)
+        queue.cancel_delay(f"deleted-{number}")
+    assert kept() < 200
+    assert await taken(queue) == "stays"
 
 
 async def test_flush_queues_delayed_keys(queue: WorkQueue[str]) -> None:

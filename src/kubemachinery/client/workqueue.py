@@ -19,6 +19,7 @@ K = TypeVar("K", bound=Hashable)
 
 _INITIAL_BACKOFF_SECONDS: Final = 0.01
 _MAX_BACKOFF_SECONDS: Final = 30.0
+_OUTDATED_MIN: Final = 64
 
 
 class WorkQueue(Generic[K]):
@@ -76,6 +77,13 @@ class WorkQueue(Generic[K]):
             self._due[key] = due
             self._count += 1
             heapq.heappush(self._delayed, (due, self._count, key))
+            self._drop_outdated()
+            self._set_timer()
+
+    def cancel_delay(self, key: K) -> None:
+        """Cancel the delay of a key whose object is deleted. A key that is queued stays queued."""
+        if self._due.pop(key, None) is not None:
+            self._drop_outdated()
             self._set_timer()
 
     def flush_delayed(self) -> None:
@@ -149,6 +157,13 @@ class WorkQueue(Generic[K]):
             if not getter.done():
                 getter.set_result(None)
                 return
+
+    def _drop_outdated(self) -> None:
+        """Remove the entries of cancelled and replaced delays once they are most of the heap. Otherwise the keys of
+        deleted objects would stay for the whole of a long delay."""
+        if len(self._delayed) > 2 * len(self._due) + _OUTDATED_MIN:
+            self._delayed = [entry for entry in self._delayed if self._due.get(entry[2]) == entry[0]]
+            heapq.heapify(self._delayed)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

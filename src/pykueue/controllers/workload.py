@@ -57,6 +57,8 @@ class WorkloadController:
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is not None:
             self.loop.add(change.key, priority=change.priority)
+        else:
+            self.loop.queue.cancel_delay(change.key)
 
     def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
