@@ -30,7 +30,15 @@ from kubeserver.builtin import admission, scheduling
 from kubeserver.builtin.kinds import RESOURCES
 from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication, server_credentials
-from kubeserver.storage.sqlite import Durability, Journal, LoadedState, MemoryJournal, SqliteJournal, StoreError
+from kubeserver.storage.sqlite import (
+    DatabaseIdentity,
+    Durability,
+    Journal,
+    LoadedState,
+    MemoryJournal,
+    SqliteJournal,
+    StoreError,
+)
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 # Names by which clients in a cluster address the API server; test suites expect them in its certificate.
@@ -68,13 +76,14 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A server that listens. `loaded` is the state that it found on disk; None for one that keeps it in memory."""
+    """A server that listens. `loaded` is the database that it found on disk; None for one that keeps its objects in
+    memory."""
 
     url: str
     kubeconfig: Path
     embedded: Embedded
     credentials: server_credentials.ServerCredentials
-    loaded: LoadedState | None
+    loaded: DatabaseIdentity | None
 
 
 def bare_parts() -> Parts:
@@ -122,12 +131,15 @@ async def api_server(
             executor=executor,
             threads=threads,
         )
+        identity = loaded.identity if loaded is not None else None
+        # The server has its own entries now, and drops them with the history; this would keep every body until it ends.
+        del loaded
         http = None
         try:
             await _start(embedded, settings)
             http = await _listen(embedded, settings, _tls(settings, credentials))
             url = f"https://{f'[{http.host}]' if ':' in http.host else http.host}:{http.port}"
-            ready = Serving(url, kubeconfig, embedded, credentials, loaded)
+            ready = Serving(url, kubeconfig, embedded, credentials, identity)
             if announced:
                 announce(settings, ready)
             yield ready

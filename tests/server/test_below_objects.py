@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from kubemachinery.http_messages import Request, Response, body_of
 from kubeserver.assembly import Embedded
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings, api_server
-from kubeserver.storage.sqlite import Durability
+from kubeserver.storage.sqlite import Durability, LoadedState
 from pykueue.app.server import bare_parts
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -111,3 +112,18 @@ async def test_a_server_has_its_first_objects_once(tmp_path: Path) -> None:
         assert (await ask(serving.embedded, "DELETE", path))[0] == 200
     async with api_server(settings, parts) as serving:
         assert (await ask(serving.embedded, "GET", path))[0] == 404
+
+
+async def test_a_server_releases_the_state_that_it_has_read_from_disk(tmp_path: Path) -> None:
+    """Otherwise every body of the history at its start would stay in memory until it ends."""
+    settings = ServerSettings(data_dir=tmp_path)
+    async with api_server(settings, bare_parts()) as serving:
+        assert serving.loaded is not None
+        assert serving.loaded.is_new
+    async with api_server(settings, bare_parts()) as serving:
+        identity = serving.loaded
+        assert identity is not None
+        assert not identity.is_new
+        read = [each for each in gc.get_objects() if isinstance(each, LoadedState)]
+        assert identity.cluster_id not in {each.cluster_id for each in read}
+        assert (await ask(serving.embedded, "GET", "/api/v1/namespaces/default"))[0] == 200

@@ -498,6 +498,25 @@ class TestHistory:
         assert [entry.revision for entry in again.at("things", first, "", None)] == [first]
         await again.close()
 
+    async def test_all_revisions_of_an_object_have_one_key_and_one_uid(self, tmp_path: Path) -> None:
+        """The history has many revisions of each object, so equal values are kept once."""
+
+        def identities(objects: Objects) -> tuple[int, int, int]:
+            entries = [change.entry for change in objects.changes_since("things", FIRST_REVISION)]
+            return len(entries), len({id(entry.key) for entry in entries}), len({id(entry.uid) for entry in entries})
+
+        journal = SqliteJournal(tmp_path)
+        with ThreadPoolExecutor(1) as executor:
+            objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
+            for _ in range(3):
+                await write(objects, "a")
+            assert identities(objects) == (3, 1, 1)
+            await objects.close()
+        journal = SqliteJournal(tmp_path)
+        again = Objects(journal, SystemClock(), loaded=journal.load())
+        assert identities(again) == (3, 1, 1)
+        await again.close()
+
 
 WRITER = """
 import asyncio, sys

@@ -26,6 +26,11 @@ class ObjectEntry:
         self.body = body
         self.forms: dict[Any, Any] | None = None
 
+    def identity(self, key: StoreKey, uid: str) -> tuple[StoreKey, str]:
+        """Return an equal key and UID for a later revision: the same values where they are equal, as the history has
+        many revisions of each object."""
+        return self.key if key == self.key else key, self.uid if uid == self.uid else uid
+
     def form(self, which: Any, make: Callable[[ObjectEntry], Any]) -> Any:
         """Return another encoding, made once."""
         if self.forms is None:

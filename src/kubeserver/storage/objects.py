@@ -109,14 +109,15 @@ class Objects:
             if record.revision <= loaded.compacted:
                 continue
             previous = latest.get(record.key)
-            entry = ObjectEntry(record.key, record.uid, record.revision, record.created_revision, record.body)
+            key, uid = (record.key, record.uid) if previous is None else previous.identity(record.key, record.uid)
+            entry = ObjectEntry(key, uid, record.revision, record.created_revision, record.body)
             forgotten = record.op is not WriteOperation.ADDED and previous is None
             self._remember(
                 StoreChange(
                     record.op, entry, None if record.op is WriteOperation.ADDED else previous, record.at, forgotten
                 )
             )
-            latest[record.key] = entry
+            latest[key] = entry
         for row in loaded.rows:
             entry = latest.get(row.key) or ObjectEntry(row.key, row.uid, row.revision, row.created_revision, row.body)
             if entry.revision != row.revision:
@@ -241,6 +242,8 @@ class Objects:
             raise AssertionError(f"{op.name} of {key} does not fit what is there")
         self._assigned += 1
         created = self._assigned if previous is None else previous.created_revision
+        if previous is not None:
+            key, uid = previous.identity(key, uid)
         entry = ObjectEntry(key, uid, self._assigned, created, body)
         record = JournalRecord(
             key=key,

@@ -104,6 +104,16 @@ class JournalRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class DatabaseIdentity:
+    """Which database was opened: its cluster, the last restore of a backup, and the revision that it had."""
+
+    cluster_id: str
+    restored: int
+    revision: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedState:
     """The state of a store when it was opened."""
 
@@ -114,6 +124,10 @@ class LoadedState:
     records: list[JournalRecord]
     # The revision with which it went on when a backup was last restored; 0 where none was.
     restored: int = 0
+
+    @property
+    def identity(self) -> DatabaseIdentity:
+        return DatabaseIdentity(self.cluster_id, self.restored, self.revision, is_new=not self.rows)
 
 
 class Journal(Protocol):

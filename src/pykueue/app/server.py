@@ -8,7 +8,7 @@ from typing import Final
 
 from kubeserver import serve
 from kubeserver.assembly import Parts
-from kubeserver.storage.sqlite import LoadedState
+from kubeserver.storage.sqlite import DatabaseIdentity
 from pykueue.api import conversion, registry, schema
 from pykueue.app import in_process_webhooks, options
 from pykueue.runner import node
@@ -46,8 +46,8 @@ def managed_parts(settings: Settings, machine: Machine | None = None, orphan_sec
     )
 
 
-def runner_database(loaded: LoadedState | None) -> Database:
-    """Return the identity of the database that a server has loaded. A restored one has another identity."""
+def runner_database(loaded: DatabaseIdentity | None) -> Database:
+    """Return the identity of the database that a server has opened. A restored one has another identity."""
     if loaded is None:
         return IN_MEMORY
-    return Database(f"{loaded.cluster_id} {loaded.restored}", loaded.revision, is_new=not loaded.rows)
+    return Database(f"{loaded.cluster_id} {loaded.restored}", loaded.revision, is_new=loaded.is_new)
