@@ -18,13 +18,13 @@ import json
 import resource
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from bench import _weeks
+from msgspec.structs import replace
 
 from kubemachinery import process, quantity
 from pykueue.analysis import planner, traces

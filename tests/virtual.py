@@ -7,9 +7,10 @@ import functools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, ParamSpec
+
+from msgspec.structs import replace
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.local_transport import LocalTransport

@@ -10,11 +10,11 @@ import ipaddress
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLContext
 from typing import Final
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -28,8 +28,7 @@ RENEW_DAYS: Final = 30
 _SKEW: Final = datetime.timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(msgspec.Struct, frozen=True):
     """A certificate and its key."""
 
     certificate: bytes

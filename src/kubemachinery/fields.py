@@ -12,19 +12,18 @@ outer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.quantity import QuantityText
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationRule:
+class ValidationRule(msgspec.Struct, frozen=True):
     """A CEL rule over `self` (and `oldSelf`, on update), and the message when it does not hold."""
 
     cel: str
@@ -37,8 +36,7 @@ IMMUTABLE: Final = ValidationRule("self == oldSelf", "cannot be changed once set
 
 
 # Compared by identity: a default may be a dict, and annotations must be hashable.
-@dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class Field(msgspec.Struct, frozen=True, eq=False):
     """Description, default and limits of one field; the limits have the names of JSON Schema and Kubernetes."""
 
     meaning: str = ""
@@ -67,10 +65,12 @@ class Field:
 
     def refined_by(self, outer: Field) -> Field:
         """This field refined by `outer`: values set in `outer` replace those of this one; rules are concatenated."""
+        if self is NOTHING:
+            return outer
         values = {
-            part.name: value
-            for part in fields(outer)
-            if (value := getattr(outer, part.name)) != getattr(NOTHING, part.name) and part.name != "rules"
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(outer, name)) != getattr(NOTHING, name) and name != "rules"
         }
         return replace(self, **values, rules=self.rules + outer.rules)
 

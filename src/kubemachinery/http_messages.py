@@ -8,15 +8,15 @@ until the stream ends. This module does not import the HTTP library: `http_serve
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 Stream: TypeAlias = Callable[[Write], Awaitable[None]]
 
 
-@dataclass(slots=True, eq=False)
-class SharedChunk:
+class SharedChunk(msgspec.Struct, eq=False):
     """Data that many streams send. `framed` is the form in which a server sends it, made once for all of them."""
 
     data: bytes
@@ -67,14 +67,13 @@ def body_of(content: bytes) -> Callable[[int], Awaitable[bytes]]:
     return read
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """A request. `path` is as received, percent-encoded; header names are in lower case."""
 
     method: str
     path: str
-    query: list[tuple[str, str]] = field(default_factory=list)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    query: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     read: Callable[[int], Awaitable[bytes]] = _no_body
     # The subject of the certificate that the client proved to own: {"CN": [...], "O": [...]}.
     certificate: Mapping[str, list[str]] | None = None
@@ -96,14 +95,13 @@ class Request:
         return [value for name, value in self.lines if name.lower() == header.lower()]
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct):
     """A response."""
 
     status: int = 200
     body: bytes = b""
     content_type: str = "application/json"
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     stream: Stream | None = None
 
 

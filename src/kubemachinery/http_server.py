@@ -15,12 +15,12 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from kubemachinery.http_messages import (
@@ -100,8 +100,7 @@ def _listen(host: str, port: int) -> socket.socket:
 # --- Connections ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True):
     """How many connections there may be, and how long each stage of one may take.
 
     When `connections_max` is reached, a new connection replaces another: the oldest one of an unauthenticated client

@@ -10,9 +10,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 
 class PathError(ValueError):
@@ -66,8 +67,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
 
     def find(self, tree: Any, *, allow_missing: bool = True, values_max: int = VALUES_MAX) -> list[Any]:

@@ -7,7 +7,6 @@ This module defines the type of a row and the look-ups; it contains no particula
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -23,8 +22,7 @@ class Scope(StrEnum):
     NAMESPACED = "Namespaced"
 
 
-@dataclass(frozen=True, slots=True)
-class PrinterColumn:
+class PrinterColumn(msgspec.Struct, frozen=True):
     """One column of `kubectl get`. With a priority above 0 it is shown only with `-o wide`."""
 
     name: str
@@ -34,8 +32,7 @@ class PrinterColumn:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """One version in which a kind is served, and the type that its objects decode to, if it has one."""
 
     name: str
@@ -51,8 +48,7 @@ class Version:
     changes: tuple[VersionChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A kind of the API: group, names, scope and versions."""
 
     group: str

@@ -49,7 +49,6 @@ def tune_garbage_collector() -> None:
     Requests make many short-lived trees and no cycles. With the usual thresholds the collector looks for cycles every
     few hundred objects and now and then walks everything that is kept: a quarter of the time of a write, measured.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
+
+import msgspec
 
 _MINIMUM: Final = {
     "": ssl.TLSVersion.TLSv1_2,
@@ -63,8 +64,7 @@ GROUPS: Final[Mapping[int, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TlsProfile:
+class TlsProfile(msgspec.Struct, frozen=True):
     """TLS settings of a server, in the names of OpenSSL. Empty means the defaults of this Python."""
 
     minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
@@ -87,8 +87,7 @@ class TlsProfile:
 DEFAULT: Final = TlsProfile()
 
 
-@dataclass(frozen=True, slots=True)
-class TlsProfileResult:
+class TlsProfileResult(msgspec.Struct, frozen=True):
     """A profile, notices about values that are not offered, and problems that make the settings unusable."""
 
     profile: TlsProfile

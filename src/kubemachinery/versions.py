@@ -7,7 +7,6 @@ place is the object itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -15,32 +14,28 @@ import msgspec
 from kubemachinery.fields import NOTHING, Field, ValidationRule
 
 
-@dataclass(frozen=True, slots=True)
-class FieldRenamed:
+class FieldRenamed(msgspec.Struct, frozen=True):
     """The field at `place` has another name."""
 
     place: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class FieldsRemoved:
+class FieldsRemoved(msgspec.Struct, frozen=True):
     """The fields named do not exist in the object at `place`."""
 
     place: str
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldsAdded:
+class FieldsAdded(msgspec.Struct, frozen=True):
     """The object at `place` also has the fields of `fields`; they replace fields of the same name."""
 
     place: str
     fields: type[msgspec.Struct]
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsChanged:
+class LimitsChanged(msgspec.Struct, frozen=True):
     """The value at `place` does not have the limits named in `without`, and has those of `field`."""
 
     place: str
@@ -48,16 +43,14 @@ class LimitsChanged:
     field: Field = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredFields:
+class RequiredFields(msgspec.Struct, frozen=True):
     """The object at `place` requires exactly these fields."""
 
     place: str
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RulesReplaced:
+class RulesReplaced(msgspec.Struct, frozen=True):
     """The value at `place` has these rules instead of its own."""
 
     place: str

@@ -11,9 +11,10 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
+
+import msgspec
 
 from kubemachinery import status
 from kubemachinery.clock import Clock
@@ -51,8 +52,7 @@ class FindObjects(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a server is made of: kinds, CRDs, admission hooks, conversions and first objects."""
 
     builtin: Sequence[Resource]
@@ -60,16 +60,16 @@ class Parts:
     # Hooks that look at other objects come before the plain ones.
     plugins: Callable[[FindObjects], Sequence[AdmissionHook]] = lambda find: ()
     # group -> how its objects change from one version to another.
-    conversions: Mapping[str, Convert] = field(default_factory=dict)
+    conversions: Mapping[str, Convert] = msgspec.field(default_factory=dict)
     # CRDs to install, in order.
     crds: Sequence[Tree] = ()
     # Objects that are there from the beginning, such as the priority classes of the system.
     initial: Sequence[Tree] = ()
     # Objects that a new server begins with; users may change and delete them afterwards.
     first: Sequence[Tree] = ()
-    caps: RequestLimits = field(default_factory=RequestLimits)
-    bounds: HistoryBounds = field(default_factory=HistoryBounds)
-    webhooks: WebhookPolicy = field(default_factory=WebhookPolicy)
+    caps: RequestLimits = msgspec.field(default_factory=RequestLimits)
+    bounds: HistoryBounds = msgspec.field(default_factory=HistoryBounds)
+    webhooks: WebhookPolicy = msgspec.field(default_factory=WebhookPolicy)
     # How long an object stays without its last owner, so that watches see the owner deleted first. A reference to
     # one of several owners outlasts it ten times longer.
     orphan_seconds: float = 0.0

@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from kubemachinery import http_server, tls
 from kubemachinery.certificates import write_private
 from kubemachinery.clock import Clock, SystemClock
@@ -74,8 +76,7 @@ class ServerSettings:
     tls: tls.TlsProfile = field(default_factory=tls.TlsProfile)
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """A server that listens. `loaded` is the database that it found on disk; None for one that keeps its objects in
     memory."""
 

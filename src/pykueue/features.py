@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+import msgspec
 
 
 class GateStage(StrEnum):
@@ -33,8 +34,7 @@ class GateStage(StrEnum):
     DEPRECATED = "Deprecated"
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGate:
+class FeatureGate(msgspec.Struct, frozen=True):
     """One row: the name of the gate, its default here, and what it controls."""
 
     name: str

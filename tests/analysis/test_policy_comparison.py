@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from analysis.comparison_cases import FAIR, START, case, job, queue, starts, trace
 from kubemachinery.meta import SECOND, format_time

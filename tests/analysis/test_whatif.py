@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analysis.states import case_of
 from kubemachinery import codec, meta, yaml_documents
@@ -35,7 +36,7 @@ class Running:
 
     def __init__(self, case: Case) -> None:
         self.objects = indexed(case.objects)
-        self.world = World(replace(case.configured.policy, departures=True))
+        self.world = World(structs.replace(case.configured.policy, departures=True))
         for thing in filter(is_watched, case.objects):
             self.world.put(thing, NOW)
 
@@ -111,7 +112,7 @@ def test_what_is_foretold_then_happens(data: st.DataObject, generated: ClusterCa
     change = data.draw(changes(generated))
     seen = [codec.encode(thing) for thing in at_rest.objects]
 
-    changed = whatif.changed_by(at_rest, replace(at_rest, objects=tuple(change)), (), NOW)
+    changed = whatif.changed_by(at_rest, structs.replace(at_rest, objects=tuple(change)), (), NOW)
     foretold = whatif.compare(at_rest, changed, NOW)
 
     assert [codec.encode(thing) for thing in at_rest.objects] == seen, "asking changed something"
@@ -132,7 +133,7 @@ def test_a_deleted_queue_starts_and_evicts_no_workload() -> None:
     )
     gone = [(kueue.ClusterQueue, "", "q0")]
     case = case_of(generated)
-    found = whatif.compare(case, whatif.changed_by(case, replace(case, objects=()), gone, NOW), NOW)
+    found = whatif.compare(case, whatif.changed_by(case, structs.replace(case, objects=()), gone, NOW), NOW)
     assert found.waits == (f"{NAMESPACE}/w1",)
     assert found.evicted == ()
     assert states.key(generated.workloads[0].thing()) in found.after.holds

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kubemachinery.kinds import Kind
-from pykueue.api import registry, schema
+from pykueue.api import kueue, registry, schema
 from pykueue.install import kustomize, manifests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +129,24 @@ def test_the_caller_may_change_what_it_gets() -> None:
     assert row is not None
     schema.of(row, "v1beta2")["properties"].clear()
     assert schema.of(row, "v1beta2")["properties"]
+
+
+def test_schemas_of_two_kinds_share_no_part_that_a_caller_could_change() -> None:
+    queue, cohort = registry.KUEUE.of(kueue.ClusterQueue), registry.KUEUE.of(kueue.Cohort)
+    untouched = schema.of(cohort, "v1beta2")
+    changed = schema.of(queue, "v1beta2")["properties"]["spec"]["properties"]["resourceGroups"]
+    changed["items"]["properties"].clear()
+    assert schema.of(cohort, "v1beta2") == untouched
+
+
+def test_an_older_version_derives_only_what_differs() -> None:
+    row = registry.KUEUE.of(kueue.Workload)
+    schema._derived.cache_clear()
+    schema._struct.cache_clear()
+    schema.of(row, "v1beta2")
+    before = schema._struct.cache_info().misses
+    schema.of(row, "v1beta1")
+    assert schema._struct.cache_info().misses - before < before / 10
 
 
 def test_a_version_that_does_not_exist_has_no_schema() -> None:

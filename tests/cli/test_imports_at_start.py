@@ -25,6 +25,12 @@ SERVERS = ("kubeserver", "pykueue.app", "pykueue.controllers", "pykueue.webhooks
 SCHEDULER = ("pykueue.core.cycle", "pykueue.state", "pykueue.projection", "pykueue.analysis", "kubemachinery.cel")
 HISTORY = ("pykueue.history", "pykueue.runner")
 
+# Creating a dataclass generates and compiles code: fifty times the time of a Struct. Those of `pykueue.client` are
+# for users, who may want `dataclasses.asdict`.
+GENERATED = {
+    "pykueue.core.requests.Accounting",  # has a field that is computed from others
+}
+
 _SCRIPT = """
 import sys
 from pykueue.cli import main
@@ -32,6 +38,17 @@ try:
     main(sys.argv[1:])
 finally:
     print(*sys.modules, file=sys.stderr)
+"""
+_DATACLASSES_SCRIPT = """
+import sys
+from pykueue.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    own = [module for name, module in sys.modules.items() if name.startswith(("pykueue.", "kubemachinery."))]
+    types = {value for module in own for value in vars(module).values() if isinstance(value, type)}
+    print(*(f"{each.__module__}.{each.__qualname__}" for each in types if hasattr(each, "__dataclass_fields__")),
+          file=sys.stderr)
 """
 
 
@@ -47,10 +64,10 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         server.end()
 
 
-def modules_of(kubeconfig: Path, *arguments: str) -> set[str]:
-    """The modules that a command has imported when it ends."""
+def modules_of(kubeconfig: Path, *arguments: str, script: str = _SCRIPT) -> set[str]:
+    """The modules that a command has imported when it ends, or what else the script prints."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    command = [sys.executable, "-c", _SCRIPT, *arguments]
+    command = [sys.executable, "-c", script, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return set(done.stderr.split())
 
@@ -66,6 +83,13 @@ def test_queue_and_submit_import_no_rules_and_no_scheduler(kubeconfig: Path, arg
     assert "pykueue.jobs.kinds" in modules
     assert not KIND_MODULES & modules
     assert not below(modules, (*SERVERS, *SCHEDULER, *HISTORY, "pykueue.jobs.interface", "importlib.metadata"))
+
+
+@pytest.mark.parametrize("arguments", [("queue",), ("submit", "--dry-run", "--", "true")], ids=lambda each: each[0])
+def test_queue_and_submit_create_few_dataclasses(kubeconfig: Path, arguments: tuple[str, ...]) -> None:
+    found = modules_of(kubeconfig, *arguments, script=_DATACLASSES_SCRIPT)
+    assert "pykueue.client.job_status.QueuedJobStatus" in found
+    assert {name for name in found if not name.startswith("pykueue.client.")} <= GENERATED
 
 
 def test_explain_imports_no_server_and_no_cel(kubeconfig: Path) -> None:

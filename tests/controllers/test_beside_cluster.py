@@ -8,11 +8,11 @@ import contextlib
 import random
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cluster import assets, real
 from kubemachinery.client import client_config

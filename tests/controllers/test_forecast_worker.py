@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from history.recorded_world import RecordedWorld, recorded_server
 from kubemachinery import yaml_documents

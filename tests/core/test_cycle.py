@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from pykueue.api.kube import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
 from pykueue.api.kueue import FlavorFungibilityPreference as Preference

@@ -9,13 +9,13 @@ import random
 import ssl
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from dashboard import system
 from dashboard.system import System

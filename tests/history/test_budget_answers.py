@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from history.charges import DAY, GPU, HOUR, START, accounts, record, run
 from pykueue.api.budget import BudgetAdmit, BudgetWhenSpent

@@ -7,10 +7,10 @@ controller and the kubelet are lines in a test: `admit`, `evict`, `status`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from kubemachinery import codec, meta, patches, unstructured
 from kubemachinery.object_view import ObjectView

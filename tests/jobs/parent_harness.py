@@ -6,8 +6,9 @@ The controller of the kind is the test: `add` creates a pod as that controller a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, OPTIONS, POD, JobHarness
 from kubemachinery import meta, patches, unstructured

@@ -3,9 +3,8 @@ yet, containers that only count, annotations that are kept, rules that apply onl
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from jobs.batch_kind import A_PLAN, PLAN, ROW, batch
 from jobs.job_harness import KINDS, NOW, OPTIONS, JobHarness, flavor

@@ -8,12 +8,12 @@ import os
 import random
 import shutil
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, OPTIONS, JobHarness, flavor
 from kubemachinery import codec, unstructured

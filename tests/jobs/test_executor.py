@@ -6,13 +6,13 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import JOB, KINDS, NOW, OPTIONS, POD, batch_job, flavor, pod
 from kubemachinery import codec, patches, unstructured

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, POD
 from kubemachinery.kinds import Kind, Version

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from jobs.job_harness import JobHarness, batch_job, flavor
 from kubemachinery.unstructured import Tree

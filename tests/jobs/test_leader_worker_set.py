@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS
 from jobs.parent_harness import LWS, REQUESTS, ParentHarness, groups_of

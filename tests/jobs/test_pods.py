@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS, POD, JobHarness, flavor, pod
 from kubemachinery import patches, unstructured

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, JobHarness, flavor
 from jobs.ray_objects import ELASTIC, RAY, UID, containers, counts, group, ray_cluster, ray_job, template, view

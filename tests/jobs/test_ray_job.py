@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, JobHarness, batch_job, flavor
 from jobs.ray_objects import ELASTIC, RAY, containers, counts, group, ray_cluster, ray_job, template, view

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, JobHarness
 from jobs.ray_objects import ELASTIC, RAY, counts, group, ray_cluster, ray_service, view

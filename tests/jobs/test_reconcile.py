@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import replace
 from typing import get_args
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.job_harness import NOW, OPTIONS, JobHarness, batch_job, flavor, pod
 from kubemachinery import codec, unstructured

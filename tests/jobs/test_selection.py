@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import JOB, KINDS, OPTIONS, POD, batch_job, pod
 from kubemachinery import meta, selectors

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS, JobHarness, batch_job, flavor
 from pykueue.api import kueue, labels

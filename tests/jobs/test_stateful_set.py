@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.job_harness import OPTIONS
 from jobs.parent_harness import REQUESTS, STATEFUL_SET, ParentHarness, set_of

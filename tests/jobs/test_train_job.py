@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, OPTIONS, JobHarness, flavor
 from kubemachinery import patches, unstructured

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, OPTIONS, JobHarness, flavor
 from jobs.kubeflow_jobs import FRAMEWORKS, KUBEFLOW, ROWS, TRAINING, condition, kubeflow_job, replica, replica_specs

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.job_harness import JOB, KINDS, OPTIONS, POD, JobHarness, batch_job, pod
 from jobs.test_executor import NAMESPACE, WORKLOAD, World, fresh
@@ -149,7 +150,7 @@ class Denied:
 
 @pytest.fixture
 def nested(world: World) -> World:
-    object.__setattr__(world.executor, "options", NESTED)
+    structs.force_setattr(world.executor, "options", NESTED)
     return world
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pykueue.api import kube
 from pykueue.core.topology import (
@@ -100,7 +101,10 @@ def groups(
     workers = PlacementRequest("workers", "f", size * draw(st.integers(1, 6)), pod, topology_request, group="g")
     if draw(st.booleans()):
         return [workers]
-    return [workers, replace(workers, pod_set="leader", count=1, pod=figure({"cpu": draw(st.integers(0, 3)) * CORE}))]
+    return [
+        workers,
+        structs.replace(workers, pod_set="leader", count=1, pod=figure({"cpu": draw(st.integers(0, 3)) * CORE})),
+    ]
 
 
 profiles = st.builds(PlacementOptions, mixed=st.booleans(), balanced=st.booleans())
@@ -189,7 +193,8 @@ def test_single_pods_are_placed_exactly_when_there_is_capacity(
 ) -> None:
     """Counted the plain way: somewhere the workers fit beside the leader, in one domain where that is required."""
     workers, *leaders = [
-        replace(request, topology_request=replace(request.topology_request, slices=())) for request in group
+        structs.replace(request, topology_request=structs.replace(request.topology_request, slices=()))
+        for request in group
     ]
     level = (
         LEVELS.index(workers.topology_request.level or "")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as with_
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_
 
 from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as with_
-
 import pytest
 from msgspec.structs import replace
+from msgspec.structs import replace as with_
 
 from kubemachinery import meta
 from kubemachinery.conditions import ConditionStatus

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace as with_facts
 from typing import Any
 
 from msgspec.structs import replace
+from msgspec.structs import replace as with_facts
 
 from kubemachinery import conditions, meta
 from kubemachinery.conditions import ConditionStatus

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as with_
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_
 
 from kubemachinery.conditions import ConditionStatus
 from lifecycle.workload_harness import ONE_CHECK, WorkloadHarness, facts_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery import structural
+from kubemachinery import cel, structural
 from kubemachinery.cel.lexer import RESERVED
 from kubemachinery.field_errors import ErrorType
 
@@ -383,6 +383,22 @@ def test_transition_rule_is_evaluated_only_on_updates() -> None:
     assert errors_of(schema, "a") == []
     assert errors_of(schema, "a", old="a") == []
     assert errors_of(schema, "b", old="a") == ['spec.x: Invalid value: "b": must not change']
+
+
+def test_a_rule_is_compiled_for_the_first_value_that_it_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def compiling(text: str, *types: Any, **options: Any) -> Any:
+        compiled.append(text)
+        return compile_(text, *types, **options)
+
+    compile_ = cel.compile
+    monkeypatch.setattr(cel, "compile", compiling)
+    schema = of(thing(a=ruled({"type": "integer"}, "self > 1"), b=ruled({"type": "integer"}, "self > 2")))
+    assert [error.path for error in schema.validate({"spec": {"a": 0}})] == ["spec.a"]
+    assert compiled == ["self > 1"]
+    assert [error.path for error in schema.validate({"spec": {"a": 0, "b": 0}})] == ["spec.a", "spec.b"]
+    assert compiled == ["self > 1", "self > 2"]
 
 
 def test_a_rule_about_a_change_finds_the_old_item_by_key() -> None:

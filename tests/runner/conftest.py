@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from kubemachinery import unstructured
 from kubemachinery.client.client import ApiClient
@@ -135,7 +135,7 @@ _installed: list[LoadedState] = []
 
 async def _server(parts: Parts, clock: Clock, rng: random.Random) -> Embedded:
     loaded = _installed[0] if _installed else None
-    parts = dataclasses.replace(parts, orphan_seconds=0.1, crds=() if loaded is not None else parts.crds)
+    parts = structs.replace(parts, orphan_seconds=0.1, crds=() if loaded is not None else parts.crds)
     authenticator = authentication.Authenticator({}, ())
     embedded = Embedded(parts, MemoryJournal(), authenticator, clock, rng, ServerInfo("test"), loaded=loaded)
     await embedded.start()

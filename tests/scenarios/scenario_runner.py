@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from kubemachinery import codec, meta, quantity
 from pykueue.api import backfill, kube, kueue, labels, topology_encoding
@@ -120,17 +121,17 @@ class ScenarioRunner:
 
     def fair_sharing(self, names: list[str], options: Options) -> None:
         strategies = tuple(FairSharingStrategy(name) for name in names) or tuple(FairSharingStrategy)
-        self.policy = replace(self.policy, fair_sharing=strategies)
+        self.policy = structs.replace(self.policy, fair_sharing=strategies)
 
     def ignore_undeclared(self, names: list[str], options: Options) -> None:
-        self.policy = replace(self.policy, ignore_undeclared=True)
+        self.policy = structs.replace(self.policy, ignore_undeclared=True)
 
     def as_kueue(self, names: list[str], options: Options) -> None:
-        self.policy = replace(self.policy, departures=False)
+        self.policy = structs.replace(self.policy, departures=False)
 
     def history(self, names: list[str], options: Options) -> None:
         past = UsageHistory(float(options["half-life"]), float(options["interval"]), {})
-        self.policy = replace(self.policy, usage_history=past)
+        self.policy = structs.replace(self.policy, usage_history=past)
 
     def transform(self, names: list[str], options: Options) -> None:
         """What one unit of a resource counts as; `replace` where it does not count itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from kubemachinery.http_messages import Request, Response, body_of
 from kubeserver.assembly import Embedded
@@ -107,7 +107,7 @@ async def test_a_server_has_its_first_objects_once(tmp_path: Path) -> None:
     first = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hello", "namespace": "default"}}
     path = "/api/v1/namespaces/default/configmaps/hello"
     settings = ServerSettings(data_dir=tmp_path)
-    parts = dataclasses.replace(bare_parts(), first=[first])
+    parts = structs.replace(bare_parts(), first=[first])
     async with api_server(settings, parts) as serving:
         assert (await ask(serving.embedded, "DELETE", path))[0] == 200
     async with api_server(settings, parts) as serving:

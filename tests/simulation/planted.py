@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
@@ -204,7 +205,7 @@ def _overlooks_the_workload_of_a_job(patch: pytest.MonkeyPatch) -> None:
         uid = job.tree["metadata"]["uid"]
         if facts.workloads and uid not in overlooked:
             overlooked.add(uid)
-            facts = replace(facts, workloads=())
+            facts = structs.replace(facts, workloads=())
         return find(job, facts, options, now)
 
     def another(*args: Any) -> Any:
@@ -271,7 +272,9 @@ def _forgets_what_is_on_nodes(patch: pytest.MonkeyPatch) -> None:
 
 def _makes_default_queues_with_the_gate_off(patch: pytest.MonkeyPatch) -> None:
     choices = options.manager_options
-    patch.setattr(options, "manager_options", lambda settings: replace(choices(settings), default_local_queues=True))
+    patch.setattr(
+        options, "manager_options", lambda settings: structs.replace(choices(settings), default_local_queues=True)
+    )
     # Runs share the options of a configuration; these must not.
     patch.setattr(simulation_run, "_configured", simulation_run._configured.__wrapped__)
 
@@ -289,7 +292,7 @@ def _counts_those_who_wait_twice(patch: pytest.MonkeyPatch) -> None:
 
     def twice(self: Any, cluster_queue: Any) -> Any:
         found = counted(self, cluster_queue)
-        return replace(found, pending=2 * found.pending)
+        return structs.replace(found, pending=2 * found.pending)
 
     patch.setattr(QueuesController, "_counted", twice)
 

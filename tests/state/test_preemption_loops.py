@@ -5,13 +5,13 @@ The manager has no loops under fair sharing while the gate `FairSharingPreemptio
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from kubemachinery import yaml_documents
 from pykueue.analysis import planner

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cluster import assets, real
 from kubemachinery.client import client_config

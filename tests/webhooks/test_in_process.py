@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError

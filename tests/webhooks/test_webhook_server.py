@@ -6,11 +6,11 @@ import datetime
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from kubemachinery import certificates
 from kubemachinery.certificates import CertificateAuthority

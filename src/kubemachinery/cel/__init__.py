@@ -12,12 +12,13 @@ The stages: `lexer`, `parser` (to the nodes of `ast`), `checker` (types from `ty
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from kubemachinery.cel import ast, checker, interpreter, parser, types
 from kubemachinery.cel.compiler import compile_python
 from kubemachinery.cel.errors import CelError, CompileError, CostExceeded, ExpressionError
 from kubemachinery.cel.types import CelType
-from kubemachinery.cel.values import StepBudget, Value, lifter
+from kubemachinery.cel.values import Lift, StepBudget, Value, lifter
 
 __all__ = ["CelError", "CompileError", "CostExceeded", "Program", "StepBudget", "compile", "types"]
 
@@ -29,10 +30,14 @@ class Program:
         self.text = text
         self.type = expr.type
         self._expr = expr
+        self._variables = variables
         self._names = tuple(variables)
-        self._lifts = {name: lift for name, type_ in variables.items() if (lift := lifter(type_))}
         self._fast = compile_python(expr, self._names)
         self._uses = {each.name for each in ast.walk(expr) if isinstance(each, ast.Ident)}
+
+    @cached_property
+    def _lifts(self) -> dict[str, Lift]:
+        return {name: lift for name, type_ in self._variables.items() if (lift := lifter(type_))}
 
     def uses(self, variable: str) -> bool:
         """Whether the expression mentions a variable."""

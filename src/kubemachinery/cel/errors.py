@@ -7,11 +7,10 @@ CelError              a runtime error that CEL defines; a value
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class CompileError:
+class CompileError(msgspec.Struct, frozen=True):
     """A syntax or type error of an expression, at an offset in characters."""
 
     message: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.cel.errors import ExpressionError
 from kubemachinery.cel.values import UInt
@@ -15,8 +16,7 @@ INT_MAX: Final = 2**63 - 1
 UINT_MAX: Final = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """`kind` is "name", "literal", "end", or the operator itself; a name or literal has a value."""
 
     kind: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.cel import lexer
 from kubemachinery.cel.ast import (
@@ -31,8 +32,7 @@ _OPERATORS: Final = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">=", "in"),
 _LEVELS: Final = {operator: level for level, row in enumerate(_OPERATORS) for operator in row}
 
 
-@dataclass(frozen=True)
-class _Loop:
+class _Loop(msgspec.Struct, frozen=True):
     """The form of a macro: the number of its variables, and whether a filter may precede the body."""
 
     variables: int

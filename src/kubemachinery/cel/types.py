@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 
 @dataclass(frozen=True)
 class CelType:
@@ -20,15 +22,13 @@ class CelType:
         return f"{self.name}({', '.join(map(str, self.params))})" if self.params else self.name
 
 
-@dataclass(frozen=True)
-class CelListShape:
+class CelListShape(msgspec.Struct, frozen=True):
     """A list that Kubernetes treats as a set (no keys) or as a map with keys: its order is not significant."""
 
     keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class CelField:
+class CelField(msgspec.Struct, frozen=True):
     """A field of an object: the name in JSON, which an expression may have to spell differently, and its type."""
 
     json_name: str
@@ -165,8 +165,7 @@ def join(left: CelType, right: CelType) -> CelType | None:
 # --- Signatures ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """A function's name, its parameters (the receiver first, if it is called on one), and its result."""
 
     name: str

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from kubemachinery.cel import types
 from kubemachinery.cel.errors import CelError, CostExceeded, no_such_overload
 from kubemachinery.cel.types import CelType
@@ -33,13 +35,11 @@ class Timestamp:
     zone_minutes: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True, order=True):
     nanoseconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(msgspec.Struct, frozen=True):
     """A value that may be absent; `present` distinguishes null from absent."""
 
     value: Value = None

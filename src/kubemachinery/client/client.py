@@ -14,10 +14,10 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.client import errors
 from kubemachinery.client.errors import ApiError, Busy, Unanswered
@@ -106,8 +106,7 @@ class RateLimiter:
         return self._normal or None
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """The objects of a list at one revision."""
 
     items: list[msgspec.Raw]

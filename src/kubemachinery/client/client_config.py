@@ -14,9 +14,11 @@ import ssl
 import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta, yaml_documents
 from kubemachinery.client.transport import ConnectionOptions, Headers, Transport
@@ -31,8 +33,7 @@ _TOKEN_SECONDS: Final = 60.0
 _EARLY_SECONDS: Final = 30.0
 
 
-@dataclass(frozen=True)
-class ClientConfig:
+class ClientConfig(msgspec.Struct, frozen=True):
     """A server, and what is needed to connect to it."""
 
     server: str
@@ -45,16 +46,15 @@ class ClientConfig:
     timeout_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigOverrides:
+class ConfigOverrides(msgspec.Struct, frozen=True):
     """Values that override those of kubeconfig files: context, cluster and user by name, and single fields of the
     cluster and the user by their kubeconfig names."""
 
     context: str = ""
     cluster: str = ""
     user: str = ""
-    cluster_fields: Mapping[str, Any] = field(default_factory=dict)
-    user_fields: Mapping[str, Any] = field(default_factory=dict)
+    cluster_fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    user_fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
     timeout_seconds: float | None = None
 
     def apply(self, target: ClientConfig) -> ClientConfig:

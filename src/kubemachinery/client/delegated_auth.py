@@ -50,8 +50,7 @@ INVALID_TOKEN_CACHE_SECONDS: Final = 5.0
 _CACHE_MAX: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class UserInfo:
+class UserInfo(msgspec.Struct, frozen=True):
     """A user, with the fields of TokenReview and SubjectAccessReview."""
 
     name: str
@@ -63,8 +62,7 @@ class UserInfo:
 ANONYMOUS: Final = UserInfo("system:anonymous", groups=("system:unauthenticated",))
 
 
-@dataclass(frozen=True, slots=True)
-class AccessDenial:
+class AccessDenial(msgspec.Struct, frozen=True):
     """Why a request is denied: 401 for an invalid token, 403 for a missing permission, 503 for a failed review."""
 
     code: int
@@ -74,8 +72,7 @@ class AccessDenial:
 # --- Request headers of the front proxy -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeaderConfig:
+class RequestHeaderConfig(msgspec.Struct, frozen=True):
     """How the front proxy (the API server) authenticates, and in which headers it names the user."""
 
     # PEM. A client certificate of these authorities, with one of the names if any are given, is the front proxy.

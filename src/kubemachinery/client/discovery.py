@@ -6,10 +6,10 @@ CustomResourceDefinition chooses both. The discovery document of a group version
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError, NoSuchKind

@@ -17,8 +17,10 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.client.client import ApiClient, RateLimiter
@@ -55,8 +57,7 @@ _SERIES_WRITE_SECONDS: Final = 30.0
 _SERIES_MAX: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class EventReference:
+class EventReference(msgspec.Struct, frozen=True):
     """The object that an Event regards."""
 
     api_version: str
@@ -78,8 +79,7 @@ class EventReference:
         return {key: value for key, value in found.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class PendingEvent:
+class PendingEvent(msgspec.Struct, frozen=True):
     """An Event to be written."""
 
     regarding: EventReference
@@ -100,8 +100,7 @@ class _Emitted(NamedTuple):
     time: int
 
 
-@dataclass(slots=True)
-class _Series:
+class _Series(msgspec.Struct):
     name: str
     namespace: str
     last: float
@@ -111,8 +110,7 @@ class _Series:
     last_time: int = 0
 
 
-@dataclass(slots=True)
-class EventRecorder:
+class EventRecorder(msgspec.Struct):
     """Writes Events in the background."""
 
     client: ApiClient
@@ -123,11 +121,11 @@ class EventRecorder:
     # Whether writes that are more urgent than Events wait for the server.
     gives_way: Callable[[], bool] = lambda: False
     dropped: int = 0
-    _rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
-    _queue: asyncio.Queue[_Emitted] = field(default_factory=asyncio.Queue)
-    _important: deque[_Emitted] = field(default_factory=deque)  # only while other Events are queued
+    _rate_limiter: RateLimiter = msgspec.field(default_factory=lambda: RateLimiter(_EVENTS_PER_SECOND, _EVENTS_AT_ONCE))
+    _queue: asyncio.Queue[_Emitted] = msgspec.field(default_factory=asyncio.Queue)
+    _important: deque[_Emitted] = msgspec.field(default_factory=deque)  # only while other Events are queued
     _writing: int = 0
-    _series: OrderedDict[tuple[object, ...], _Series] = field(default_factory=OrderedDict)
+    _series: OrderedDict[tuple[object, ...], _Series] = msgspec.field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
     def emit(self, event: PendingEvent) -> None:

@@ -14,7 +14,6 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -52,8 +51,7 @@ class ObjectKey(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class InformerEvent(Generic[T]):
+class InformerEvent(msgspec.Struct, Generic[T], frozen=True):
     """A change of one object: `old` is None when it was added, `new` is None when it was deleted."""
 
     key: ObjectKey

@@ -24,8 +24,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import meta
 from kubemachinery.client.client import ApiClient
@@ -50,8 +51,7 @@ _FIELD_MANAGER_PREFIX: Final = "pykueue-manager-term-"
 STALL_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderElectionConfig:
+class LeaderElectionConfig(msgspec.Struct, frozen=True):
     """Name and namespace of the Lease, and the durations."""
 
     name: str

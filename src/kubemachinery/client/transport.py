@@ -22,8 +22,9 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from kubemachinery.client.errors import Fenced
 
@@ -36,8 +37,7 @@ CONNECT_SECONDS: Final = 10.0
 Fence: TypeAlias = Callable[[], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(msgspec.Struct, frozen=True):
     """One request to an API server."""
 
     method: str
@@ -50,13 +50,12 @@ class ApiRequest:
     fence: Fence | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiResponse:
+class ApiResponse(msgspec.Struct, frozen=True):
     """One response."""
 
     status: int
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 Lines: TypeAlias = AsyncIterator[bytes]
@@ -66,8 +65,7 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 AuthHeaders: TypeAlias = Callable[[], Awaitable[Headers]]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionOptions:
+class ConnectionOptions(msgspec.Struct, frozen=True):
     """How a server is connected to: what the transports over HTTP have in common."""
 
     tls: ssl.SSLContext | None = None

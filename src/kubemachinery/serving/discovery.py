@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -28,8 +29,7 @@ class DiscoveredSubresource(NamedTuple):
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscoveredResource:
+class DiscoveredResource(msgspec.Struct, frozen=True, kw_only=True):
     """What discovery shows of one resource in one version."""
 
     group: str

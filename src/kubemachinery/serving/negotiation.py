@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from kubemachinery import status
 
@@ -14,8 +15,7 @@ YAML: Final = "application/yaml"
 _PARTIAL: Final = frozenset({"PartialObjectMetadata", "PartialObjectMetadataList"})
 
 
-@dataclass(frozen=True, slots=True)
-class Representation:
+class Representation(msgspec.Struct, frozen=True):
     """`shape` is object, partial or table; `api_version` is that of the Table or of the partial metadata."""
 
     shape: str = "object"

@@ -7,10 +7,10 @@ view of the whole collection, which can be listed. Discovery and OpenAPI list it
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import kubectl_yaml, status
 from kubemachinery.http_messages import Request, Response
@@ -18,8 +18,7 @@ from kubemachinery.serving import negotiation, query
 from kubemachinery.serving.paths import ResourcePath
 
 
-@dataclass(frozen=True, slots=True)
-class QueryParameter:
+class QueryParameter(msgspec.Struct, frozen=True):
     """An integer in the query of a view. A value outside of `minimum` and `maximum` is replaced by the nearer one."""
 
     description: str
@@ -32,8 +31,7 @@ ReadDocument: TypeAlias = Callable[[str, str, Mapping[str, int]], dict[str, Any]
 """Namespace, name and parameters in, the content of a document out."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubresourceView:
+class SubresourceView(msgspec.Struct, frozen=True, kw_only=True):
     """A document about one object, computed per request.
 
     `read(namespace, name, parameters)` returns its content, at once or as an awaitable, or raises
@@ -43,11 +41,10 @@ class SubresourceView:
     kind: str
     read: ReadDocument
     schema: Callable[[], Mapping[str, Any]] = dict
-    parameters: Mapping[str, QueryParameter] = field(default_factory=dict)
+    parameters: Mapping[str, QueryParameter] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectionView:
+class CollectionView(msgspec.Struct, frozen=True, kw_only=True):
     """A document about all objects of a namespace, or of all, computed per request.
 
     `read(namespace, parameters)` returns its content, or raises `status.StatusError`. The parameters are those of the
@@ -58,18 +55,17 @@ class CollectionView:
     read: Callable[[str, Mapping[str, tuple[str, ...]]], Awaitable[dict[str, Any]]]
     schema: Callable[[], Mapping[str, Any]] = dict
     # By name, with a description.
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class VirtualResource:
+class VirtualResource(msgspec.Struct, frozen=True, kw_only=True):
     """A resource with views alone, by the last part of their path; and with a view of the collection, if it has one."""
 
     group: str
     version: str
     kind: str
     plural: str
-    views: Mapping[str, SubresourceView] = field(default_factory=dict)
+    views: Mapping[str, SubresourceView] = msgspec.field(default_factory=dict)
     collection: CollectionView | None = None
     namespaced: bool = True
 

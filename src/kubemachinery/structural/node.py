@@ -6,8 +6,9 @@ Parsing is lenient (a keyword of the wrong type counts as absent); `check_schema
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
+
+import msgspec
 
 Json = Any  # a result of `json.loads`: dict, list, str, int, float, bool, None
 
@@ -27,8 +28,7 @@ RESOURCE_FIELDS: Final = ("apiVersion", "kind", "metadata")
 NUMBER_TYPES: Final = frozenset({"integer", "number"})
 
 
-@dataclass(frozen=True, slots=True)
-class CelRule:
+class CelRule(msgspec.Struct, frozen=True):
     """One entry of `x-kubernetes-validations`."""
 
     rule: str
@@ -39,8 +39,7 @@ class CelRule:
     optional_old_self: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaNode:
+class SchemaNode(msgspec.Struct, frozen=True):
     """One schema and, below it, those of its properties, items and alternatives."""
 
     type: str = ""

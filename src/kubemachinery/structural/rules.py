@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -33,8 +33,7 @@ _SORTS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class CompiledRule:
+class CompiledRule(msgspec.Struct, frozen=True):
     """A rule with its compiled programs; instead of a program, the error of its compilation."""
 
     rule: CelRule
@@ -117,13 +116,18 @@ def _compile(node: SchemaNode, declarations: Declarations, *, root: bool = False
     self_type = declarations.type_of(node, root=root)
     if self_type is None:
         return None
-    rules = [compile_rule(rule, node, self_type) for rule in node.rules if rule.rule]
+    written = [rule for rule in node.rules if rule.rule]
     children = {name: found for name, child in node.fields.items() if (found := _compile(child, declarations))}
     additional = _compile(node.additional, declarations) if node.additional is not None else None
     items = _compile(node.items, declarations) if node.items is not None else None
     below = [found for found in (*children.values(), additional, items) if found]
-    if not rules and not below:
+    if not written and not below:
         return None
+
+    @cache
+    def rules() -> list[CompiledRule]:
+        # Compiled for the first value: most objects have few of the fields with rules.
+        return [compile_rule(rule, node, self_type) for rule in written]
 
     def ask_map(value: dict[str, Json], old: Json, path: str, settled: Settled, run: _Run) -> None:
         olds = old if type(old) is dict else {}
@@ -149,7 +153,7 @@ def _compile(node: SchemaNode, declarations: Declarations, *, root: bool = False
     def ask(value: Json, old: Json, path: str, settled: Settled, run: _Run) -> None:
         if value is None:
             return
-        for rule in rules:
+        for rule in rules():
             _ask_rule(rule, node, value, old, path, settled, run)
         if type(value) is dict:
             if children or additional:
@@ -157,7 +161,8 @@ def _compile(node: SchemaNode, declarations: Declarations, *, root: bool = False
         elif type(value) is list and items is not None:
             ask_list(value, old, path, settled, run)
 
-    return _Asked(ask, any(rule.uses_old_self for rule in rules) or any(found.of_change for found in below))
+    # A rule that only mentions `oldSelf` in a string counts as well: it is evaluated in vain.
+    return _Asked(ask, any("oldSelf" in rule.rule for rule in written) or any(found.of_change for found in below))
 
 
 def _settled(node: SchemaNode | None, value: Json, old: Json, parent: Settled) -> Settled:

@@ -8,10 +8,10 @@ defaults must be valid, and rules must compile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import cel
 from kubemachinery.cel import re2
@@ -289,8 +289,7 @@ _UNSERVED: Final = ("id", "$ref", "$schema", "additionalItems", "patternProperti
 _REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
 
-@dataclass(frozen=True)
-class _Where:
+class _Where(msgspec.Struct, frozen=True):
     """The keywords that the context of a schema forbids."""
 
     root: bool = False

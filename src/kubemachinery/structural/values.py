@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -22,14 +21,13 @@ from kubemachinery.structural.correlation import old_items, same, unchanged
 from kubemachinery.structural.node import ABSENT, NUMBER_TYPES, Json, SchemaNode
 
 
-@dataclass(slots=True)
-class Finding:
+class Finding(msgspec.Struct):
     """An error at the path of `steps` (innermost first); `whole` if it concerns the whole object."""
 
     error_type: ErrorType
     message: str
     value: object = msgspec.UNSET
-    steps: list[str] = field(default_factory=list)
+    steps: list[str] = msgspec.field(default_factory=list)
     whole: bool = False
 
     def error(self) -> FieldError:

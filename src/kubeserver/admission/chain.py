@@ -8,8 +8,10 @@ addresses are called unless the server is configured otherwise: a URL in an obje
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import status
 from kubemachinery.field_errors import FieldError
@@ -22,8 +24,7 @@ UPDATE: Final = "UPDATE"
 DELETE: Final = "DELETE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionAttributes:
+class AdmissionAttributes(msgspec.Struct, frozen=True, kw_only=True):
     """One write as hooks receive it. `object` is None for a deletion, `old` for a creation."""
 
     operation: str
@@ -36,13 +37,12 @@ class AdmissionAttributes:
     dry_run: bool = False
     object: Tree | None = None
     old: Tree | None = None
-    options: Tree = field(default_factory=dict)
+    options: Tree = msgspec.field(default_factory=dict)
     # The resource of the request, where a hook gets another version.
     request_resource: Resource | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationResult:
+class ValidationResult(msgspec.Struct, frozen=True):
     """The result of a validating hook: field errors, or a refusal, or warnings alone."""
 
     errors: Sequence[FieldError] = ()
@@ -53,8 +53,7 @@ class ValidationResult:
 ACCEPTED: Final = ValidationResult()
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdmissionHook:
+class AdmissionHook(msgspec.Struct, frozen=True, kw_only=True):
     """A function of this process that takes part in admission, for one resource in one version.
 
     `mutate` returns the object to continue with, or None for no change; it may change its argument. `validate` must

@@ -6,7 +6,6 @@ import base64
 import binascii
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -26,8 +25,7 @@ class WebhookConfigurationError(Exception):
     """A match condition that cannot be evaluated: a failure of the webhook."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookRule:
+class WebhookRule(msgspec.Struct, frozen=True):
     operations: frozenset[str]
     groups: frozenset[str]
     versions: frozenset[str]
@@ -54,8 +52,7 @@ def _in(value: str, among: frozenset[str]) -> bool:
     return value in among or "*" in among
 
 
-@dataclass(frozen=True, slots=True)
-class Webhook:
+class Webhook(msgspec.Struct, frozen=True):
     """One webhook of one configuration, parsed."""
 
     name: str

@@ -12,11 +12,12 @@ import ipaddress
 import ssl
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import structs
 
 from kubemachinery import patches, status
 from kubemachinery.field_errors import ErrorType, FieldError
@@ -36,8 +37,7 @@ VALIDATING: Final = f"validatingwebhookconfigurations.{GROUP}"
 ANSWER_BYTES: Final = 3 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookPolicy:
+class WebhookPolicy(msgspec.Struct, frozen=True):
     """Which addresses webhooks may have."""
 
     loopback_only: bool = True
@@ -58,7 +58,7 @@ class WebhookPolicy:
         def validate(new: Tree, old: Tree | None, subresource: str) -> Sequence[FieldError]:
             return [*base.rules.validate(new, old, subresource), *self._check(new)]
 
-        return replace(base, rules=replace(base.rules, validate=validate))
+        return replace(base, rules=structs.replace(base.rules, validate=validate))
 
     def _check(self, configuration: Tree) -> Iterator[FieldError]:
         words = unsupported.words("webhook-services")
@@ -174,7 +174,7 @@ class WebhookCaller:
             if webhook.ignores_failure:
                 return review
             raise _failed(webhook, f"its patch cannot be applied: {error}") from None
-        return replace(review, object=self._convert(changed, review.resource))
+        return structs.replace(review, object=self._convert(changed, review.resource))
 
     async def validate(self, review: AdmissionAttributes) -> list[str]:
         """Call all validating webhooks concurrently; raise the first refusal in their order."""

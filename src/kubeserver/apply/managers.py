@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from kubeserver.apply import paths
 from kubeserver.apply.paths import PathSet
@@ -21,8 +23,7 @@ Identity: TypeAlias = tuple[str, str, str, str]  # manager, operation, version (
 Managers: TypeAlias = dict[Identity, "FieldManagerEntry"]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldManagerEntry:
+class FieldManagerEntry(msgspec.Struct, frozen=True):
     """The fields of one manager, named in the version in which it wrote them."""
 
     manager: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeserver.apply import managers, paths, values
 from kubeserver.apply.managers import APPLY, UPDATE, FieldManagerEntry, Identity, Managers
@@ -52,8 +52,7 @@ def _paths(fields: tuple[tuple[str, ...], ...]) -> PathSet:
     return paths.from_fields(*fields)
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyTarget:
+class ApplyTarget(msgspec.Struct, frozen=True):
     """One endpoint: its version, the shapes of all served versions, and what is never owned through it.
 
     `convert(tree, api_version)` returns the object in another served version; without it only apiVersion is exchanged.
@@ -97,24 +96,21 @@ class ApplyTarget:
         return self.convert(tree, api_version)
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """The object that apply produced, with its managedFields. Unless `changed`, only ownership may have moved."""
 
     tree: Tree
     changed: bool
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FieldConflict:
+class FieldConflict(msgspec.Struct, frozen=True, order=True):
     """One field that another manager owns: the manager as messages show it, and the path (`.spec.replicas`)."""
 
     manager: str
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyConflicts:
+class ApplyConflicts(msgspec.Struct, frozen=True):
     """An apply without force would change fields of others. `message` and `causes` are those of the 409 Status."""
 
     conflicts: tuple[FieldConflict, ...]
@@ -142,8 +138,7 @@ class ApplyConflicts:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyRefused:
+class ApplyRefused(msgspec.Struct, frozen=True):
     """The configuration cannot be merged: a field that the schema does not know, a list key twice, managedFields."""
 
     message: str

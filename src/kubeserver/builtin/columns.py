@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from kubemachinery import meta, selectors
 from kubemachinery.meta import SECOND
@@ -122,8 +123,7 @@ def _pod_state(pod: Tree) -> tuple[str, int, int, str]:
     return state, count.ready, count.restarts, count.last
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(msgspec.Struct):
     """Sums over containers; of init containers, only sidecars stay in the sums."""
 
     ready: int = 0

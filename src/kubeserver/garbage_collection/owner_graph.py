@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -27,8 +26,7 @@ class _Object(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Object).decode
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedObject:
+class OwnedObject(msgspec.Struct, frozen=True):
     """An object in the graph: its owners, whether it is under deletion, and its propagation policy."""
 
     uid: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from kubemachinery.http_messages import Request, Response
 from kubemachinery.serving import paths, query
@@ -26,8 +27,7 @@ PROBES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
+class ServerInfo(msgspec.Struct, frozen=True):
     """The version of the program, and where backups are written."""
 
     program_version: str

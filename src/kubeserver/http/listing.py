@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import selectors, status
 from kubemachinery.field_errors import ErrorType, FieldError
@@ -26,8 +26,7 @@ REVISION_MAX: Final = 2**64
 _ALWAYS_SELECTABLE: Final = ("metadata.name", "metadata.namespace")
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct, frozen=True):
     """The options of a list or a watch, checked against each other."""
 
     labels: selectors.Selector

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -29,8 +28,7 @@ def is_watch(request: Request) -> bool:
     return request.method == "GET" and query.flag(request, "watch")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(msgspec.Struct, frozen=True):
     """A request with its user, path and resource. `warnings` go into the Warning headers of the response."""
 
     user: RequestUser

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery import status
 from kubemachinery.http_messages import Request
@@ -29,8 +30,7 @@ _OPEN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/version"})
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(frozen=True, slots=True)
-class RequestUser:
+class RequestUser(msgspec.Struct, frozen=True):
     """An authenticated user; the groups decide what is permitted."""
 
     name: str

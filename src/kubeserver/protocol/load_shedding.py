@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery import status
 from kubemachinery.clock import Clock
@@ -21,8 +22,7 @@ WATCHES: Final = "watches"
 LOG_STREAMS: Final = "log streams"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
+class RequestLimits(msgspec.Struct, frozen=True):
     in_flight_max: int = 256
     watches_max: int = 500
     watches_per_user_max: int = 350

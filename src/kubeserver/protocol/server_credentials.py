@@ -11,10 +11,10 @@ import datetime
 import secrets
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import yaml
 
 from kubemachinery import tls
@@ -26,8 +26,7 @@ __all__ = ["KeyPair", "ServerCredentials", "kubeconfig", "prepare", "server_cont
 _KEY: Final = b"-----BEGIN PRIVATE KEY"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCredentials:
+class ServerCredentials(msgspec.Struct, frozen=True):
     """The certificates and tokens of a server and of its two clients."""
 
     ca: bytes

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from kubemachinery import meta
 from kubemachinery.clock import Clock
@@ -51,7 +52,7 @@ class CustomResources:
 
     def kind(self, base: Resource) -> Resource:
         """Return the CRD kind itself, with the rules of this module after its own."""
-        rules = replace(
+        rules = structs.replace(
             base.rules,
             on_create=_both(base.rules.on_create, self._on_create),
             on_update=_both(base.rules.on_update, self._on_update),

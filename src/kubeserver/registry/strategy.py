@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
+
 from kubemachinery.field_errors import FieldError
 from kubemachinery.serving.views import CollectionView, SubresourceView
 from kubeserver.apply import Shape
@@ -53,8 +55,7 @@ class SetDefaults(Protocol):
     def __call__(self, tree: Tree, old: Tree | None = None, /) -> Tree: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResourceRules:
+class ResourceRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of a kind, in the order in which `write.rest` calls them.
 
     `malformed(tree)` returns why the tree cannot be decoded as this kind at all (400), or "". `unknown(tree)` names the
@@ -78,8 +79,7 @@ class ResourceRules:
     warn: Callable[[Tree, Tree | None], Iterable[str]] = _no_words
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServedColumn:
+class ServedColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One printed column. `path` is a JSONPath below the object, as in a CRD: `.status.phase`."""
 
     name: str
@@ -90,8 +90,7 @@ class ServedColumn:
     priority: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class SubresourceAction:
+class SubresourceAction(msgspec.Struct, frozen=True, kw_only=True):
     """A subresource that changes one object by POST, such as binding a pod to a node.
 
     `alter(object, body)` changes the object in place, or raises `status.StatusError`.
@@ -101,8 +100,7 @@ class SubresourceAction:
     alter: Callable[[Tree, Tree], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
+class ScalePaths(msgspec.Struct, frozen=True):
     """The paths of the fields that `scale` shows, as field names."""
 
     wanted: tuple[str, ...]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubeserver.registry.strategy import Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """One feature of a cluster that this server lacks, what a client sees of that, and the reason.
 
     `subresources` (`pods/log`) and `paths` return 404 with `words`; objects of the groups in `warns` are stored with

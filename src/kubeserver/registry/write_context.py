@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kubemachinery import status
 from kubemachinery.field_errors import FieldError
@@ -13,8 +14,7 @@ from kubeserver.storage.entries import ObjectEntry
 from kubeserver.storage.sqlite import StoreKey
 
 
-@dataclass(slots=True, kw_only=True)
-class WriteContext:
+class WriteContext(msgspec.Struct, kw_only=True):
     """One write: its resource, object, user and options, and the warnings that it collects."""
 
     resource: Resource
@@ -26,12 +26,12 @@ class WriteContext:
     dry_run: bool = False
     validation: str = "Warn"
     force: bool = False
-    options: Tree = field(default_factory=dict)
+    options: Tree = msgspec.field(default_factory=dict)
     # The body is a patch: errors of the object that it makes are reported for the field `patch`.
     patches: bool = False
     # Findings in the text of the body, such as duplicate keys, which the decoded tree does not show.
     oddities: Sequence[str] = ()
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
     # The body is so large, or causes so much work, that the work runs in a thread.
     is_long: bool = False
 
@@ -52,8 +52,7 @@ class WriteContext:
         return status.invalid(self.resource.group, self.resource.kind, self.name, errors)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(msgspec.Struct, frozen=True):
     """The result of a write: the stored entry, or (dry run, deletion) the tree to respond with."""
 
     code: int = 200

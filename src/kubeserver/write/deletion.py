@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kubemachinery import meta, status
 from kubemachinery.field_errors import ErrorType, FieldError
@@ -14,13 +15,12 @@ from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.registry.write_context import WriteContext
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(msgspec.Struct, frozen=True):
     """Grace period, propagation policy and preconditions."""
 
     grace_seconds: int | None = None
     propagation: str = ""
-    preconditions: Tree = field(default_factory=dict)
+    preconditions: Tree = msgspec.field(default_factory=dict)
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> DeleteOptions:

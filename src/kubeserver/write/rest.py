@@ -15,9 +15,10 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, assert_never
+
+import msgspec
 
 from kubemachinery import meta, status
 from kubemachinery.clock import Clock
@@ -47,8 +48,7 @@ RACE_ATTEMPTS: Final = 20
 _SHOWN_WHEN_DELETED: Final = frozenset({"pods", "serviceaccounts", "podtemplates"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Update:
+class _Update(msgspec.Struct, frozen=True):
     """How the newest object becomes the next one: `make(old)` returns the new tree.
 
     `in_place`: it changes the tree that it is given and returns it. `sets_managed_fields`: the new tree carries its
@@ -60,8 +60,7 @@ class _Update:
     sets_managed_fields: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateBase:
+class UpdateBase(msgspec.Struct, frozen=True):
     """The stored object as a tree, and whether an update may build on that very tree (`is_shared`) or gets a copy.
 
     On a shared base the new tree holds the parts that the update leaves alone, and later steps skip parts that are

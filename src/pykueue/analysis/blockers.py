@@ -6,8 +6,9 @@ A cause without a change is only reported: the spec of a missing ClusterQueue, f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery import conditions, meta, selectors
 from kubemachinery.conditions import ConditionStatus
@@ -22,8 +23,7 @@ from pykueue.lifecycle.queues import References
 from pykueue.state import workload_info
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionBlocker:
+class AdmissionBlocker(msgspec.Struct, frozen=True):
     """A cause, as a sentence, and the change that removes it (None: no change that can be tried)."""
 
     cause: str

@@ -7,11 +7,11 @@ Workload without competitors, so that a Workload behind others also gets the cau
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.errors import UsageError
@@ -52,8 +52,7 @@ class SearchExtent(Enum):
 EFFORT: Final = 80_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """The explanation of one Workload."""
 
     workload: str

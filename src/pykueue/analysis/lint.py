@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -46,8 +45,7 @@ class Severity(StrEnum):
     SURPRISE = "unexpected effect"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, order=True):
     """A finding of a rule: the object, the rule, and a sentence."""
 
     place: str  # Kind name
@@ -59,8 +57,7 @@ class Finding:
         return {"place": self.place, "rule": self.rule, "severity": self.severity.value, "finding": self.sentence}
 
 
-@dataclass(frozen=True, slots=True)
-class LintInput:
+class LintInput(msgspec.Struct, frozen=True):
     """The objects by kind and name, and the decisions on an idle system."""
 
     case: Case
@@ -583,8 +580,7 @@ def _as_tolerations(taints: Iterable[kube.Taint]) -> list[kube.Toleration]:
     return [kube.Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints]
 
 
-@dataclass(frozen=True, slots=True)
-class LintRule:
+class LintRule(msgspec.Struct, frozen=True):
     look: Callable[[LintInput], RuleFindings]
     severity: Severity = Severity.SURPRISE
 

@@ -7,10 +7,10 @@ namespace in which it is installed. If it cannot be read, the case has a notice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import yaml_documents
 from kubemachinery.client import errors

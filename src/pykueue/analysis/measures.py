@@ -6,9 +6,10 @@ Pure functions of what happened to each job. The same functions measure what was
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+import msgspec
 
 from pykueue.analysis.traces import TraceJob, is_evicted
 from pykueue.core import amounts
@@ -45,16 +46,14 @@ class Step(NamedTuple):
     amount: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueQuota:
+class QueueQuota(msgspec.Struct, frozen=True, kw_only=True):
     """The quota of a ClusterQueue over time, and the root of its cohort tree (or itself)."""
 
     tree: str
     nominal: Mapping[FlavorResource, tuple[Step, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRange:
+class MeasuredRange(msgspec.Struct, frozen=True, kw_only=True):
     """What is counted: jobs that were submitted, and usage, from `begin` on and before `end` [PC3]."""
 
     begin: Seconds

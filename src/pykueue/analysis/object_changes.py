@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import conditions, meta, quantity
 from kubemachinery.conditions import ConditionStatus
@@ -36,16 +35,16 @@ def indexed(objects: Iterable[msgspec.Struct]) -> Objects:
     return found
 
 
-class ObjectChange(Protocol):
+class ObjectChange(msgspec.Struct, frozen=True):
     """A change to the objects."""
 
-    @abstractmethod
     def apply(self, objects: Objects) -> None:
         """Apply the change. Other changes may have been applied to the same object before."""
+        raise NotImplementedError
 
-    @abstractmethod
     def sentence(self) -> str:
         """A description that begins with a verb."""
+        raise NotImplementedError
 
     def how(self) -> str:
         """A command that makes the change; empty without one."""
@@ -60,8 +59,7 @@ class ObjectChange(Protocol):
 _WRITTEN: Final = {"nominal_quota": "nominalQuota", "borrowing_limit": "borrowingLimit"}
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseQuota(ObjectChange):
+class RaiseQuota(ObjectChange, frozen=True):
     """Raise nominal quota or a borrowing limit of a ClusterQueue or a Cohort."""
 
     owner: type[kueue.ClusterQueue] | type[kueue.Cohort]
@@ -133,8 +131,7 @@ def raises(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class DeclareQuota(ObjectChange):
+class DeclareQuota(ObjectChange, frozen=True):
     """Quota for a resource that a ClusterQueue does not cover, in one of its flavors; 0 in the others."""
 
     queue: str
@@ -172,8 +169,7 @@ class DeclareQuota(ObjectChange):
         return f"declare {self.resource} in ClusterQueue {self.queue}, with a quota of {much} in flavor {self.flavor}"
 
 
-@dataclass(frozen=True, slots=True)
-class RaisePriority(ObjectChange):
+class RaisePriority(ObjectChange, frozen=True):
     """Raise the priority of a Workload."""
 
     workload: str
@@ -191,8 +187,7 @@ class RaisePriority(ObjectChange):
         return _merge("workload", name, namespace, {"spec": {"priority": self.priority}})
 
 
-@dataclass(frozen=True, slots=True)
-class FinishWorkload(ObjectChange):
+class FinishWorkload(ObjectChange, frozen=True):
     """A Workload that holds quota finishes."""
 
     workload: str
@@ -204,8 +199,7 @@ class FinishWorkload(ObjectChange):
         return f"wait for {self.workload} to end"
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawWorkload(ObjectChange):
+class WithdrawWorkload(ObjectChange, frozen=True):
     """A pending Workload ahead is deactivated."""
 
     workload: str
@@ -221,8 +215,7 @@ class WithdrawWorkload(ObjectChange):
         return _merge("workload", name, namespace, {"spec": {"active": False}})
 
 
-@dataclass(frozen=True, slots=True)
-class ActivateWorkload(ObjectChange):
+class ActivateWorkload(ObjectChange, frozen=True):
     workload: str
 
     def apply(self, objects: Objects) -> None:
@@ -236,8 +229,7 @@ class ActivateWorkload(ObjectChange):
         return _merge("workload", name, namespace, {"spec": {"active": True}})
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeQueue(ObjectChange):
+class ResumeQueue(ObjectChange, frozen=True):
     """Resume a stopped queue."""
 
     kind: type[kueue.ClusterQueue] | type[kueue.LocalQueue]
@@ -254,8 +246,7 @@ class ResumeQueue(ObjectChange):
         return _merge(self.kind.__name__.lower(), name, namespace, {"spec": {"stopPolicy": "None"}})
 
 
-@dataclass(frozen=True, slots=True)
-class LabelNamespace(ObjectChange):
+class LabelNamespace(ObjectChange, frozen=True):
     """Labels on a namespace, so that a ClusterQueue selects it."""
 
     namespace: str
@@ -279,8 +270,7 @@ class LabelNamespace(ObjectChange):
         return [f"{key}-" if value is None else f"{key}={value}" for key, value in self.labels.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class CreateObject(ObjectChange):
+class CreateObject(ObjectChange, frozen=True):
     """An object that others refer to, and that is not there."""
 
     thing: msgspec.Struct
@@ -296,8 +286,7 @@ class CreateObject(ObjectChange):
         return f"create {type(self.thing).__name__} {name}{to}"
 
 
-@dataclass(frozen=True, slots=True)
-class ActivateCheck(ObjectChange):
+class ActivateCheck(ObjectChange, frozen=True):
     """An AdmissionCheck becomes active."""
 
     check: str
@@ -320,8 +309,7 @@ class ActivateCheck(ObjectChange):
         return f"make the controller of AdmissionCheck {self.check} report it as active"
 
 
-@dataclass(frozen=True, slots=True)
-class RelaxTopology(ObjectChange):
+class RelaxTopology(ObjectChange, frozen=True):
     """A pod set drops its topology request."""
 
     workload: str
@@ -335,8 +323,7 @@ class RelaxTopology(ObjectChange):
         return f"let pod set {self.pod_set} of {self.workload} run anywhere instead of in one domain of its topology"
 
 
-@dataclass(frozen=True, slots=True)
-class AddToleration(ObjectChange):
+class AddToleration(ObjectChange, frozen=True):
     """Pods get a toleration for a flavor's taint."""
 
     workload: str
@@ -358,8 +345,7 @@ class AddToleration(ObjectChange):
         return f"let the pods of pod set {self.pod_set} of {self.workload} tolerate taint {described}"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveNodeSelector(ObjectChange):
+class RemoveNodeSelector(ObjectChange, frozen=True):
     """Pods drop a node selector."""
 
     workload: str
@@ -379,8 +365,7 @@ class RemoveNodeSelector(ObjectChange):
         return f"remove {self.key} from the node selector of pod set {self.pod_set} of {self.workload}"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveAffinity(ObjectChange):
+class RemoveAffinity(ObjectChange, frozen=True):
     """Pods drop their node affinity."""
 
     workload: str
@@ -396,8 +381,7 @@ class RemoveAffinity(ObjectChange):
         return f"remove the node affinity of pod set {self.pod_set} of {self.workload}"
 
 
-@dataclass(frozen=True, slots=True)
-class AdvanceTime(ObjectChange):
+class AdvanceTime(ObjectChange, frozen=True):
     """Time passes."""
 
     until: Nanoseconds

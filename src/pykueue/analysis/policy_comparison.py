@@ -7,10 +7,10 @@ is a measure of how far the other one can be trusted. The first tenth of the ran
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND
@@ -45,8 +45,7 @@ CANNOT_KNOW: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonColumn:
+class ComparisonColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One column of a comparison: its figures, and what they were measured on."""
 
     name: str
@@ -56,14 +55,13 @@ class ComparisonColumn:
     # The jobs that were submitted in the range and did not start in it.
     not_started: tuple[str, ...] = ()
     # With repeated draws: the least and the largest value of each figure.
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
 
     def value(self, key: str) -> float | None:
         return next((figure.value for figure in self.figures if figure.key == key), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyComparison:
+class PolicyComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a trace: recorded (if it is history), replayed, and replayed with the change."""
 
     trace: Trace

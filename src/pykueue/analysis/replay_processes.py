@@ -14,10 +14,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from kubemachinery import process
 from pykueue.analysis.measures import JobOutcome

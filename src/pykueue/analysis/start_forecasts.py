@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from pykueue.analysis import planner, replayed_budgets
@@ -26,8 +26,7 @@ from pykueue.projection.documents import ForecastDocument, document
 NOT_CORRECTED: Final = "times are not corrected by past starts"
 
 
-@dataclass(frozen=True, slots=True)
-class _Spread:
+class _Spread(msgspec.Struct, frozen=True):
     """Run times of which P50 and P90 are known: log-normal between and around them."""
 
     p50: float

@@ -8,9 +8,10 @@ result the Workload is admitted, and with any less it is not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
+
+import msgspec
 
 from pykueue.analysis import object_changes as parts
 from pykueue.analysis.object_changes import (
@@ -41,8 +42,7 @@ _GENEROUS: Final = 2**60
 _GRAINS: Final = {amounts.CPU: 1000, "memory": 2**20}
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(msgspec.Struct, frozen=True):
     """Changes that admit the Workload. All of them are needed.
 
     `warning` is what is still missing after the changes, such as a node that fits; empty if nothing is.

@@ -8,10 +8,10 @@ What was waiting and running when the range began is taken along [PC3].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import conditions
 from kubemachinery.conditions import ConditionStatus
@@ -37,8 +37,7 @@ STOP_SECONDS: Final = 1
 DECISIONS_PER_JOB: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to every job of a trace under one configuration."""
 
     outcomes: tuple[JobOutcome, ...]

@@ -7,7 +7,6 @@ ClusterQueues and LocalQueues of their own [PC6]. Nothing here reads a file or a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -89,8 +88,7 @@ def is_evicted(attempt: Attempt) -> bool:
     return attempt.reason not in _NOT_EVICTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs of a time range by submission.
 
     `is_complete`: the range ends with the last job, so that a replay runs until all of them have ended. Otherwise it is
@@ -187,12 +185,11 @@ COHORT: Final = "trace"
 _LETTERS: Final = str.maketrans("0123456789", "abcdefghij")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwfMapping:
+class SwfMapping(msgspec.Struct, frozen=True, kw_only=True):
     """How a file becomes jobs: what one processor is, and the names behind the numbers by column."""
 
-    per_processor: Mapping[str, Quantity] = field(default_factory=lambda: {"cpu": quantity.parse("1")})
-    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    per_processor: Mapping[str, Quantity] = msgspec.field(default_factory=lambda: {"cpu": quantity.parse("1")})
+    names: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
 
     def name(self, column: str, number: int, prefix: str) -> str:
         """The name of a number: from the names, or made of a prefix and the number; `prefix` alone if it is unknown."""

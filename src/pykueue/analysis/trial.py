@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 from kubemachinery.meta import Nanoseconds
 from pykueue.analysis import planner
 from pykueue.analysis.object_changes import ObjectChange, indexed
@@ -31,8 +33,7 @@ class SearchBudgetExhausted(Exception):
     """A search has spent its budget."""
 
 
-@dataclass(slots=True)
-class SearchBudget:
+class SearchBudget(msgspec.Struct):
     """The budget of a search, counted in Workloads read and not in seconds, so that results do not depend on the
     machine."""
 

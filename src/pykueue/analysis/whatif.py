@@ -6,8 +6,10 @@ The change is a set of objects, which replace those of the same name or are adde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.analysis import planner
@@ -19,8 +21,7 @@ from pykueue.state import quota_windows, workload_info
 from pykueue.state.quota_windows import WindowSpan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettledPlan:
+class SettledPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The final state of every Workload, after cycles until nothing changes."""
 
     holds: frozenset[str]
@@ -30,8 +31,7 @@ class SettledPlan:
     unstable_because: str = ""  # the reason if there is no final state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfReport:
+class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
     """The effects of a change. Each Workload is in at most one field."""
 
     starts: tuple[str, ...]  # get quota only with the change

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND, Nanoseconds
@@ -35,8 +36,7 @@ class BackfillMode(StrEnum):
     CONSERVATIVE = "Conservative"
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillSettings:
+class BackfillSettings(msgspec.Struct, frozen=True):
     """The backfill of one ClusterQueue. `plan_after` and `drain_after` count in BestEffortFIFO queues only."""
 
     depth: int

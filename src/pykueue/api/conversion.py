@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -43,8 +42,7 @@ KEPT: Final = "pykueue/v1beta2-fields"
 Change = Callable[[Tree], Tree]
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
+class Differences(msgspec.Struct, frozen=True):
     """The differences of one kind between the versions. In a path, `[]` means each named entry of a list."""
 
     # (v1beta1, v1beta2): the same value under another name.

@@ -10,9 +10,10 @@ docs/reference/fields.md is generated from them; `warnings` and `configuration_w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.unstructured import Tree
@@ -27,8 +28,7 @@ class EffectKind(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldEffect:
+class FieldEffect(msgspec.Struct, frozen=True):
     """One field, or one block of fields."""
 
     path: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.kinds import Kind, Kinds, PrinterColumn, Scope, Version
 from pykueue.api import autoscaling, budget, extensions, kube, kueue, kueue_v1beta1, quota_schedule

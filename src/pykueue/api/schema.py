@@ -13,14 +13,13 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
-from kubemachinery.fields import Field, RequiredDefault, ValidationRule
+from kubemachinery.fields import NOTHING, Field, RequiredDefault, ValidationRule
 from kubemachinery.kinds import Kind, PrinterColumn, Version
 from kubemachinery.meta import ObjectMeta
 from kubemachinery.versions import (
@@ -45,25 +44,32 @@ _TEMPLATE_METADATA: Final = ("annotations", "finalizers", "labels", "name", "nam
 
 def of(row: Kind, version: str) -> Schema:
     """The structural schema of a kind in one of its versions. The caller may change it."""
-    return copy.deepcopy(_derived(row, version))
+    schema: Schema = msgspec.json.decode(_derived(row, version))
+    return schema
 
 
 @lru_cache(maxsize=64)
-def _derived(row: Kind, version: str) -> Schema:
+def _derived(row: Kind, version: str) -> bytes:
     chosen = row.version(version)
     if chosen is None:
         raise LookupError(f"{row.name} has no version {version!r}")
-    schema = _struct(row.type, open_=False)
+    schema = _copy(_struct(row.type, open_=False))
     # The API server validates metadata itself, and requires this empty schema.
     schema["properties"]["metadata"] = {"type": "object"}
     for change in chosen.changes:
         _apply(change, schema)
-    return schema
+    return msgspec.json.encode(schema)
 
 
 def of_type(annotation: Any) -> Schema:
     """The schema of any type that fields of the API can have."""
-    return _annotated(annotation, open_=False)
+    return _copy(_annotated(annotation, open_=False))
+
+
+def _copy(schema: Schema) -> Schema:
+    """The same document without parts that other schemas share."""
+    copied: Schema = msgspec.json.decode(msgspec.json.encode(schema))
+    return copied
 
 
 def _unwrap(annotation: Any) -> tuple[Any, Field]:
@@ -79,7 +85,7 @@ def _unwrap(annotation: Any) -> tuple[Any, Field]:
         choices = [choice for choice in get_args(annotation) if choice is not NoneType]
         if len(choices) == 1:
             return _unwrap(choices[0])
-    return annotation, Field()
+    return annotation, NOTHING
 
 
 def _annotated(annotation: Any, *, open_: bool) -> Schema:
@@ -102,24 +108,18 @@ def _bare(bare: Any, field: Field, open_: bool) -> Schema:
         return {"type": "object", "additionalProperties": _annotated(arguments[1], open_=open_)}
     if inspect.isclass(bare) and issubclass(bare, msgspec.Struct):
         schema = _struct(bare, open_=open_ or bare is PodTemplateSpec)
-        if field.meaning:
-            del schema["description"]
-        return schema
+        return {name: part for name, part in schema.items() if name != "description" or not field.meaning}
     raise TypeError(f"no schema for {bare!r}")
 
 
 _SCALARS: Final[dict[Any, str]] = {str: "string", int: "integer", bool: "boolean", float: "number"}
 
 
-@lru_cache(maxsize=256)
-def _members(type_: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    # Reading annotations is slow, and the same types turn up in many kinds.
-    return msgspec.structs.fields(type_)
-
-
+# Reading annotations is slow, and the same types turn up in many kinds and versions: their schemas share these parts.
+@lru_cache(maxsize=512)
 def _struct(type_: type[msgspec.Struct], *, open_: bool) -> Schema:
     schema: Schema = {"description": inspect.getdoc(type_) or "", "type": "object"}
-    members = _members(type_)
+    members = msgspec.structs.fields(type_)
     if type_ is ObjectMeta:
         members = tuple(member for member in members if member.encode_name in _TEMPLATE_METADATA)
     elif open_:
@@ -172,7 +172,7 @@ def _limits(field: Field) -> Schema:
         spelling: value for name, spelling in _SPELLING.items() if (value := getattr(field, name)) is not None
     }
     if field.default is not msgspec.UNSET:
-        schema["default"] = copy.deepcopy(field.default)
+        schema["default"] = field.default
     if field.choices:
         schema["enum"] = list(field.choices)
     if field.list_map_keys:
@@ -202,7 +202,7 @@ def _apply(change: VersionChange, schema: Schema) -> None:
                 del holder["properties"][name]
             _require(holder, [name for name in holder.get("required", ()) if name not in names])
         case FieldsAdded(place, fields):
-            holder, more = _at(schema, place), _struct(fields, open_=False)
+            holder, more = _at(schema, place), _copy(_struct(fields, open_=False))
             holder["properties"] |= more["properties"]
             _require(holder, [*holder.get("required", ()), *more.get("required", ())])
         case LimitsChanged(place, without, field):
@@ -303,8 +303,7 @@ _SHOWN: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FieldDescription:
+class FieldDescription(msgspec.Struct, frozen=True):
     """One field, as a reference page shows it."""
 
     # As in an error message: `spec.podSets[].count`.
@@ -323,7 +322,7 @@ class FieldDescription:
 
 def describe(row: Kind, version: str = "") -> Iterator[FieldDescription]:
     """Every field of a kind below the object itself, parents before children, in the order of their names."""
-    yield from _lines(_derived(row, version or row.storage.name), "")
+    yield from _lines(of(row, version or row.storage.name), "")
 
 
 def _lines(schema: Schema, path: str) -> Iterator[FieldDescription]:

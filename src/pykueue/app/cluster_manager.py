@@ -7,8 +7,9 @@ import random
 import socket
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kubemachinery import process
 from kubemachinery.client import client_config as servers

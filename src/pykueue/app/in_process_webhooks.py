@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import unstructured
 from kubemachinery.kinds import Kind, Scope
@@ -68,8 +70,7 @@ def _request(phase: Phase, attributes: AdmissionAttributes) -> AdmissionRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _StoreSources:
+class _StoreSources(msgspec.Struct, frozen=True):
     """Reads objects from the store of the server, without I/O."""
 
     stored: FindObjects

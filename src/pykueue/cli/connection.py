@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+import msgspec
 
 from pykueue.cli import completion_candidates
 from pykueue.cli.connection_flags import FLAGS, ConnectionFlags
@@ -20,8 +20,7 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """The server, and the default namespace."""
 
     connection_flags: ConnectionFlags

@@ -6,9 +6,10 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from kubemachinery.errors import UsageError
 from pykueue import paths
@@ -67,8 +68,7 @@ FLAGS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionFlags:
+class ConnectionFlags(msgspec.Struct, frozen=True):
     """The given connection flags."""
 
     kubeconfig: str

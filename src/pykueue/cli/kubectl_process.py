@@ -7,10 +7,10 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import click
+import msgspec
 
 from kubemachinery.errors import UsageError
 from pykueue import paths
@@ -33,8 +33,7 @@ _EXAMPLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class KubectlPrinter:
+class KubectlPrinter(msgspec.Struct, frozen=True):
     """Prints objects with kubectl: `output` are its output flags, `connection` its connection flags."""
 
     output: tuple[str, ...]

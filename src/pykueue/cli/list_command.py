@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import click
+import msgspec
 
 from pykueue.cli import completion_candidates, flags, kinds, printing
 from pykueue.cli.connection import Connection, connects
@@ -33,8 +33,7 @@ def command() -> None:
 # --- What all lists have in common ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ListedObjects(Generic[T]):
+class ListedObjects(msgspec.Struct, Generic[T], frozen=True):
     """Objects of the server, typed and as received."""
 
     row: Kind
@@ -50,8 +49,7 @@ class ListedObjects(Generic[T]):
         return f"{'.'.join(filter(None, (self.row.singular, self.row.group)))}/{thing.metadata.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ListQuery:
+class ListQuery(msgspec.Struct, frozen=True):
     """The selected objects, the connection, and the output format."""
 
     connection: Connection

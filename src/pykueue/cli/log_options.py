@@ -6,10 +6,10 @@ import functools
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+import msgspec
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -19,8 +19,7 @@ _LEVELS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LoggingOptions:
+class LoggingOptions(msgspec.Struct, frozen=True):
     """The chosen format and level."""
 
     form: str

@@ -9,10 +9,10 @@ import functools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import click
+import msgspec
 
 from kubemachinery.errors import UsageError
 from pykueue.cli import flags, kubectl_process
@@ -26,8 +26,7 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 # --- Formats ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
+class OutputFormat(msgspec.Struct, frozen=True):
     """How objects are printed: as a table, as names, as JSON or YAML, or by kubectl."""
 
     word: str = ""  # of -o; empty: a table

@@ -7,11 +7,11 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from kubemachinery import codec, kubectl_yaml, process
 from kubemachinery.clock import SystemClock

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kubemachinery import status, unstructured
 from kubemachinery.client import errors

@@ -11,8 +11,9 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
@@ -60,8 +61,7 @@ from pykueue.state.troubles import STARVING_AFTER
 from pykueue.state.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerOptions:
+class ManagerOptions(msgspec.Struct, frozen=True):
     """The manager's configuration, as the values that each package takes."""
 
     policy: SchedulingPolicy
@@ -74,9 +74,9 @@ class ManagerOptions:
     default_local_queues: bool = False
     # Whether an eviction deletes the ProvisioningRequests of a Workload.
     cleans_up_requests: bool = True
-    metrics: MetricsOptions = field(default_factory=MetricsOptions)
+    metrics: MetricsOptions = msgspec.field(default_factory=MetricsOptions)
     # `controller.groupKindConcurrency`, and after how long a start that cannot read its objects fails; None: never.
-    concurrency: Mapping[str, int] = field(default_factory=dict)
+    concurrency: Mapping[str, int] = msgspec.field(default_factory=dict)
     sync_timeout_seconds: float | None = None
     # Whether QuotaSchedules are applied.
     quota_calendar: bool = False
@@ -272,8 +272,7 @@ class Manager:
 # --- Controllers ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Tools:
+class _Tools(msgspec.Struct, frozen=True):
     """What controllers are built from."""
 
     client: ApiClient

@@ -14,7 +14,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,8 +133,7 @@ def _decision(decision: Decision) -> Tree:
 # --- Replay -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayDifference:
+class ReplayDifference(msgspec.Struct, frozen=True):
     """The first line with a different decision."""
 
     line: int
@@ -142,8 +141,7 @@ class ReplayDifference:
     replayed: list[Tree]
 
 
-@dataclass(slots=True)
-class Replay:
+class Replay(msgspec.Struct):
     """The result of a replay."""
 
     calls: int = 0

@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import codec, selectors
 from kubemachinery.client.client import ApiClient
@@ -37,8 +38,7 @@ _ALL: Final = ""
 _EVERYWHERE: Final = ""  # a ClusterQueue by itself, in no particular namespace
 
 
-@dataclass(frozen=True, slots=True)
-class LocalQueueTemplate:
+class LocalQueueTemplate(msgspec.Struct, frozen=True):
     """Which LocalQueue is created for a ClusterQueue, where, and how it is recognized as ours."""
 
     # Empty: none is created.
@@ -69,8 +69,7 @@ BY_SPEC: Final = LocalQueueTemplate(_named_in_spec, _signature, _is_signed, has_
 """As `spec.defaultLocalQueue` has it, with the ClusterQueue's name as an annotation."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class QueueNamespace:
+class QueueNamespace(msgspec.Struct, frozen=True, order=True):
     """One ClusterQueue in one namespace, or, without a namespace, the ClusterQueue among the others."""
 
     cluster_queue: str

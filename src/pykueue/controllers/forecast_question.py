@@ -10,9 +10,11 @@ import pickle
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import SECOND, Nanoseconds
@@ -35,8 +37,7 @@ ARRIVALS_MAX: Final = 50_000
 STOP_SECONDS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastQuestion:
+class ForecastQuestion(msgspec.Struct, frozen=True):
     """A question about the pending Workloads of one scheduling scope."""
 
     case: SchedulerCase
@@ -47,11 +48,10 @@ class ForecastQuestion:
     effort: int = forecast.EFFORT
     # The Budgets of the ClusterQueues, with accounts of their own; and by UID the users that they may be charged to.
     budgets: tuple[BudgetLedger, ...] = ()
-    users: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastAnswer:
+class ForecastAnswer(msgspec.Struct, frozen=True):
     """The forecasts of a scope, and what they assume."""
 
     result: ForecastResult
@@ -150,11 +150,10 @@ def _assumed_checks(question: ForecastQuestion, times: CheckTimes) -> Iterator[s
         yield "Workloads of other cohorts are charged to Budgets as at present"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckTimes:
+class CheckTimes(msgspec.Struct, frozen=True):
     """How long admission checks took, by ClusterQueue and flavors: a check may be for some flavors alone [FC11]."""
 
-    by_flavors: Mapping[tuple[str, frozenset[str]], RunDistribution] = field(default_factory=dict)
+    by_flavors: Mapping[tuple[str, frozenset[str]], RunDistribution] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, past: Iterable[WorkloadRecord], now: int) -> CheckTimes:
@@ -185,14 +184,13 @@ def _is_known(runs: Iterable[Run]) -> bool:
     return len(passed) >= RUNS_MIN and any(passed)
 
 
-@dataclass(frozen=True, slots=True)
-class EstimatedDraws:
+class EstimatedDraws(msgspec.Struct, frozen=True):
     """Run times drawn from estimates; those of newcomers are the recorded ones. Times of checks are past ones."""
 
     sample: int
     estimates: Mapping[str, RunEstimate]
     lengths: Mapping[str, int]
-    checks: CheckTimes = field(default_factory=CheckTimes)
+    checks: CheckTimes = msgspec.field(default_factory=CheckTimes)
 
     def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
         uid = workload.metadata.uid

@@ -14,8 +14,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.client.informer import InformerEvent
 from kubemachinery.clock import Clock
@@ -217,13 +219,12 @@ class _Shown(NamedTuple):
         return StoredForecast(made, self.cluster_queue, self.waited // SECOND, p50, p90, self.p90 // SECOND)
 
 
-@dataclass(slots=True)
-class QueueCalibration:
+class QueueCalibration(msgspec.Struct):
     """The scored forecasts of a ClusterQueue: how many, of how many the start was not later than P90, and the last."""
 
     scored: int = 0
     covered: int = 0
-    window: CalibrationWindow = field(default_factory=CalibrationWindow)
+    window: CalibrationWindow = msgspec.field(default_factory=CalibrationWindow)
 
     @classmethod
     def of(cls, stored: StoredScores) -> QueueCalibration:

@@ -13,9 +13,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from kubemachinery import meta
 from kubemachinery.client.informer import Informer, InformerEvent
@@ -71,8 +72,7 @@ async def inline_worker(work: Callable[[], T]) -> T:
     return work()
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryOptions:
+class HistoryOptions(msgspec.Struct, frozen=True):
     """Where the history is kept and for how long. `path` None keeps it in memory."""
 
     path: Path | None

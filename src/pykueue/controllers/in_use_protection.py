@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubemachinery import meta
 from kubemachinery.client.client import METADATA, ApiClient
@@ -21,8 +22,7 @@ from pykueue.controllers.scheduler import Scheduler
 from pykueue.lifecycle import queues
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     """A kind of which objects are kept: its informer, and whether an object is in use."""
 
     objects: Informer[Any]

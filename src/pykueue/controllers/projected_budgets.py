@@ -6,8 +6,9 @@ Attempts are charged from their admission on; a check is decided by `history.bud
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import kueue
@@ -24,8 +25,7 @@ from pykueue.projection import CheckRefusal, DueChecks, ProjectedAttempt
 _PERIODS_MAX: Final = 400
 
 
-@dataclass(slots=True)
-class _ChargedWorkload:
+class _ChargedWorkload(msgspec.Struct):
     """A Workload with quota, or one that waits for the next period, with what each Budget would charge it."""
 
     workload: kueue.Workload
@@ -38,16 +38,15 @@ class _ChargedWorkload:
         return -(self.workload.spec.priority or 0), states.created(self.workload), states.key(self.workload)
 
 
-@dataclass(slots=True)
-class ProjectedBudgets:
+class ProjectedBudgets(msgspec.Struct):
     """The checks of Budgets in one run. The ledgers are those of the run alone: it changes them."""
 
     ledgers: list[BudgetLedger]
     users: Mapping[str, str]
-    _running: dict[str, _ChargedWorkload] = field(default_factory=dict)
-    _waiting: dict[str, _ChargedWorkload] = field(default_factory=dict)
+    _running: dict[str, _ChargedWorkload] = msgspec.field(default_factory=dict)
+    _waiting: dict[str, _ChargedWorkload] = msgspec.field(default_factory=dict)
     # When an account reaches its limit, for Budgets that evict then: by the number of the ledger, and account.
-    _spent_at: dict[tuple[int, AccountKey], Seconds] = field(default_factory=dict)
+    _spent_at: dict[tuple[int, AccountKey], Seconds] = msgspec.field(default_factory=dict)
     _periods_without_end: int = 0
     # Whether a period has ended since the last call of `due`.
     _has_period_ended: bool = False

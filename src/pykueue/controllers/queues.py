@@ -11,10 +11,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import codec, meta, patches
 from kubemachinery.client.client import METADATA, ApiClient

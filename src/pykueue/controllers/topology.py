@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from kubemachinery import codec
 from kubemachinery.client.client import METADATA, ApiClient
@@ -169,16 +170,14 @@ def _is_placed(workload: kueue.Workload) -> bool:
 # --- Nodes that fail --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFailureOptions:
+class NodeFailureOptions(msgspec.Struct, frozen=True):
     """The feature gates that decide when a node counts as failed."""
 
     on_pod_termination: bool = True
     on_taints: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Judgement:
+class _Judgement(msgspec.Struct, frozen=True):
     """The state of a node for a Workload: whether it is lost, and whether pods that are pinned to it are failed."""
 
     is_lost: bool

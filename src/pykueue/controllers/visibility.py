@@ -7,9 +7,10 @@ aggregated_api.handler(rows(...), admit)   the same behind the API server of a c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
+
+import msgspec
 
 from kubemachinery import meta, status
 from kubemachinery.serving.views import QueryParameter, SubresourceView, VirtualResource
@@ -34,8 +35,7 @@ _PARAMETERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Lists:
+class _Lists(msgspec.Struct, frozen=True):
     world: World
     informers: Informers
     forecaster: Forecaster | None

@@ -11,7 +11,8 @@ changes all the time. Usage is written only through `core.quota`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from pykueue.core import amounts
 from pykueue.core.amounts import UNLIMITED
@@ -213,15 +214,14 @@ def _fill(tree: CohortTree, quotas: list[tuple[QuotaNode, Mapping[FlavorResource
             node.lendable = lendable
 
 
-@dataclass(frozen=True, slots=True)
-class TreePlan:
+class TreePlan(msgspec.Struct, frozen=True):
     """The specs of one tree. Two plans of the very same specs build the same tree."""
 
     root: str
     single: QueueSpec | None = None  # a ClusterQueue without cohort: a tree of its own
-    cohorts: Mapping[str, CohortInfo] = field(default_factory=dict)  # implicit cohorts are not in here
-    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    queues: Mapping[str, tuple[QueueSpec, ...]] = field(default_factory=dict)
+    cohorts: Mapping[str, CohortInfo] = msgspec.field(default_factory=dict)  # implicit cohorts are not in here
+    children: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    queues: Mapping[str, tuple[QueueSpec, ...]] = msgspec.field(default_factory=dict)
 
     def members(self) -> Iterator[QueueSpec]:
         if self.single is not None:
@@ -234,8 +234,7 @@ class TreePlan:
         return frozenset({id(spec) for spec in self.members()} | {id(spec) for spec in self.cohorts.values()})
 
 
-@dataclass(frozen=True, slots=True)
-class Forest:
+class Forest(msgspec.Struct, frozen=True):
     """All ClusterQueues and Cohorts grouped into trees, and the ClusterQueues left out because of a cohort cycle
     ([TR2])."""
 

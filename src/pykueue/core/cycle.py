@@ -11,7 +11,7 @@ next scan of its flavors continues included, is part of the decision; `state` st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from functools import lru_cache
 from types import MappingProxyType
@@ -58,8 +58,7 @@ NO_PLANS: Final[Mapping[CohortTree, PlannedStarts]] = MappingProxyType({})
 """The planned starts of a cycle without any."""
 
 
-@dataclass(frozen=True, slots=True)
-class NominationRefusal:
+class NominationRefusal(msgspec.Struct, frozen=True):
     """Why a head is refused without an assignment ([CY9])."""
 
     reason: QuotaReservedReason

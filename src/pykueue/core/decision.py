@@ -112,8 +112,7 @@ class PodSetExplanation(msgspec.Struct, frozen=True, gc=False):
     findings: tuple[FlavorFinding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TargetWorkload:
+class TargetWorkload(msgspec.Struct, frozen=True):
     """A Workload with a reservation that is to be evicted. One that is being evicted already is not evicted twice."""
 
     key: str

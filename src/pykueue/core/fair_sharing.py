@@ -6,14 +6,13 @@ where that is most, divided by its weight. The node with the smaller share is ad
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from pykueue.core import amounts
 from pykueue.core.cohort import QuotaNode
 
 
-@dataclass(frozen=True, slots=True)
-class DominantResourceShare:
+class DominantResourceShare(msgspec.Struct, frozen=True):
     """A share. `rank` orders shares: a node of weight zero that borrows comes after every other, and among such nodes
     the one that borrows less comes first ([FS6])."""
 

@@ -9,8 +9,9 @@ needs the whole tree.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from pykueue.api.kueue import PreemptionPolicy
 from pykueue.core import amounts, quota
@@ -168,8 +169,7 @@ def _attempt(attempt: FlavorAttempt) -> str:
     return f"{attempt.flavor}({';'.join((mode, *borrow, *reasons))})"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """A Workload that uses quota which another one is short of, and what protects it from preemption (empty:
     nothing)."""
 

@@ -7,8 +7,9 @@ the next scan of its flavors continues is part of the assignment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.core import amounts, flavor_assigner, preemption, quota, topology, topology_request
@@ -24,8 +25,7 @@ from pykueue.core.topology import PlacementRequest
 from pykueue.core.workload import Reservation, ScanPosition, WorkloadInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Nominator:
+class Nominator(msgspec.Struct, frozen=True):
     """Nominates the heads of one cycle."""
 
     snapshot: Snapshot

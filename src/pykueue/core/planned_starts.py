@@ -11,10 +11,12 @@ ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice, product
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import Nanoseconds
@@ -59,8 +61,7 @@ class WithdrawalCause(StrEnum):
     USAGE_CHANGED = "UsageChanged"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStart:
+class PlannedStart(msgspec.Struct, frozen=True):
     """The planned start of one pending Workload. `number` is the order in which plans were made. `date` is None where
     usage in its way has no hard end ([BF3]). `is_expected`: its placement on nodes is not planned ([BF11])."""
 

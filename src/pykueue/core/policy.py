@@ -7,9 +7,11 @@ below this value reads gates or the Configuration: every place that depends on o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 
 class FairSharingStrategy(StrEnum):
@@ -19,8 +21,7 @@ class FairSharingStrategy(StrEnum):
     LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
 
 
-@dataclass(frozen=True, slots=True)
-class UsageHistory:
+class UsageHistory(msgspec.Struct, frozen=True):
     """How the past usage of a LocalQueue affects the order of its Workloads (admission fair sharing)."""
 
     half_life_seconds: float
@@ -28,8 +29,7 @@ class UsageHistory:
     resource_weights: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingPolicy:
+class SchedulingPolicy(msgspec.Struct, frozen=True):
     """Every option that decisions depend on, with the defaults of the Kueue release that they are compatible with."""
 
     fair_sharing: tuple[FairSharingStrategy, ...] = ()  # empty: fair sharing is off

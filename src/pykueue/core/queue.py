@@ -7,8 +7,9 @@ never reached have the same effect, so the arithmetic needs only one of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
 
 from pykueue.api.kueue import FlavorFungibilityPreference, PreemptionPolicy, QueueingStrategy
 from pykueue.core.amounts import UNLIMITED, Amount
@@ -41,8 +42,7 @@ class Quota(NamedTuple):
     lending_limit: int = UNLIMITED
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionPolicies:
+class PreemptionPolicies(msgspec.Struct, frozen=True):
     """The preemption settings of a ClusterQueue."""
 
     within_cluster_queue: PreemptionPolicy = PreemptionPolicy.NEVER
@@ -55,8 +55,7 @@ class PreemptionPolicies:
         return self.reclaim_within_cohort is PreemptionPolicy.ANY
 
 
-@dataclass(frozen=True, slots=True)
-class Fungibility:
+class Fungibility(msgspec.Struct, frozen=True):
     """The flavorFungibility of a ClusterQueue: whether a flavor that borrows or preempts ends the walk over the
     flavors, and which of two such flavors is preferred."""
 
@@ -65,38 +64,35 @@ class Fungibility:
     preference: FlavorFungibilityPreference = FlavorFungibilityPreference.BORROWING_OVER_PREEMPTION
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ResourceGroupInfo:
+class ResourceGroupInfo(msgspec.Struct, frozen=True, eq=False):
     """Resources that are always assigned together, from one flavor of an ordered list. Compared by identity."""
 
     resources: frozenset[str]
     flavors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CohortInfo:
+class CohortInfo(msgspec.Struct, frozen=True):
     """A Cohort: its parent, its own quota and its weight for fair sharing."""
 
     name: str
     parent: str = ""
-    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    quotas: Mapping[FlavorResource, Quota] = msgspec.field(default_factory=dict)
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueueSpec:
+class QueueSpec(msgspec.Struct, frozen=True, eq=False):
     """A ClusterQueue. While it is inactive (not `listed`), its quota and usage count in the tree, but it has no heads
     and no preemption candidates."""
 
     name: str
     cohort: str = ""
     groups: tuple[ResourceGroupInfo, ...] = ()
-    quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    quotas: Mapping[FlavorResource, Quota] = msgspec.field(default_factory=dict)
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     preemption: PreemptionPolicies = PreemptionPolicies()
     fungibility: Fungibility = Fungibility()
     weight: float = 1.0
-    checks: Mapping[str, frozenset[str]] = field(default_factory=dict)  # check -> the flavors it applies to
+    checks: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)  # check -> the flavors it applies to
     deferring_checks: frozenset[str] = frozenset()  # those with preemptionPolicy AfterCheckPassedOrOnDemand
     provisioned_flavors: frozenset[str] = frozenset()  # flavors behind a ProvisioningRequest check
     is_multikueue: bool = False
@@ -116,12 +112,11 @@ class QueueSpec:
         return next((group for group in self.groups if resource in group.resources), None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FlavorSpec:
+class FlavorSpec(msgspec.Struct, frozen=True, eq=False):
     """A ResourceFlavor: what decides whether a pod set is eligible for it."""
 
     name: str
-    node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str | None = None

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+
 from kubemachinery import quantity
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.quantity import ZERO, Quantity, QuantityError, QuantityText
@@ -52,18 +54,16 @@ def _merged(a: Quantities, b: Quantities, choose: Callable[[Quantity, Quantity],
 # --- LimitRanges ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRangeBounds:
+class LimitRangeBounds(msgspec.Struct, frozen=True):
     """The combined limits of all LimitRanges of a namespace for one type: containers or pods."""
 
-    max: Quantities = field(default_factory=dict)
-    min: Quantities = field(default_factory=dict)
-    default_limits: Quantities = field(default_factory=dict)
-    default_requests: Quantities = field(default_factory=dict)
+    max: Quantities = msgspec.field(default_factory=dict)
+    min: Quantities = msgspec.field(default_factory=dict)
+    default_limits: Quantities = msgspec.field(default_factory=dict)
+    default_requests: Quantities = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRangeSummary:
+class LimitRangeSummary(msgspec.Struct, frozen=True):
     """The combined LimitRanges of a namespace, for containers and for pods."""
 
     container: LimitRangeBounds = LimitRangeBounds()
@@ -96,8 +96,7 @@ def _readable(texts: Mapping[str, QuantityText]) -> Quantities:
 # --- What one pod requests --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRequirements:
+class ContainerRequirements(msgspec.Struct, frozen=True):
     """Requests and limits of a container, or of a pod as a whole."""
 
     path: str
@@ -106,14 +105,13 @@ class ContainerRequirements:
     is_sidecar: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodRequirements:
+class PodRequirements(msgspec.Struct, frozen=True):
     """What a pod requests, with the values that its spec leaves to the RuntimeClass and the LimitRanges."""
 
     containers: tuple[ContainerRequirements, ...] = ()
     init_containers: tuple[ContainerRequirements, ...] = ()
     pod: ContainerRequirements | None = None
-    overhead: Quantities = field(default_factory=dict)
+    overhead: Quantities = msgspec.field(default_factory=dict)
     malformed: tuple[FieldError, ...] = ()
 
     @property
@@ -195,8 +193,7 @@ def _parsed(texts: Mapping[str, QuantityText], path: str, malformed: list[FieldE
 # --- What quota is charged --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
+class Exclusion(msgspec.Struct, frozen=True):
     """A resource that is not charged, the prefix that excludes it, and whether that is the ClusterQueue's own
     prefix."""
 
@@ -205,8 +202,7 @@ class Exclusion:
     by_queue: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Transformation:
+class _Transformation(msgspec.Struct, frozen=True):
     multiply_by: str
     outputs: Quantities
     replaces: bool
@@ -333,8 +329,7 @@ class Invalidity(StrEnum):
     OUTSIDE_LIMIT_RANGE = "resources didn't satisfy LimitRange constraints"
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidRequests:
+class InvalidRequests(msgspec.Struct, frozen=True):
     """Why a Workload's requests are invalid, with an error for each field."""
 
     why: Invalidity

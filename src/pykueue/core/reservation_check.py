@@ -12,7 +12,8 @@ The result is one of three: it holds, it holds once these targets have ended, or
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.core import eligibility, preemption, quota
@@ -24,21 +25,18 @@ from pykueue.core.snapshot import Queue, Snapshot
 from pykueue.core.workload import Reservation, WorkloadInfo, WorkloadShape
 
 
-@dataclass(frozen=True, slots=True)
-class Holds:
+class Holds(msgspec.Struct, frozen=True):
     """The reservation fits as things are."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoldsAfter:
+class HoldsAfter(msgspec.Struct, frozen=True):
     """The reservation fits once these targets have ended. Those that are being evicted already are not evicted
     again."""
 
     targets: tuple[TargetWorkload, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """The reservation does not fit: the Workload is requeued."""
 
     why: str

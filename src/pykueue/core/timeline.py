@@ -18,10 +18,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kubemachinery.meta import HOUR, SECOND, Nanoseconds
 from pykueue.core import amounts, quota
@@ -99,8 +100,7 @@ class QuotaChange(NamedTuple):
     repeats: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """The quota that a Workload with a planned start will use, from its date until its hard end.
 
     `may_preempt` selects usage that its owner could preempt at the date, which therefore does not count for it.

@@ -8,7 +8,6 @@ it uses, on which flavors, and what decides whether it can be preempted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
@@ -29,8 +28,7 @@ NO_TERMS = NodeTerms()
 _FAILED: Final = frozenset({CheckState.RETRY, CheckState.REJECTED})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PodSetResources:
+class PodSetResources(msgspec.Struct, frozen=True, eq=False):
     """One pod set: what its pods request together, and what each requires of its node. Compared by identity.
 
     `requests` is what quota is charged for `count` pods; `pod` is what one pod really uses on a node.
@@ -52,8 +50,7 @@ class PodSetResources:
         return self.min_count is not None and self.min_count < self.spec_count
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class WorkloadShape:
+class WorkloadShape(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """Everything that makes two Workloads equivalent for the scheduler, except priority and variant. Compared by
     identity, so `state` interns it."""
 
@@ -65,8 +62,7 @@ class WorkloadShape:
         return any(pod_set.topology_request is not None for pod_set in self.pod_sets)
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedPodSet:
+class AssignedPodSet(msgspec.Struct, frozen=True):
     """What a reservation records for one pod set."""
 
     name: str
@@ -221,8 +217,7 @@ class ScanPosition(msgspec.Struct, frozen=True, gc=False):
         return self.stopped_at[pod_set].get(resource, -1) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class CheckInfo:
+class CheckInfo(msgspec.Struct, frozen=True):
     """An admission check that a Workload lists, with its state."""
 
     name: str
@@ -230,8 +225,7 @@ class CheckInfo:
     requests_preemption: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadDetails:
+class WorkloadDetails(msgspec.Struct, frozen=True):
     """Properties that few Workloads have; all others share `NO_DETAILS`, which keeps pending ones small."""
 
     checks: tuple[CheckInfo, ...] = ()
@@ -243,7 +237,8 @@ class WorkloadDetails:
     unhealthy_nodes: tuple[str, ...] = ()
     is_owned_by_pod: bool = False
     is_elastic: bool = False
-    terms: Mapping[str, NodeTerms] = field(default_factory=dict)  # per pod set, with the additions of Ready checks
+    # Per pod set, with the additions of Ready checks.
+    terms: Mapping[str, NodeTerms] = msgspec.field(default_factory=dict)
 
     @property
     def has_failed_checks(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import Final
+
+import msgspec
 
 INDEX: Final = "index.html"
 _TYPES: Final = {
@@ -18,8 +19,7 @@ _TYPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
+class Asset(msgspec.Struct, frozen=True):
     body: bytes
     content_type: str
     etag: str

@@ -20,9 +20,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from kubemachinery import codec
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer

@@ -14,8 +14,9 @@ The overview shows a cohort by its sums and its busiest queues; the other queues
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import conditions
 from pykueue.api import kueue
@@ -40,8 +41,7 @@ _SHORT: Final = 6
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
 
 
-@dataclass(slots=True)
-class QuotaFigures:
+class QuotaFigures(msgspec.Struct):
     """The figures of one pair of flavor and resource."""
 
     nominal: int = 0
@@ -82,8 +82,7 @@ def _short(resource: str, amount: int) -> str:
     return f"{size:.3g}{unit}"
 
 
-@dataclass(slots=True)
-class OverviewEntry:
+class OverviewEntry(msgspec.Struct):
     """A cohort or a queue, its figures and its counts."""
 
     name: str

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeAlias
@@ -47,8 +46,7 @@ _AT_ONCE: Final = 200
 _EXPLANATIONS_MAX: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DashboardSources:
+class DashboardSources(msgspec.Struct, frozen=True, kw_only=True):
     """What the summaries are computed from. The Workload informer has the index `queue` (namespace/name of the
     LocalQueue)."""
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from pykueue.api import kueue
 from pykueue.jobs import workload_owners
@@ -101,8 +103,7 @@ SORTS: Final[dict[str, Callable[[WorkloadRow], Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadQuery:
+class WorkloadQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters and order of a list of Workloads. An empty field does not filter."""
 
     words: tuple[str, ...] = ()  # each must occur in the row

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from pykueue.api.budget import BudgetPer
 from pykueue.core.amounts import CPU
@@ -44,8 +46,7 @@ def of_hours(resource: str, milli_hours: int) -> Charge:
     return milli_hours * HOUR * (1000 if resource == CPU else 1)
 
 
-@dataclass(frozen=True, slots=True)
-class ChargingRules:
+class ChargingRules(msgspec.Struct, frozen=True):
     """What is charged, and to which group: a change of these needs a recount [BU8].
 
     `scope` has the ClusterQueues that require the check, with the flavors that it is for; None: for all [BU1].
@@ -182,11 +183,10 @@ class ChargeCounter:
         self.sums[key] = self.sums.get(key, 0) + charge
 
 
-@dataclass(slots=True)
-class _Account:
+class _Account(msgspec.Struct):
     """The sums of one group and resource."""
 
-    closed: dict[Seconds, Charge] = field(default_factory=dict)
+    closed: dict[Seconds, Charge] = msgspec.field(default_factory=dict)
     rate: int = 0
     weighted: int = 0
     # Grows with each change of the charges of past periods.
@@ -195,8 +195,7 @@ class _Account:
     version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Commitment:
+class Commitment(msgspec.Struct, frozen=True):
     """What a Workload that was answered Ready may still use: its rates for the rest of its time limit [BU3].
 
     `until` is when its time limit ends; None before its admission, when all of `seconds` are left.
@@ -208,8 +207,7 @@ class Commitment:
     until: Seconds | None
 
 
-@dataclass(slots=True)
-class _Committed:
+class _Committed(msgspec.Struct):
     """The commitments of one group and resource: `fixed + weighted - rate × t`."""
 
     fixed: Charge = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Final, NamedTuple
+
+import msgspec
 
 from pykueue.api import kueue
 from pykueue.api.budget import BudgetAdmit, BudgetWhenSpent
@@ -24,8 +25,7 @@ _GIB: Final = 2**30
 _IN_BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetLimits:
+class BudgetLimits(msgspec.Struct, frozen=True):
     """The limits of a Budget, and what follows from them. A change of these needs no recount."""
 
     name: str

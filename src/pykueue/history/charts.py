@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kubemachinery.meta import SECOND, format_time
 
@@ -30,8 +31,7 @@ class ChartLine(NamedTuple):
     is_step: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LineChart:
+class LineChart(msgspec.Struct, frozen=True):
     """Lines over one axis. `x_text` and `y_text` write the numbers at the axes."""
 
     title: str

@@ -18,6 +18,8 @@ from hashlib import blake2b
 from statistics import NormalDist
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from pykueue.core.name_shape import name_shape as name_shape
 from pykueue.history.records import FINISHED, Outcome, WorkloadRecord
 
@@ -94,8 +96,7 @@ class RunDistribution:
         return longest * last / max(wanted, 1e-9)
 
 
-@dataclass(frozen=True)
-class RunEstimate:
+class RunEstimate(msgspec.Struct, frozen=True):
     """How long a Workload will run: a distribution, never beyond the limit; and where it comes from."""
 
     source: str
@@ -242,8 +243,7 @@ def _spread(share: float) -> float:
 # Values and not closures: estimates are sent to another process.
 
 
-@dataclass(frozen=True, slots=True)
-class _Scaled:
+class _Scaled(msgspec.Struct, frozen=True):
     """The quantile of a length whose ratios to a known length are known."""
 
     ratios: RunDistribution
@@ -253,24 +253,21 @@ class _Scaled:
         return self.length * self.ratios.quantile(share, elapsed / self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class _AroundExpected:
+class _AroundExpected(msgspec.Struct, frozen=True):
     expected: float
 
     def __call__(self, share: float) -> float:
         return self.expected * _spread(share)
 
 
-@dataclass(frozen=True, slots=True)
-class _BelowLimit:
+class _BelowLimit(msgspec.Struct, frozen=True):
     limit: float
 
     def __call__(self, share: float) -> float:
         return self.limit * (0.1 + 0.9 * share)
 
 
-@dataclass(frozen=True, slots=True)
-class _Conditional:
+class _Conditional(msgspec.Struct, frozen=True):
     """The quantile of a continuous distribution, for a run that is longer than `elapsed` already."""
 
     inverse: Callable[[float], float]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,8 +20,7 @@ STATES: Final = (WAITING, RUNNING, *(each.value for each in Outcome if each.valu
 NO_END: Final = 2**62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFilter:
+class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which records are wanted; empty fields match all. A record matches a window if a part of its life is in it."""
 
     since: Seconds = 0
@@ -37,7 +35,7 @@ class RecordFilter:
     evicted: bool = False
     flavor: str = ""
     # Resources of which more than an amount is requested.
-    larger_than: Mapping[str, int] = field(default_factory=dict)
+    larger_than: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def needs_record(self) -> bool:

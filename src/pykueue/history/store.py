@@ -9,7 +9,6 @@ One connection for reading and writing: SQLite's WAL-reset bug (fixed in 3.51.3)
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import hashlib
 import json
@@ -103,7 +102,7 @@ _TROUBLES: Final = """CREATE TABLE IF NOT EXISTS trouble (
     queue TEXT NOT NULL, cluster_queue TEXT NOT NULL, since INTEGER NOT NULL, found INTEGER NOT NULL,
     ended INTEGER NOT NULL, message TEXT NOT NULL, UNIQUE (type, namespace, name, found))"""
 # The columns of a trouble are the fields of its record.
-_TROUBLE_FIELDS: Final = tuple(field.name for field in dataclasses.fields(TroubleRecord))
+_TROUBLE_FIELDS: Final = TroubleRecord.__struct_fields__
 _TROUBLE_COLUMNS: Final = ", ".join(_TROUBLE_FIELDS)
 
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery import quantity
 from kubemachinery.errors import UsageError
@@ -30,8 +31,7 @@ _FIELDS: Final = 18
 _UNKNOWN: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class SwfTrace:
+class SwfTrace(msgspec.Struct, frozen=True):
     """A file in the format, and the names behind its numbers by column."""
 
     text: str
@@ -42,8 +42,7 @@ class SwfTrace:
         return json.dumps(self.names, indent=2, ensure_ascii=False) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class SwfJob:
+class SwfJob(msgspec.Struct, frozen=True):
     """One line of a file; −1 is unknown."""
 
     number: int
@@ -62,8 +61,7 @@ class SwfJob:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class SwfFile:
+class SwfFile(msgspec.Struct, frozen=True):
     """A file as it was read: its jobs, its header, and the lines that were left out with the reason."""
 
     jobs: tuple[SwfJob, ...]

@@ -7,8 +7,10 @@ what was found before, and returns the records that begin, and those that end. I
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from pykueue.history.records import Seconds
 
@@ -25,8 +27,7 @@ class TroubleKey(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TroubleRecord:
+class TroubleRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One trouble of one Workload. Of pods that replace each other in a loop, the Workload is the first one."""
 
     type: str

@@ -11,7 +11,9 @@ passes without a request. `unreadable_owners` has the rules for owners that cann
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.field_errors import FieldError
 from kubemachinery.object_view import ObjectView
@@ -25,13 +27,12 @@ from pykueue.jobs.kinds import JobIntegration, JobKinds
 from pykueue.jobs.options import IntegrationOptions
 
 
-@dataclass(frozen=True)
-class JobAdmissionFacts:
+class JobAdmissionFacts(msgspec.Struct, frozen=True):
     """What the webhook needs to know in addition to the object."""
 
     # The labels of the namespace, which exists whenever an object is created in it.
-    namespace: Mapping[str, str] = field(default_factory=dict)
-    ancestry: Ancestry = field(default_factory=Ancestry)
+    namespace: Mapping[str, str] = msgspec.field(default_factory=dict)
+    ancestry: Ancestry = msgspec.field(default_factory=Ancestry)
     # The namespace has a LocalQueue `default` that is not stopped.
     default_queue: bool = False
     # A WorkloadPriorityClass `default` exists.
@@ -39,12 +40,11 @@ class JobAdmissionFacts:
     # The user name of the request.
     user: str = ""
     # The related objects of the job that exist, and of the job before an update.
-    related: RelatedObjects = field(default_factory=dict)
-    old_related: RelatedObjects = field(default_factory=dict)
+    related: RelatedObjects = msgspec.field(default_factory=dict)
+    old_related: RelatedObjects = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class AdmissionResult:
+class AdmissionResult(msgspec.Struct, frozen=True):
     """The field errors and warnings of one job."""
 
     errors: tuple[FieldError, ...] = ()

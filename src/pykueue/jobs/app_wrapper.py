@@ -8,8 +8,10 @@ does not change the templates: it is written beside them, to `podSetInfos`, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
@@ -22,8 +24,7 @@ from pykueue.jobs.podsets import PodSetConflict, PodSetInfo, Spot
 from pykueue.jobs.wrapped_pod_sets import WrappedPodSet
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """A pod set of a component, and where its pod template is; None if the path leads to none."""
 
     component: int

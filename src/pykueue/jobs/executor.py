@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+import msgspec
 from msgspec import structs
 
 from kubemachinery import patches, unstructured
@@ -90,8 +90,7 @@ class WorkloadWriter(Protocol):
 Done: TypeAlias = Callable[[JobIntegration, CreateWorkload | ReplaceObject, Tree], None]
 
 
-@dataclass(frozen=True)
-class JobReconciler:
+class JobReconciler(msgspec.Struct, frozen=True):
     client: ApiClient
     writer: WorkloadWriter
     recorder: EventRecorder
@@ -102,9 +101,9 @@ class JobReconciler:
     # Called after each create and replace, for metrics.
     done: Done = lambda row, action, answer: None
     # UID -> the resourceVersion of the last write to an object of a job, until the object is deleted.
-    _written: dict[str, int] = field(default_factory=dict)
+    _written: dict[str, int] = msgspec.field(default_factory=dict)
     # The Workload that was last created for a job, and until when the cache is expected to have it.
-    _made: dict[JobKey, tuple[str, float]] = field(default_factory=dict)
+    _made: dict[JobKey, tuple[str, float]] = msgspec.field(default_factory=dict)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """One pass; returns after how many seconds to reconcile again, if at all."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.kinds import Kind
@@ -55,8 +56,7 @@ def no_related(tree: Tree) -> tuple[RelatedObject, ...]:
 JOB_VERBS: Final = ("delete", "get", "list", "patch", "watch")
 
 
-@dataclass(frozen=True, slots=True)
-class JobIntegration:
+class JobIntegration(msgspec.Struct, frozen=True):
     """One kind of job: a row of `kinds.BUILT_IN`, or of another distribution."""
 
     framework: str  # as `integrations.frameworks` names it

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar, Final, Protocol, TypeAlias
+
+import msgspec
 
 from kubemachinery import meta, unstructured
 from kubemachinery.field_errors import FieldError
@@ -45,8 +46,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class RelatedObject:
+class RelatedObject(msgspec.Struct, frozen=True):
     """A reference to another object that decides about the pod sets of a job, such as the runtime of a TrainJob."""
 
     kind: Kind
@@ -66,8 +66,7 @@ RelatedObjects: TypeAlias = Mapping[RelatedObject, Tree]
 NO_RELATED: Final[RelatedObjects] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
+class JobOutcome(msgspec.Struct, frozen=True):
     """How a job ended."""
 
     message: str
@@ -83,8 +82,7 @@ class StopReason(StrEnum):
     NOT_ADMITTED = "NotAdmitted"
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """Why a job is stopped, and its pod templates as they were before it was started, where these are known."""
 
     reason: StopReason
@@ -95,8 +93,7 @@ class Stop:
     eviction: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True):
     """The Workload of a job; None if it has to be created."""
 
     workload: kueue.Workload | None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
+
+import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
@@ -27,14 +28,13 @@ from pykueue.jobs.pod_parent import ParentFacts
 from pykueue.jobs.workloads import MissingClass
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineContext:
+class OfflineContext(msgspec.Struct, frozen=True):
     """The objects beside a job that decide about its Workload."""
 
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # their labels
+    namespaces: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)  # their labels
     default_queues: Collection[str] = ()  # the namespaces that have one
-    workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = field(default_factory=dict)
-    priority_classes: Mapping[str, kube.PriorityClass] = field(default_factory=dict)
+    workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = msgspec.field(default_factory=dict)
+    priority_classes: Mapping[str, kube.PriorityClass] = msgspec.field(default_factory=dict)
     # Objects of `second_kinds`, as they are in the files.
     related: Sequence[Tree] = ()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -37,19 +36,18 @@ GATES: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class IntegrationOptions:
+class IntegrationOptions(msgspec.Struct, frozen=True):
     frameworks: tuple[str, ...] = ("batch/job",)
     # External frameworks, which count as owners, each as (apiVersion, kind).
     external: frozenset[tuple[str, str]] = frozenset()
     manage_without_queue: bool = False
-    namespaces: Selector = field(default_factory=lambda: selectors.compile(meta.LabelSelector()))
+    namespaces: Selector = msgspec.field(default_factory=lambda: selectors.compile(meta.LabelSelector()))
     # From configuration v1beta1: applies in addition to `namespaces` to pods and kinds made of pods.
     pod_namespaces: Selector | None = None
     label_keys_to_copy: tuple[str, ...] = ()
     keep_deactivated: Nanoseconds | None = None  # None: for ever
-    lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
-    validation: ValidationGates = field(default_factory=ValidationGates)
+    lifecycle: LifecycleOptions = msgspec.field(default_factory=LifecycleOptions)
+    validation: ValidationGates = msgspec.field(default_factory=ValidationGates)
 
     assign_queue_labels: bool = True
     default_priority_class: bool = True

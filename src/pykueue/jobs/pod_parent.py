@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar, Final, Protocol, TypeAlias
+
+import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
@@ -34,8 +35,7 @@ from pykueue.jobs.queued_object import QueuedObject
 Branches: TypeAlias = tuple[Actions, ...]
 
 
-@dataclass(frozen=True)
-class ParentFacts:
+class ParentFacts(msgspec.Struct, frozen=True):
     """The facts about one parent, read before the decision."""
 
     # The object; None if it does not exist.
@@ -43,19 +43,19 @@ class ParentFacts:
     # The Workloads with an owner of this kind and name, of any UID; oldest first.
     workloads: tuple[kueue.Workload, ...] = ()
     # The Workloads with the names that the parent may use (`PodParent.workload_names`).
-    named: Mapping[str, kueue.Workload] = field(default_factory=dict)
+    named: Mapping[str, kueue.Workload] = msgspec.field(default_factory=dict)
     # The pods that carry the parent's annotation, by name; managed or not.
     pods: tuple[Tree, ...] = ()
     # The labels of the namespace; None if the namespace does not exist.
-    namespace: Mapping[str, str] | None = field(default_factory=dict)
+    namespace: Mapping[str, str] | None = msgspec.field(default_factory=dict)
     # Whether the object is managed by its queue name and its namespace, without regard to its ancestors.
     is_managed: bool = False
-    ancestry: Ancestry = field(default_factory=Ancestry)
+    ancestry: Ancestry = msgspec.field(default_factory=Ancestry)
     # The topmost managed owner, and its Workloads.
     ancestor: ObjectView | None = None
     ancestor_workloads: tuple[kueue.Workload, ...] = ()
-    workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = field(default_factory=dict)
-    priority_classes: Mapping[str, kube.PriorityClass] = field(default_factory=dict)
+    workload_priority_classes: Mapping[str, kueue.WorkloadPriorityClass] = msgspec.field(default_factory=dict)
+    priority_classes: Mapping[str, kube.PriorityClass] = msgspec.field(default_factory=dict)
 
 
 class ParentRow(Protocol):

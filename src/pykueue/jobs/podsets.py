@@ -7,10 +7,11 @@ injected into the job when it starts; another is read from the Workload's spec a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from kubemachinery import codec, meta, quantity, unstructured
 from kubemachinery.unstructured import Tree
@@ -22,8 +23,7 @@ from pykueue.jobs.options import IntegrationOptions
 Spot: TypeAlias = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PodSetTemplate:
+class PodSetTemplate(msgspec.Struct, frozen=True):
     """A pod template of a job, and how many pods it has."""
 
     name: str
@@ -55,29 +55,26 @@ class PodSetTemplate:
         return self.otherwise is None or bool(at(job, self.spot))
 
 
-@dataclass(frozen=True, slots=True)
-class PodSetConflict:
+class PodSetConflict(msgspec.Struct, frozen=True):
     """Two sources define the same field of the pods differently. A retry does not resolve it."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """An object does not exist yet."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodSetInfo:
+class PodSetInfo(msgspec.Struct, frozen=True):
     """What admission defines for the pods of one pod set."""
 
     name: str
     count: int
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     tolerations: tuple[Tree, ...] = ()
     scheduling_gates: tuple[Tree, ...] = ()
 
@@ -198,8 +195,7 @@ def topology_request(metadata: object, template: PodSetTemplate) -> Tree:
 # --- From an admission ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StartContext:
+class StartContext(msgspec.Struct, frozen=True):
     """What the start of a job needs in addition to its Workload."""
 
     flavors: Mapping[str, kueue.ResourceFlavor]
@@ -303,7 +299,7 @@ def _merged(info: PodSetInfo, more: PodSetInfo) -> PodSetInfo | PodSetConflict:
         info,
         tolerations=_appended(info.tolerations, more.tolerations),
         scheduling_gates=_appended(info.scheduling_gates, more.scheduling_gates),
-        **maps,  # type: ignore[arg-type]
+        **maps,
     )
 
 

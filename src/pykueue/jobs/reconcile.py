@@ -22,8 +22,9 @@ there are none (`DONE`): what it does triggers the next pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from kubemachinery import conditions
 from kubemachinery.meta import Nanoseconds
@@ -208,8 +209,7 @@ def _without_pod_sets(job: GenericJob, problem: str, facts: JobFacts, options: I
 # --- With a Workload --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _MatchedJob:
+class _MatchedJob(msgspec.Struct, frozen=True):
     """A job with its Workload, and the facts about both."""
 
     job: GenericJob

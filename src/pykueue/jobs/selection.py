@@ -15,8 +15,9 @@ The webhook and the reconciler call the same functions, for every kind.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
+
+from msgspec.structs import replace
 
 from kubemachinery.client.errors import KubeError, NoSuchKind
 from kubemachinery.kinds import Kind, Version

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+
+import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
@@ -23,8 +24,7 @@ REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 _RUN_POLICY: Final = ("spec", "runPolicy")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSpecs:
+class ReplicaSpecs(msgspec.Struct, frozen=True):
     """Where a kind keeps its replica specs, and the replica types of which pod sets are made, in their order."""
 
     field: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery import codec, meta, unstructured
 from kubemachinery.object_view import ObjectView
@@ -47,15 +48,13 @@ def is_elastic(job: GenericJob, options: IntegrationOptions) -> bool:
 # --- Priority ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Priority:
+class Priority(msgspec.Struct, frozen=True):
     value: int
     # The class that defines it, as `spec.priorityClassRef`.
     source: Tree | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MissingClass:
+class MissingClass(msgspec.Struct, frozen=True):
     """The job names a priority class that does not exist."""
 
     name: str

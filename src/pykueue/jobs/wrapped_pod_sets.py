@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from kubemachinery import quantity, unstructured
 from kubemachinery.unstructured import Tree
@@ -26,13 +27,12 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,6})\]")
 _COUNT: Final = re.compile(r"[0-9]{1,10}")
 
 
-@dataclass(frozen=True, slots=True)
-class WrappedPodSet:
+class WrappedPodSet(msgspec.Struct, frozen=True):
     """A pod template inside a wrapped object, by its path: `template.spec.template`."""
 
     path: str
     replicas: int = 1
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def read(holder: Mapping[str, Any]) -> tuple[WrappedPodSet, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kubemachinery import meta
 from kubemachinery.conditions import is_true
@@ -15,8 +16,7 @@ from pykueue.api.conditions import QuotaReservedReason, WorkloadCondition
 # --- Facts ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LocalQueueFacts:
+class LocalQueueFacts(msgspec.Struct, frozen=True):
     """The LocalQueue that the Workload names."""
 
     is_deleting: bool = False
@@ -36,8 +36,7 @@ class LocalQueueFacts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckFacts:
+class CheckFacts(msgspec.Struct, frozen=True):
     """One check that a ClusterQueue requires. No flavors means all of them."""
 
     name: str
@@ -46,8 +45,7 @@ class CheckFacts:
     defers_preemption: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterQueueFacts:
+class ClusterQueueFacts(msgspec.Struct, frozen=True):
     """The ClusterQueue of the Workload: the one with its reservation, else the one of its LocalQueue."""
 
     name: str
@@ -103,15 +101,13 @@ def cluster_queue_of(workload: kueue.Workload, local_queue: kueue.LocalQueue | N
     return local_queue.spec.cluster_queue if local_queue else ""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFailure:
+class KnownFailure(msgspec.Struct, frozen=True):
     """Why a Workload of the same equivalence class was not admitted."""
 
     reason: QuotaReservedReason
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadFacts:
+class WorkloadFacts(msgspec.Struct, frozen=True):
     """The facts about one Workload."""
 
     local_queue: LocalQueueFacts | None = None
@@ -132,8 +128,7 @@ class WorkloadFacts:
 # --- Options ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PodsReadyOptions:
+class PodsReadyOptions(msgspec.Struct, frozen=True):
     """How long pods may take to become ready, and the backoff of a Workload that exceeded this."""
 
     timeout: Nanoseconds = 30 * MINUTE
@@ -143,11 +138,10 @@ class PodsReadyOptions:
     backoff_max_seconds: int = 3600  # 0: no limit
 
 
-@dataclass(frozen=True, slots=True)
-class LifecycleOptions:
+class LifecycleOptions(msgspec.Struct, frozen=True):
     """The lifecycle part of the Configuration. A field that is a feature gate is set by the gate's name."""
 
-    pods_ready: PodsReadyOptions | None = field(default_factory=PodsReadyOptions)
+    pods_ready: PodsReadyOptions | None = msgspec.field(default_factory=PodsReadyOptions)
     keep_finished: Nanoseconds | None = None  # None: for ever
 
     observability: bool = True

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import conditions
@@ -41,8 +41,7 @@ _INACTIVE: Final = "The check is not active: its ProvisioningRequestConfig is mi
 _NOT_NEEDED: Final = "No nodes are requested: no pod set requests a managed resource"
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisioningAttempt:
+class ProvisioningAttempt(msgspec.Struct, frozen=True):
     """A request to create."""
 
     check: str
@@ -51,8 +50,7 @@ class ProvisioningAttempt:
     parameters: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisioningPlan:
+class ProvisioningPlan(msgspec.Struct, frozen=True):
     """What is due for one Workload: the states of its checks, requests to delete, and requests to create."""
 
     changes: Changes = ()

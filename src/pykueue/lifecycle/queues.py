@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self, TypeAlias
+
+import msgspec
 
 from kubemachinery import conditions
 from kubemachinery.conditions import Conditions, ConditionStatus
@@ -42,8 +43,7 @@ _LARGEST: Final = 2**63 - 1
 _NOT_INTO_CLUSTER_QUEUE: Final = "Can't submit new workloads to clusterQueue"
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaUsage:
+class QuotaUsage(msgspec.Struct, frozen=True):
     """How much of one resource of one flavor is used, and how much of it is borrowed, as quantities."""
 
     total: QuantityText = "0"
@@ -53,34 +53,31 @@ class QuotaUsage:
 Usage: TypeAlias = Mapping[tuple[Flavor, Resource], QuotaUsage]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
+class QueueCounts(msgspec.Struct, frozen=True):
     """The counts and the usage of one queue, from the scheduler's state."""
 
     pending: int = 0
     reserving: int = 0
     admitted: int = 0
-    reservation: Usage = field(default_factory=dict)
-    usage: Usage = field(default_factory=dict)
+    reservation: Usage = msgspec.field(default_factory=dict)
+    usage: Usage = msgspec.field(default_factory=dict)
     # Thousandths, rounded up; infinite for a weight of 0. None where fair sharing is off.
     weighted_share: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KnownCheck:
+class KnownCheck(msgspec.Struct, frozen=True):
     """An AdmissionCheck as a ClusterQueue sees it."""
 
     is_active: bool = True
     controller: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class References:
+class References(msgspec.Struct, frozen=True):
     """The objects that a ClusterQueue may refer to: flavors with their topology's name, topologies, checks."""
 
-    flavors: Mapping[str, str] = field(default_factory=dict)
+    flavors: Mapping[str, str] = msgspec.field(default_factory=dict)
     topologies: frozenset[str] = frozenset()
-    checks: Mapping[str, KnownCheck] = field(default_factory=dict)
+    checks: Mapping[str, KnownCheck] = msgspec.field(default_factory=dict)
     # ClusterQueues under a cycle of cohorts.
     in_cohort_cycle: frozenset[str] = frozenset()
 

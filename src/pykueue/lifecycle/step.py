@@ -7,8 +7,9 @@ write of its own and waits until no status change is due [LC13]: of two writes o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.kueue import Workload
@@ -70,8 +71,7 @@ class Unsettled(Exception):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LifecycleStep:
+class LifecycleStep(msgspec.Struct, frozen=True):
     """What to write now, when to evaluate again, and whether the scheduler has to evaluate the reservation again.
 
     All changes are on the status, or all are on the object: they are one write.

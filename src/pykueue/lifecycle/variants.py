@@ -18,9 +18,9 @@ The order of flavors in the resource group of the ClusterQueue is the order of p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import conditions, meta
@@ -76,8 +76,7 @@ def flavor_of(workload: Workload) -> str:
 # --- The policy -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyPolicy:
+class FamilyPolicy(msgspec.Struct, frozen=True):
     """The concurrentAdmissionPolicy of a ClusterQueue."""
 
     flavors: tuple[str, ...]  # by preference
@@ -109,16 +108,14 @@ class FamilyPolicy:
 # --- What is due ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CreateVariant:
+class CreateVariant(msgspec.Struct, frozen=True):
     """A new variant, and the Event about it on the parent."""
 
     variant: Workload
     event: EmitEvent
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeMember:
+class ChangeMember(msgspec.Struct, frozen=True):
     """Changes of one member of the family. `event` is emitted on the parent."""
 
     workload: Workload
@@ -129,8 +126,7 @@ class ChangeMember:
 FamilyAction: TypeAlias = CreateVariant | ChangeMember
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyStep:
+class FamilyStep(msgspec.Struct, frozen=True):
     """What to write now, at most one action for each object, and when to evaluate again."""
 
     actions: tuple[FamilyAction, ...] = ()

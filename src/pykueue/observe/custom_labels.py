@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery import meta
 from pykueue.api.config import CustomMetricLabel, MetricLabelSource
@@ -14,8 +15,7 @@ _PREFIX: Final = "custom_"
 _NOTHING: Final = meta.ObjectMeta()
 
 
-@dataclass(frozen=True)
-class CustomLabels:
+class CustomLabels(msgspec.Struct, frozen=True):
     """The labels that the Configuration adds, with the kind of object that each value is read from."""
 
     rows: tuple[CustomMetricLabel, ...] = ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from pykueue.core import messages
 from pykueue.core.decision import Decision
@@ -21,8 +22,7 @@ def reserved(decision: Decision, not_counted: str) -> str:
     return "; ".join(filter(None, (f"Flavors considered: {considered}" if considered else "", not_counted)))
 
 
-@dataclass(frozen=True, slots=True)
-class NotCounted:
+class NotCounted(msgspec.Struct, frozen=True):
     """A resource that a Workload requests and quota does not count: excluded by a prefix of one of the two lists
     (KEP-5800), or, with an empty prefix, not declared by the ClusterQueue (KEP-7513)."""
 

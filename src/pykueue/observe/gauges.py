@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -40,8 +40,7 @@ _READING: Final = ("GET", "watch")
 _NANO: Final = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class GaugeSources:
+class GaugeSources(msgspec.Struct, frozen=True):
     """What the gauges are read from."""
 
     world: World

@@ -19,10 +19,10 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -501,8 +501,7 @@ def custom_sources(metric: Metric) -> tuple[MetricLabelSource, ...]:
 # --- Options ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MetricsOptions:
+class MetricsOptions(msgspec.Struct, frozen=True):
     """Which metrics are enabled."""
 
     on: frozenset[EnabledBy] = frozenset(
@@ -516,8 +515,8 @@ class MetricsOptions:
         }
     )
     # The LocalQueues that have series.
-    local_queues: Selector = field(default_factory=lambda: selectors.EVERYTHING)
-    custom: CustomLabels = field(default_factory=CustomLabels)
+    local_queues: Selector = msgspec.field(default_factory=lambda: selectors.EVERYTHING)
+    custom: CustomLabels = msgspec.field(default_factory=CustomLabels)
 
     @classmethod
     def of(cls, configuration: config.Configuration, gates: Mapping[str, bool]) -> MetricsOptions:

@@ -14,9 +14,10 @@ that was in force: when it changes, the forecasts of which the result is not kno
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import exp, log
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kubemachinery.meta import MINUTE, Nanoseconds
 
@@ -56,8 +57,7 @@ def score(wait: Nanoseconds, distance: Nanoseconds) -> float:
     return log((wait + ALLOWANCE) / (distance + ALLOWANCE))
 
 
-@dataclass(frozen=True, slots=True)
-class OpenForecast:
+class OpenForecast(msgspec.Struct, frozen=True):
     """A forecast whose Workload has not started: when it was made, and its distances before the correction."""
 
     made: Nanoseconds
@@ -70,12 +70,11 @@ class OpenForecast:
         return ForecastScore(score(wait, self.p50), score(wait, self.p90))
 
 
-@dataclass(slots=True)
-class CalibrationWindow:
+class CalibrationWindow(msgspec.Struct):
     """The last forecasts of one ClusterQueue: those that were scored, and those that are open."""
 
     # In the order in which the forecasts were made, with the time of each.
-    scores: list[tuple[Nanoseconds, ForecastScore]] = field(default_factory=list)
+    scores: list[tuple[Nanoseconds, ForecastScore]] = msgspec.field(default_factory=list)
 
     def add(self, forecast: OpenForecast, started: Nanoseconds) -> None:
         """Score a forecast whose Workload has started."""

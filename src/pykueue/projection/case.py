@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import Nanoseconds
@@ -20,15 +22,14 @@ from pykueue.state.world import World
 _DEFAULT_NAMESPACE = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerCase:
+class SchedulerCase(msgspec.Struct, frozen=True):
     """The objects of a scheduler, typed and complete, and the settings they are decided under."""
 
     objects: tuple[WatchedObject, ...]
-    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    policy: SchedulingPolicy = msgspec.field(default_factory=SchedulingPolicy)
     accounting: requests.Accounting = requests.PLAIN
     profile: PlacementOptions | None = None
-    lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
+    lifecycle: LifecycleOptions = msgspec.field(default_factory=LifecycleOptions)
     windows: tuple[ScheduledWindows, ...] = ()  # of QuotaSchedules
 
     def world(self, now: Nanoseconds, *, explains: bool = True) -> World:

@@ -6,9 +6,10 @@ So a draw does not depend on the order of events, and two configurations that ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol
+
+import msgspec
 
 from pykueue.api import kueue
 from pykueue.projection.outcome import ProjectedAttempt
@@ -38,8 +39,7 @@ class Draws(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ConstantDraws:
+class ConstantDraws(msgspec.Struct, frozen=True):
     """Run times that are known: a function of the Workload."""
 
     run: Callable[[kueue.Workload], int | None]

@@ -8,8 +8,10 @@ exactly 50 and 90 % of the starts [FC1].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.meta import HOUR, Nanoseconds
 from pykueue.api import kueue
@@ -38,8 +40,7 @@ ArrivalsOf: TypeAlias = Callable[[int], Iterable[Arrival]]
 AnswersOf: TypeAlias = Callable[[int], CheckAnswers | None]
 
 
-@dataclass(frozen=True, slots=True)
-class StartForecast:
+class StartForecast(msgspec.Struct, frozen=True):
     """The forecast of one Workload. Without a P50 there is none, and `reason` has the cause [FC7]."""
 
     key: str
@@ -55,8 +56,7 @@ class StartForecast:
     unknown: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastResult:
+class ForecastResult(msgspec.Struct, frozen=True):
     """The forecasts of the pending Workloads of a scope."""
 
     made: Nanoseconds

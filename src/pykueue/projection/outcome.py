@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 
@@ -21,8 +22,7 @@ class Release(NamedTuple):
     reason: str = ""  # of the end; or what changed
 
 
-@dataclass(slots=True, eq=False)
-class ProjectedAttempt:
+class ProjectedAttempt(msgspec.Struct, eq=False):
     """One reservation of quota in a run: from QuotaReserved until the quota is released."""
 
     key: str
@@ -44,20 +44,19 @@ class ProjectedAttempt:
     because: Release | None = None
 
 
-@dataclass(slots=True)
-class Projection:
+class Projection(msgspec.Struct):
     """The result of a run."""
 
     began: Nanoseconds
     # The time of the last event that was handled.
     reached: Nanoseconds
-    attempts: list[ProjectedAttempt] = field(default_factory=list)
+    attempts: list[ProjectedAttempt] = msgspec.field(default_factory=list)
     # The Workloads without quota at the end, and when each became pending last.
-    pending: dict[str, Nanoseconds] = field(default_factory=dict)
+    pending: dict[str, Nanoseconds] = msgspec.field(default_factory=dict)
     # The Workloads that hold quota and whose end is not known.
     endless: tuple[str, ...] = ()
     # The Workloads that an admission check has rejected.
-    rejected: set[str] = field(default_factory=set)
+    rejected: set[str] = msgspec.field(default_factory=set)
     decisions: int = 0
     # How often a preemption loop was found.
     loops: int = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from kubemachinery import meta, unstructured
 from kubemachinery.unstructured import Tree
@@ -12,8 +13,7 @@ from kubemachinery.unstructured import Tree
 _LOST_CODE: Final = 137
 
 
-@dataclass(frozen=True, slots=True)
-class Termination:
+class Termination(msgspec.Struct, frozen=True):
     """How an attempt ended (`state.terminated` of a container status)."""
 
     code: int
@@ -33,8 +33,7 @@ def lost_termination(now: int) -> Termination:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAttempt:
+class ContainerAttempt(msgspec.Struct, frozen=True):
     """One run of one container; numbers start at 0."""
 
     number: int
@@ -46,8 +45,7 @@ class ContainerAttempt:
 Attempts: TypeAlias = Mapping[str, Sequence[ContainerAttempt]]
 
 
-@dataclass(frozen=True, slots=True)
-class PodContainer:
+class PodContainer(msgspec.Struct, frozen=True):
     """A container of a pod with its attempts."""
 
     tree: Mapping[str, Any]

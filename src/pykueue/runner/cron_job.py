@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
 
 from kubemachinery import meta, unstructured
 from kubemachinery.kinds import Kind, Version
@@ -19,8 +20,7 @@ KIND: Final = Kind("batch", "CronJob", "cronjobs", (Version("v1", storage=True),
 SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
 
-@dataclass(frozen=True, slots=True)
-class CronPlan:
+class CronPlan(msgspec.Struct, frozen=True):
     """What to do, in this order: write the status, delete Jobs, create one."""
 
     status: Tree

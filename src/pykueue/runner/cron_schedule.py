@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 _MACROS: Final[Mapping[str, str]] = {
     "@yearly": "0 0 1 1 *",
@@ -28,8 +29,7 @@ class ScheduleError(ValueError):
     """A schedule that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class CronSchedule:
+class CronSchedule(msgspec.Struct, frozen=True):
     """The minutes at which a schedule is due."""
 
     minutes: frozenset[int]

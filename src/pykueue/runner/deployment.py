@@ -9,8 +9,9 @@ under way, and adoption of ReplicaSets that the Deployment did not create.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.kinds import Kind, Version
@@ -24,8 +25,7 @@ HASH: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
 
 
-@dataclass(frozen=True, slots=True)
-class DeploymentPlan:
+class DeploymentPlan(msgspec.Struct, frozen=True):
     """What to do, in this order: write the status, create and scale ReplicaSets, delete old ones."""
 
     status: Tree

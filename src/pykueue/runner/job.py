@@ -9,8 +9,9 @@ increment of the count. Successes of an indexed Job are counted by index. A pod 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import job_indexes, meta, unstructured
 from kubemachinery.unstructured import Tree
@@ -29,8 +30,7 @@ _LONGEST_PAUSE_SECONDS: Final = 600
 _AT_ONCE_MAX: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class JobPlan:
+class JobPlan(msgspec.Struct, frozen=True):
     """What to do, in this order: write the status, release pods, delete, discard, create."""
 
     status: Tree
@@ -154,17 +154,16 @@ class _PodView:
 # --- Counting ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _PodCounts:
+class _PodCounts(msgspec.Struct):
     succeeded: int
     failed: int
     completed: set[int]
     failed_indexes: set[int]
-    uncounted_succeeded: dict[str, None] = field(default_factory=dict)
-    uncounted_failed: dict[str, None] = field(default_factory=dict)
+    uncounted_succeeded: dict[str, None] = msgspec.field(default_factory=dict)
+    uncounted_failed: dict[str, None] = msgspec.field(default_factory=dict)
     # index -> its failures so far, for the annotation of the next pod of that index.
-    failures: dict[int, int] = field(default_factory=dict)
-    counted: list[Tree] = field(default_factory=list)
+    failures: dict[int, int] = msgspec.field(default_factory=dict)
+    counted: list[Tree] = msgspec.field(default_factory=list)
     fatal: str = ""
     failure: str = ""
     is_indexed: bool = False

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import job_indexes, meta, unstructured
 from kubemachinery.unstructured import Tree
 from pykueue.runner import conditions
 
 
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
+class JobOutcome(msgspec.Struct, frozen=True):
     """The decided outcome of a Job. It is final once its last pod has ended."""
 
     success: bool
@@ -98,8 +98,7 @@ def _key(pod: Tree) -> str:
 # --- The Job ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgress:
+class JobProgress(msgspec.Struct, frozen=True):
     """The counts of a Job so far."""
 
     active: int

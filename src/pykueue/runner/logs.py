@@ -10,11 +10,11 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta, unstructured
 from kubemachinery.http_messages import Request, Response, Write
@@ -28,8 +28,7 @@ _LOOK_SECONDS_MAX: Final = 0.5
 _PART_BYTES: Final = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class LogSelection:
+class LogSelection(msgspec.Struct, frozen=True):
     """Which part of a log to return (`PodLogOptions` of Kubernetes)."""
 
     tail: int | None = None

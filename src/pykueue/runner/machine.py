@@ -9,9 +9,10 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from kubemachinery.certificates import write_private
 
@@ -20,14 +21,13 @@ _NVIDIA_SECONDS: Final = 3.0
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """A machine with the fields that its Node needs."""
 
     name: str
     cpus: int
     memory_bytes: int
-    devices: Mapping[str, int] = field(default_factory=dict)
+    devices: Mapping[str, int] = msgspec.field(default_factory=dict)
     system: str = "linux"
     architecture: str = "amd64"
 

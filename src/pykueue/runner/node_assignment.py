@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kubemachinery import codec, quantity
 from kubemachinery.unstructured import Tree
@@ -14,12 +15,11 @@ from pykueue.core import amounts, requests
 from pykueue.core.amounts import Amount
 
 
-@dataclass(slots=True)
-class NodeAllocations:
+class NodeAllocations(msgspec.Struct):
     """The allocated resources of each node: those of the pods that are bound to it and have not ended."""
 
-    _of: dict[str, tuple[str, dict[str, Amount]]] = field(default_factory=dict)
-    _taken: dict[str, Counter[str]] = field(default_factory=dict)
+    _of: dict[str, tuple[str, dict[str, Amount]]] = msgspec.field(default_factory=dict)
+    _taken: dict[str, Counter[str]] = msgspec.field(default_factory=dict)
 
     def take(self, uid: str, node: str, pod: Tree) -> None:
         """Count a pod on a node; idempotent."""
@@ -76,8 +76,7 @@ def _plural(reason: str) -> str:
 _PLURALS: Final = {"is": "are", "has": "have", "lacks": "lack"}
 
 
-@dataclass(frozen=True, slots=True)
-class PodDemand:
+class PodDemand(msgspec.Struct, frozen=True):
     """The constraints and requests that a node must satisfy for a pod."""
 
     required: nodes.RequiredNodeAffinity

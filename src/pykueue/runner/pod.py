@@ -11,8 +11,9 @@ The module keeps no state: the same attempts give the same step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kubemachinery import meta, unstructured
 from kubemachinery.unstructured import Tree
@@ -28,16 +29,14 @@ _RECOVERED_SECONDS: Final = 600
 _GRACE_SECONDS: Final = 30
 
 
-@dataclass(frozen=True, slots=True)
-class StopContainer:
+class StopContainer(msgspec.Struct, frozen=True):
     """A running container to terminate, or to kill."""
 
     container: str
     kill: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PodStep:
+class PodStep(msgspec.Struct, frozen=True):
     """What to do now, and the status of the pod."""
 
     status: Tree
@@ -46,15 +45,14 @@ class PodStep:
     requeue_after_seconds: float | None = None
 
 
-@dataclass(slots=True)
-class _Requests:
+class _Requests(msgspec.Struct):
     """A step while it is computed."""
 
-    start: list[str] = field(default_factory=list)
-    stop: list[StopContainer] = field(default_factory=list)
-    wakes: list[float] = field(default_factory=list)
+    start: list[str] = msgspec.field(default_factory=list)
+    stop: list[StopContainer] = msgspec.field(default_factory=list)
+    wakes: list[float] = msgspec.field(default_factory=list)
     # Container -> reason and message of its waiting state.
-    waiting: dict[str, tuple[str, str]] = field(default_factory=dict)
+    waiting: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
 
 
 def step(pod: Tree, made: Attempts, now: int, problems: Mapping[str, StartProblem] | None = None) -> PodStep:

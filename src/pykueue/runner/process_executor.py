@@ -27,9 +27,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import structs
+from msgspec.structs import replace
 
 from kubemachinery import http_server, unstructured
 from kubemachinery.clock import Clock
@@ -52,8 +55,7 @@ _PID_ATTEMPTS, _PID_SECONDS = 100, 0.01
 Read = Callable[[str, str, str], Awaitable[Mapping[str, str] | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(msgspec.Struct, frozen=True):
     """The database of the server whose pods run here, as it was when the server started."""
 
     id: str
@@ -367,7 +369,9 @@ def _launch(path: Path, prepared: ProcessSpec, now: int) -> None:
     try:
         os.write(
             descriptor,
-            json.dumps({**asdict(prepared), "started": now, "open_files": http_server.inherited_open_files}).encode(),
+            json.dumps(
+                {**structs.asdict(prepared), "started": now, "open_files": http_server.inherited_open_files}
+            ).encode(),
         )
         # The supervisor inherits the open file and with it the lock, which the kernel releases when it ends.
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -11,8 +11,9 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+import msgspec
 
 from kubemachinery import quantity, unstructured
 from kubemachinery.unstructured import Tree
@@ -45,20 +46,18 @@ _NAME: Final = re.compile(r"[^=\0]+")
 Texts: TypeAlias = Mapping[tuple[str, str], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
+class ProcessSpec(msgspec.Struct, frozen=True):
     """The process to run, as `supervisor` reads it."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     directory: str
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = msgspec.field(default_factory=dict)
     # The limit for all processes of the container together; None for no limit.
     memory_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StartProblem:
+class StartProblem(msgspec.Struct, frozen=True):
     """Why a container cannot be started. A `lasting` problem is not retried."""
 
     reason: str
@@ -66,13 +65,12 @@ class StartProblem:
     lasting: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessContext:
+class ProcessContext(msgspec.Struct, frozen=True):
     """What the machine adds: inherited environment, default working directory, environment for the assigned devices."""
 
     environment: Mapping[str, str]
     directory: str
-    devices: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def prepare(pod: Tree, container: Tree, texts: Texts, context: ProcessContext) -> ProcessSpec | StartProblem:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +21,7 @@ _PERCENT: Final = re.compile(r"([0-9]{1,9})%")
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
-@dataclass(frozen=True, slots=True)
-class PodsPlan:
+class PodsPlan(msgspec.Struct, frozen=True):
     """What to do for an object that has pods, in this order: write the status, delete pods, create pods."""
 
     status: Tree

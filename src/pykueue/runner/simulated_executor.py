@@ -14,8 +14,9 @@ import asyncio
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from kubemachinery import meta, unstructured
 from kubemachinery.clock import Clock

@@ -17,8 +17,9 @@ also if the object shows a reservation there: it is the one before, which a seco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 
 class WriteStage(Enum):
@@ -35,8 +36,7 @@ class ReadOutcome(Enum):
     FREE = auto()  # there is no such reservation, and there will not be
 
 
-@dataclass(slots=True)
-class AssumedReservation:
+class AssumedReservation(msgspec.Struct):
     base: int  # the revision that the write is conditional on; 0: not known
     stage: WriteStage = WriteStage.ASSUMED
     revision: int = 0  # where it was stored, once that is known

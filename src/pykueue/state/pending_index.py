@@ -7,7 +7,8 @@ in the queue of a ClusterQueue as long as its LocalQueue points there and is not
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.core.workload import WorkloadInfo
@@ -15,8 +16,7 @@ from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.scheduling_scope import SchedulingScopes
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTarget:
+class QueueTarget(msgspec.Struct, frozen=True):
     """The ClusterQueue that a LocalQueue points to."""
 
     cluster_queue: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,13 +21,12 @@ from pykueue.core.requests import PLAIN, Accounting, Exclusion, LimitRangeSummar
 from pykueue.core.workload import PodSetResources, WorkloadShape
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRules:
+class RequestRules(msgspec.Struct, frozen=True):
     """What the requests of a Workload depend on besides its pods; compared by identity."""
 
     accounting: Accounting = PLAIN
     limits: LimitRangeSummary = requests.NO_LIMITS
-    runtime_classes: Mapping[str, kube.RuntimeClass] = field(default_factory=dict)
+    runtime_classes: Mapping[str, kube.RuntimeClass] = msgspec.field(default_factory=dict)
 
     def needs(self, pod_set: kueue.PodSet) -> PodRequirements:
         """Return the requirements of one pod of the set."""

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.core.workload import Reservation
@@ -43,8 +45,7 @@ class LoopStep(NamedTuple):
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptionLoop:
+class PreemptionLoop(msgspec.Struct, frozen=True):
     """Workloads that preempt each other in turns: the preemptions of one round, in the order of their decisions."""
 
     cluster_queue: str  # of the Workload whose preemption was repeated first
@@ -84,8 +85,7 @@ class _OrderedStep(NamedTuple):
     is_likely: bool
 
 
-@dataclass(slots=True)
-class _Repeated:
+class _Repeated(msgspec.Struct):
     """A preemption that was decided, how often, and where in the order of decisions it was the last time."""
 
     since: Nanoseconds

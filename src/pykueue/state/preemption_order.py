@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from pykueue.state.preemption_loops import LoopDetector
 
@@ -20,11 +21,10 @@ from pykueue.state.preemption_loops import LoopDetector
 REPEATS_MAX: Final = 3
 
 
-@dataclass(slots=True)
-class _Edges:
+class _Edges(msgspec.Struct):
     outside_changes: int
-    targets: dict[str, Counter[str]] = field(default_factory=dict)  # by preemptor
-    preemptors: dict[str, set[str]] = field(default_factory=dict)  # by target
+    targets: dict[str, Counter[str]] = msgspec.field(default_factory=dict)  # by preemptor
+    preemptors: dict[str, set[str]] = msgspec.field(default_factory=dict)  # by target
 
 
 class PreemptionOrder:

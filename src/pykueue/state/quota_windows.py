@@ -8,7 +8,6 @@ restart, a clock that is set back or a deleted schedule leaves nothing behind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -91,8 +90,7 @@ class WindowEdge(NamedTuple):
     ended: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaOverlap:
+class QuotaOverlap(msgspec.Struct, frozen=True):
     """Two windows in force that set the same value of the same flavor and resource; `winner` counts."""
 
     owner: QuotaOwner

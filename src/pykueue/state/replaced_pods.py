@@ -8,8 +8,9 @@ outside change. A pod replaces another one of the same LocalQueue, name shape an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.core.name_shape import name_shape
@@ -34,8 +35,7 @@ class PodLikeness(NamedTuple):
         return cls(f"{namespace}/{local_queue}", name_shape(name.rpartition("-")[0] or name), shape)
 
 
-@dataclass(slots=True)
-class _EvictedPod:
+class _EvictedPod(msgspec.Struct):
     cluster_queue: str
     likeness: PodLikeness
     identity: str

@@ -6,9 +6,10 @@ Nothing here fails: what the API would have refused is read as if it were absent
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from kubemachinery import quantity
 from kubemachinery.meta import Nanoseconds
@@ -52,8 +53,7 @@ def cohort_spec(cohort: kueue.Cohort) -> CohortInfo:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class QueueContext:
+class QueueContext(msgspec.Struct, frozen=True):
     """What a ClusterQueue depends on."""
 
     policy: SchedulingPolicy
@@ -61,8 +61,7 @@ class QueueContext:
     checks: Mapping[str, kueue.AdmissionCheck]
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedQueue:
+class ResolvedQueue(msgspec.Struct, frozen=True):
     """A ClusterQueue as the scheduler reads it, and whether it is inactive."""
 
     spec: QueueSpec

@@ -11,8 +11,9 @@ no pairs are kept, and a pending Workload is only read when it is asked about.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.core.workload import WorkloadInfo
@@ -21,10 +22,9 @@ from pykueue.core.workload import WorkloadInfo
 _KEPT_MAX: Final = 8192
 
 
-@dataclass(slots=True)
-class _Starts:
-    started: list[Nanoseconds] = field(default_factory=list)
-    positions: list[tuple[Nanoseconds, str]] = field(default_factory=list)  # time in the queue and UID
+class _Starts(msgspec.Struct):
+    started: list[Nanoseconds] = msgspec.field(default_factory=list)
+    positions: list[tuple[Nanoseconds, str]] = msgspec.field(default_factory=list)  # time in the queue and UID
 
 
 class StartCounts:

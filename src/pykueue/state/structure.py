@@ -7,8 +7,9 @@ so a rebuilt tree holds what it would hold had it existed from the start.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from kubemachinery import selectors
 from kubemachinery.meta import Nanoseconds

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import backfill
@@ -36,8 +37,7 @@ class TroubleType(StrEnum):
     STARVING = "Starving"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with one Workload, since when, and a sentence about it."""
 
     type: TroubleType
@@ -47,8 +47,7 @@ class Trouble:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StarvationRules:
+class StarvationRules(msgspec.Struct, frozen=True, kw_only=True):
     """When a Workload starves, and what is known about other Workloads."""
 
     after: Nanoseconds = STARVING_AFTER

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import TypeAlias
+
+import msgspec
 
 from kubemachinery.meta import SECOND, Nanoseconds
 from kubemachinery.quantity import Quantity
@@ -30,12 +31,11 @@ def of_amount(resource: str, amount: int) -> Billionths:
     return amount * (_PER_UNIT // 1000 if resource == "cpu" else _PER_UNIT)
 
 
-@dataclass(slots=True)
-class Account:
+class Account(msgspec.Struct):
     """The decayed usage of one LocalQueue, and the entry penalties of admissions since the last sample."""
 
-    consumed: dict[str, Billionths] = field(default_factory=dict)
-    penalties: dict[str, dict[str, Billionths]] = field(default_factory=dict)  # by Workload
+    consumed: dict[str, Billionths] = msgspec.field(default_factory=dict)
+    penalties: dict[str, dict[str, Billionths]] = msgspec.field(default_factory=dict)  # by Workload
     since: Nanoseconds = 0
     is_seeded: bool = False  # whether the usage in the LocalQueue's status was counted
 

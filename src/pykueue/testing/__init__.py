@@ -16,13 +16,13 @@ import asyncio
 import random
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, Unpack
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import kinds, yaml_documents
 from kubemachinery.client.client import ApiClient

@@ -6,9 +6,10 @@ places are read from the schema of each kind, once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
+
+import msgspec
 
 from kubemachinery import quantity, unstructured
 from kubemachinery.kinds import Kind
@@ -16,13 +17,11 @@ from kubemachinery.unstructured import Tree
 from pykueue.api import registry, schema
 
 
-@dataclass(frozen=True, slots=True)
-class _Here:
+class _Here(msgspec.Struct, frozen=True):
     """The value is a quantity."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Within:
+class _Within(msgspec.Struct, frozen=True):
     """Quantities are further down: below some fields, or in every entry."""
 
     fields: tuple[tuple[str, _Place], ...] = ()

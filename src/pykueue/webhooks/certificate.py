@@ -14,9 +14,11 @@ import base64
 import datetime
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from kubemachinery import certificates, unstructured
 from kubemachinery.certificates import CertificateAuthority, KeyPair, still_good
@@ -34,8 +36,7 @@ _END: Final = b"-----END CERTIFICATE-----\n"
 _ATTEMPTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateBundle:
+class CertificateBundle(msgspec.Struct, frozen=True):
     """The stored files, under their conventional names. `ca` may hold several CAs, the signing one first."""
 
     ca: bytes = b""
@@ -85,15 +86,14 @@ class CertificateStore(Protocol):
 
 @dataclass
 class InMemoryStore:
-    kept: CertificateBundle = CertificateBundle()
+    kept: CertificateBundle = field(default_factory=CertificateBundle)
 
     async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
         self.kept = renewed(self.kept, hosts, now)
         return self.kept
 
 
-@dataclass(frozen=True)
-class SecretStore:
+class SecretStore(msgspec.Struct, frozen=True):
     """Shared by all replicas: the first one renews it, the others read the renewed one."""
 
     client: ApiClient
@@ -136,8 +136,7 @@ def _unpacked(data: object) -> CertificateBundle:
     return CertificateBundle(**{field: part(name) for field, name in NAMES.items()})
 
 
-@dataclass(frozen=True)
-class DirectoryStore:
+class DirectoryStore(msgspec.Struct, frozen=True):
     """Another program writes the certificate; a replaced one is read again."""
 
     folder: Path

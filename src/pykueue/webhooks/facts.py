@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import codec, unstructured
 from kubemachinery.client.client import ApiClient

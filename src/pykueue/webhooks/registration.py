@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from kubemachinery import selectors, unstructured
 from kubemachinery.client.client import ApiClient
@@ -50,8 +51,7 @@ KINDS: Final = {
 CRD: Final = _kind("apiextensions.k8s.io", "CustomResourceDefinition")
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookClientConfig:
+class WebhookClientConfig(msgspec.Struct, frozen=True):
     """How an API server reaches the webhooks: by a Service of its cluster, or by a URL on its machine."""
 
     namespace: str = ""

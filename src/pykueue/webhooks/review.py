@@ -9,9 +9,10 @@ An object that cannot be decoded is refused with 400 before it is changed. Delet
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
+
+import msgspec
 
 from kubemachinery import unstructured
 from kubemachinery.field_errors import FieldError
@@ -40,8 +41,7 @@ class Phase(StrEnum):
     VALIDATE = "validate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionRequest:
+class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One write, in the storage version of the object. `object` is empty only for a deletion."""
 
     phase: Phase
@@ -57,11 +57,10 @@ class AdmissionRequest:
     user: str = ""
 
 
-@dataclass(frozen=True)
-class AdmissionFacts:
+class AdmissionFacts(msgspec.Struct, frozen=True):
     """What a decision needs in addition to the object; read as far as it matters for the request."""
 
-    job: JobAdmissionFacts = field(default_factory=JobAdmissionFacts)
+    job: JobAdmissionFacts = msgspec.field(default_factory=JobAdmissionFacts)
     # For the default LocalQueues of a ClusterQueue (KEP-7610), while the gate is on.
     cluster_queues: tuple[Tree, ...] = ()
     namespaces: tuple[Tree, ...] = ()
@@ -73,12 +72,11 @@ class AdmissionFacts:
 NO_FACTS: Final = AdmissionFacts()
 
 
-@dataclass(frozen=True)
-class WebhookOptions:
+class WebhookOptions(msgspec.Struct, frozen=True):
     """The webhook part of the Configuration."""
 
     kinds: JobKinds
-    jobs: IntegrationOptions = field(default_factory=IntegrationOptions)
+    jobs: IntegrationOptions = msgspec.field(default_factory=IntegrationOptions)
     # Quota is required only for resources that a ClusterQueue declares (KEP-7513).
     only_declared: bool = False
     # The gate DefaultLocalQueue: conflicting names of default LocalQueues are refused.
@@ -103,8 +101,7 @@ class WebhookOptions:
         return self.kinds.enabled(self.jobs.frameworks)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRefusal:
+class AdmissionRefusal(msgspec.Struct, frozen=True):
     """Why a write is refused: HTTP code, reason and message of the Status."""
 
     code: int
@@ -118,8 +115,7 @@ class AdmissionRefusal:
         return [{"reason": error.type.value, "message": error.cause, "field": error.path} for error in self.errors]
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionResponse:
+class AdmissionResponse(msgspec.Struct, frozen=True):
     """The response to a request: the changed object, or a refusal; and warnings in both cases."""
 
     object: Tree | None = None

@@ -6,8 +6,9 @@ clusterqueue`. Kinds that are not in the table have only a schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.kinds import Kind
 from pykueue.api import budget, kueue, quota_schedule, registry
@@ -19,8 +20,7 @@ CONVERT: Final = "/convert"
 _PREFIX: Final = {Phase.MUTATE: "m", Phase.VALIDATE: "v"}
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookEndpoint:
+class WebhookEndpoint(msgspec.Struct, frozen=True):
     """One kind, in one of the two phases."""
 
     phase: Phase

@@ -16,9 +16,11 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import certificates, http_messages, http_server, tls
 from kubemachinery.client.client import ApiClient
@@ -41,8 +43,7 @@ LOOPBACK: Final = "127.0.0.1"
 UPKEEP_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True)
-class ServingOptions:
+class ServingOptions(msgspec.Struct, frozen=True):
     """Where webhooks are served, how they are reached, and where the certificate is stored."""
 
     host: str

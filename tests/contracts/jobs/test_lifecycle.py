@@ -4,10 +4,10 @@ restored, ended once; with the manager killed after every write."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.job_harness import ALL_KINDS, KINDS, JobHarness, flavor
 from jobs.samples import SAMPLES, JobSample

@@ -5,10 +5,11 @@ after every write."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.job_harness import KINDS, flavor
 from jobs.parent_harness import DEPLOYMENT, LWS, STATEFUL_SET, ParentHarness, deployment_of, groups_of, set_of

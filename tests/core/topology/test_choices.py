@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from core.topology.cluster_text import as_text, place_group, place_one, request, terms, topology_cache
 from pykueue.core.topology import PlacementOptions, place

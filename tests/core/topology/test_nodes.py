@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from core.topology.cluster_text import FLAVOR, LEVELS, as_text, place_one, request, topology_cache, usage
 from pykueue.core.topology import (

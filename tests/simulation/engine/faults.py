@@ -13,10 +13,11 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.client import errors
 from kubemachinery.client.errors import KubeError, Unanswered

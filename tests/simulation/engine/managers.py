@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer

@@ -12,13 +12,14 @@ import hashlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.local_transport import LocalTransport

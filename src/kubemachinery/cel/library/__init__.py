@@ -8,8 +8,9 @@ Functions that Kubernetes does not offer to rules of CRDs (`authorizer`) are not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.cel.library import (
     formats,
@@ -50,8 +51,7 @@ _CONSTANT: Final = frozenset({"size", "type", "dyn", "optional.of", "value", "ha
 _GROWING: Final = frozenset({"string", "bytes", "list", "map", "dyn"})
 
 
-@dataclass(frozen=True)
-class Overload:
+class Overload(msgspec.Struct, frozen=True):
     """One way to call a function."""
 
     signature: Signature

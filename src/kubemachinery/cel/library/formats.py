@@ -6,8 +6,9 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.cel import types
 from kubemachinery.cel.errors import CelError
@@ -21,8 +22,7 @@ _SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
 _QUALIFIED: Final = "(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 
-@dataclass(frozen=True)
-class NamedFormat:
+class NamedFormat(msgspec.Struct, frozen=True):
     """A named format; `message` returns the error of a text, empty when it is valid."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.cel import types
 from kubemachinery.cel.errors import CelError
@@ -14,8 +15,7 @@ from kubemachinery.cel.values import Value, declare
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-@dataclass(frozen=True)
-class CIDR:
+class CIDR(msgspec.Struct, frozen=True):
     """An address with a prefix length; the address may have bits beyond the prefix."""
 
     address: IPAddress

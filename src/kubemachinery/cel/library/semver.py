@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from kubemachinery.cel import types
 from kubemachinery.cel.errors import CelError
@@ -17,8 +18,7 @@ _WORDS: Final = r"([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)"
 _VERSION: Final = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_WORDS})?(?:\+{_WORDS})?")
 
 
-@dataclass(frozen=True)
-class Semver:
+class Semver(msgspec.Struct, frozen=True):
     major: int
     minor: int
     patch: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote, unquote_plus
+
+import msgspec
 
 from kubemachinery.cel import types
 from kubemachinery.cel.errors import CelError
@@ -22,8 +23,7 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PATH_SAFE: Final = "$&+,/:;=@-_.~!*'()%"
 
 
-@dataclass(frozen=True)
-class URL:
+class URL(msgspec.Struct, frozen=True):
     scheme: str
     host: str
     hostname: str

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 LAST_CODE_POINT: Final = 0x10FFFF
 
 Ranges = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class Chars:
+class Chars(msgspec.Struct, frozen=True):
     """A set of characters: ranges of code points, Unicode categories, and smaller sets; perhaps all but those."""
 
     ranges: Ranges = ()

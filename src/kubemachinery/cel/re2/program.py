@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from kubemachinery.cel.re2.chars import Chars
 from kubemachinery.cel.re2.errors import PatternError
 from kubemachinery.cel.re2.syntax import Boundary, Choice, OneOf, Repeat, Sequence, Shape
@@ -12,14 +14,12 @@ from kubemachinery.cel.re2.syntax import Boundary, Choice, OneOf, Repeat, Sequen
 PROGRAM_MAX: Final = 5_000
 
 
-@dataclass(frozen=True)
-class Consume:
+class Consume(msgspec.Struct, frozen=True):
     chars: Chars
     then: int
 
 
-@dataclass(frozen=True)
-class When:
+class When(msgspec.Struct, frozen=True):
     kind: str
     then: int
 

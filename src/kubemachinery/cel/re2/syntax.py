@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery.cel.re2.chars import (
     ANY,
@@ -23,30 +25,25 @@ DEPTH_MAX: Final = 200
 _ESCAPES: Final = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-@dataclass(frozen=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     chars: Chars
 
 
-@dataclass(frozen=True)
-class Boundary:
+class Boundary(msgspec.Struct, frozen=True):
     """One of `A` (start of text), `z` (end of text), `^` and `$` (of a line), `b` and `B` (word boundary or not)."""
 
     kind: str
 
 
-@dataclass(frozen=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True):
     parts: tuple[Shape, ...]
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     options: tuple[Shape, ...]
 
 
-@dataclass(frozen=True)
-class Repeat:
+class Repeat(msgspec.Struct, frozen=True):
     body: Shape
     least: int
     most: int | None
@@ -57,8 +54,7 @@ Shape = OneOf | Boundary | Sequence | Choice | Repeat
 _NOTHING: Final = Sequence(())
 
 
-@dataclass(frozen=True)
-class _Flags:
+class _Flags(msgspec.Struct, frozen=True):
     fold: bool = False
     multiline: bool = False
     dot_all: bool = False
@@ -212,7 +208,7 @@ class _Parser:
             if char == "-":
                 value = False
             elif char in _FLAG_NAMES:
-                self.flags = _Flags(**{**self.flags.__dict__, _FLAG_NAMES[char]: value})
+                self.flags = replace(self.flags, **{_FLAG_NAMES[char]: value})
             elif char in "=!":
                 raise self._error("look-ahead is not part of RE2")
             else:

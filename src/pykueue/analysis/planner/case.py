@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import codec, meta, unstructured
 from kubemachinery.errors import UsageError
@@ -44,20 +44,18 @@ CLASSES: Final = (kueue.WorkloadPriorityClass, kube.PriorityClass)
 _EXTENSIONS: Final = tuple(row.type for row in registry.EXTENSIONS)
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(msgspec.Struct, frozen=True):
     """The settings of a Configuration that affect decisions."""
 
     policy: SchedulingPolicy
     accounting: requests.Accounting
     profile: PlacementOptions
-    jobs: IntegrationOptions = field(default_factory=IntegrationOptions)
+    jobs: IntegrationOptions = msgspec.field(default_factory=IntegrationOptions)
     # The gates that are on.
     on: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """The objects of a plan, typed and complete, and the settings they are decided under."""
 
     configured: Configured

@@ -6,11 +6,11 @@ Between two cycles, evicted Workloads are assumed to have stopped and to be pend
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import codec, conditions
 from kubemachinery.meta import Nanoseconds
@@ -30,14 +30,13 @@ from pykueue.state.quota_withdrawal import Withdrawal
 from pykueue.state.world import World
 
 
-@dataclass(slots=True)
-class SchedulingPlan:
+class SchedulingPlan(msgspec.Struct):
     """The decisions of the cycles in order, and the state after them."""
 
     world: World
     workloads: Mapping[str, kueue.Workload]  # as they were given
-    cycles: list[list[Decision]] = field(default_factory=list)
-    admissions: dict[str, dict[str, Any]] = field(
+    cycles: list[list[Decision]] = msgspec.field(default_factory=list)
+    admissions: dict[str, dict[str, Any]] = msgspec.field(
         default_factory=dict
     )  # the admission of every held reservation, as in the status
     by_hostname_prefix: bool = True  # how `admissions` write topology assignments

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import meta, unstructured
 from kubemachinery.meta import Nanoseconds

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from kubemachinery import quantity, unstructured
 from kubemachinery.field_errors import FieldError
@@ -15,8 +16,7 @@ from pykueue.api.validation import field_error, metadata
 _VANISHING_WEIGHT: Final = quantity.parse("1n")
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaContext:
+class QuotaContext(msgspec.Struct, frozen=True):
     """The context of the groups: the parent, and what may be lent."""
 
     parent_word: str

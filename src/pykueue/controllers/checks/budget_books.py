@@ -11,8 +11,9 @@ go on: those records are left out of the count and added in their newest version
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from kubemachinery import meta
 from kubemachinery.clock import Clock
@@ -29,8 +30,7 @@ from pykueue.history.records import Seconds, WorkloadRecord
 _DAY: Final = 86_400  # seconds
 
 
-@dataclass(slots=True)
-class BudgetBook:
+class BudgetBook(msgspec.Struct):
     """The accounts of one Budget, with what was announced about them."""
 
     name: str
@@ -39,9 +39,9 @@ class BudgetBook:
     ledger: BudgetLedger
     # The start of the period whose beginning was handled; levels for which an Event was emitted in it.
     handled: Seconds
-    announced: dict[AccountKey, int] = field(default_factory=dict)
+    announced: dict[AccountKey, int] = msgspec.field(default_factory=dict)
     # When an account reaches its next level, by account: the earliest is the next look.
-    due: dict[AccountKey, Seconds] = field(default_factory=dict)
+    due: dict[AccountKey, Seconds] = msgspec.field(default_factory=dict)
 
     @property
     def accounts(self) -> BudgetAccounts:

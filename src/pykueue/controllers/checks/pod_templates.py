@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kubemachinery import quantity, unstructured
 from kubemachinery.unstructured import Tree
@@ -15,8 +17,7 @@ from pykueue.jobs.podsets import Missing, PodSetConflict, StartContext
 from pykueue.lifecycle import provisioning
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A number of pods of one template. If pod sets share it, the first of them gives the name."""
 
     pod_set: str

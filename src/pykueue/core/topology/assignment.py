@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pykueue.core.topology import elastic, node_replacement
 from pykueue.core.topology.failures import PlacementFailure, PlacementOutcome

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from pykueue.core.topology import domain_counts
 from pykueue.core.topology.domain_counts import Counts, DomainCounts

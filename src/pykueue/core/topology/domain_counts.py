@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from pykueue.core.topology.capacity import UNBOUNDED, Capacity
 from pykueue.core.topology.node_matching import Match
@@ -31,8 +32,7 @@ CACHED_COUNTS_MAX: Final = 64
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(msgspec.Struct, frozen=True):
     """What two requests must have in common to share their counts."""
 
     pod: Figure

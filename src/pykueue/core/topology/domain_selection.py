@@ -8,8 +8,10 @@ requests at once, several domains are used: with best fit those with most capaci
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from pykueue.core.topology.domain_counts import Counts, DomainCounts
 from pykueue.core.topology.values import TopologyRequestMode
@@ -18,8 +20,7 @@ Figures: TypeAlias = Sequence[int] | Mapping[int, int]
 """Units that a domain holds, by domain."""
 
 
-@dataclass(frozen=True, slots=True)
-class DomainCapacity:
+class DomainCapacity(msgspec.Struct, frozen=True):
     """What domains of one level hold, in the units that are distributed.
 
     As long as `leader` is not empty the leader is still to be placed, and the counts beside it (`held_led`) apply.
@@ -42,8 +43,7 @@ class DomainCapacity:
         return self.figures[domain] >= need and self.hosts_leader(domain)
 
 
-@dataclass(frozen=True, slots=True)
-class SliceRequest:
+class SliceRequest(msgspec.Struct, frozen=True):
     """What is to be placed, in whole slices, and the strategy."""
 
     slices: int
@@ -51,16 +51,14 @@ class SliceRequest:
     best_fit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StartDomains:
+class StartDomains(msgspec.Struct, frozen=True):
     """The level at which everything fits, and the domains to take, in the order in which they are filled."""
 
     level: int
     domains: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(msgspec.Struct, frozen=True):
     """The level at which the search ended, and how many slices would have fitted there."""
 
     level: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pykueue.core.topology.failures import PlacementFailure
 from pykueue.core.topology.free_capacity import FlavorDomains

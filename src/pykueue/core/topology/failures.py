@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from pykueue.core.topology.values import TopologyPlacement
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusions:
+class Exclusions(msgspec.Struct, frozen=True):
     """How many nodes could not take a single pod, by cause."""
 
     nodes: int = 0
@@ -30,8 +30,7 @@ class Exclusions:
         return ", ".join(sorted(f"{cause}: {count}" for cause, count in causes if count))
 
 
-@dataclass(frozen=True, slots=True)
-class LayerFit:
+class LayerFit(msgspec.Struct, frozen=True):
     """How many slices of one layer fit in the best domain."""
 
     level: str
@@ -39,8 +38,7 @@ class LayerFit:
     needed: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementFailure:
+class PlacementFailure(msgspec.Struct, frozen=True):
     """A pod set that could not be placed: how much of it fits in the best domain, and why nodes are excluded.
 
     `problem` is set instead of the figures when the topology has no such level, or the slices do not nest.
@@ -73,14 +71,13 @@ class PlacementFailure:
         return f"allows to fit only {self.fitting} out of {self.needed} {unit}"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementOutcome:
+class PlacementOutcome(msgspec.Struct, frozen=True):
     """The result for all pod sets of a Workload: a placement each, or the first failure in their order.
 
     With a failure, `placements` still holds the pod sets that could be placed.
     """
 
-    placements: Mapping[str, TopologyPlacement] = field(default_factory=dict)
+    placements: Mapping[str, TopologyPlacement] = msgspec.field(default_factory=dict)
     failure: PlacementFailure | None = None
 
     @property

@@ -7,8 +7,9 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from pykueue.core.topology.domain_counts import DomainCounts
 from pykueue.core.topology.domain_selection import (

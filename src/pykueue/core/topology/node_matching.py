@@ -4,7 +4,8 @@ node."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from pykueue.api import kube, nodes
 from pykueue.core.topology.failures import Exclusions
@@ -12,8 +13,7 @@ from pykueue.core.topology.tree import DomainTree
 from pykueue.core.topology.values import NodeTerms
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """The leaves that may be used, None for all of them; why the others are excluded; and the affinity score of each.
 
     `problem` is set where the terms are malformed; nothing can be placed with such terms.

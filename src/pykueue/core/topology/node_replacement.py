@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pykueue.core.topology.failures import PlacementFailure
 from pykueue.core.topology.free_capacity import FlavorDomains

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from pykueue.core.topology import balanced, domain_counts, domain_selection, leaf_distribution
 from pykueue.core.topology.capacity import Capacity
@@ -27,8 +29,7 @@ from pykueue.core.topology.values import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPlacement:
+class FoundPlacement(msgspec.Struct, frozen=True):
     """The placement of the workers, and that of the leader if there is one."""
 
     workers: TopologyPlacement
@@ -157,8 +158,7 @@ class PlacementSearch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _ResolvedLevels:
+class _ResolvedLevels(msgspec.Struct, frozen=True):
     """A topology request, resolved to the levels of one topology."""
 
     level: int

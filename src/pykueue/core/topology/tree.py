@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from pykueue.core.topology.values import TopologyFlavor, TopologyNode
 
@@ -23,8 +25,7 @@ Path: TypeAlias = tuple[str, ...]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class DomainTree:
+class DomainTree(msgspec.Struct, frozen=True):
     """Domains per level, coarse to fine; `levels[-1]` are the leaves."""
 
     levels: tuple[str, ...]

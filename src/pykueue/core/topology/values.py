@@ -8,9 +8,10 @@ the one ``pods`` that every pod uses.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Self, TypeAlias
+
+import msgspec
 
 from pykueue.api import labels
 from pykueue.api.kube import NodeSelector, PreferredSchedulingTerm, Taint, Toleration
@@ -27,8 +28,7 @@ def figure(amounts: Mapping[str, int]) -> Figure:
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if resource != PODS))
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyNode:
+class TopologyNode(msgspec.Struct, frozen=True):
     """A Ready, schedulable node. A node that is not both does not exist for placement."""
 
     name: str
@@ -37,8 +37,7 @@ class TopologyNode:
     taints: tuple[Taint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyFlavor:
+class TopologyFlavor(msgspec.Struct, frozen=True):
     """A ResourceFlavor with a topology: the labels of its nodes, and the levels of its topology (coarse to fine)."""
 
     name: str
@@ -53,8 +52,7 @@ class TopologyFlavor:
         return self.levels[-1:] == (HOSTNAME,)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementOptions:
+class PlacementOptions(msgspec.Struct, frozen=True):
     """The options of placement; each is one feature gate."""
 
     mixed: bool = True  # least free capacity for unconstrained requests, else best fit everywhere
@@ -85,16 +83,14 @@ class TopologyRequestMode(Enum):
     UNCONSTRAINED = "unconstrained"
 
 
-@dataclass(frozen=True, slots=True)
-class SliceLayer:
+class SliceLayer(msgspec.Struct, frozen=True):
     """`size` pods stay together in one domain of `level`."""
 
     level: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyRequest:
+class TopologyRequest(msgspec.Struct, frozen=True):
     """The topology request of a pod set. `level` None is the finest level, or the coarsest where slices are given.
 
     `slices` runs from the outermost layer inwards; none means that single pods are placed.
@@ -110,8 +106,7 @@ class TopologyRequest:
         return named + tuple(layer.level for layer in self.slices)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerms:
+class NodeTerms(msgspec.Struct, frozen=True):
     """What a pod requires of its node; equal terms share one cached result of which nodes match."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -120,16 +115,14 @@ class NodeTerms:
     preferred_affinity: tuple[PreferredSchedulingTerm, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DomainPods:
+class DomainPods(msgspec.Struct, frozen=True):
     """Pods on one leaf: the level values that `Placement.levels` names, and how many pods."""
 
     values: tuple[str, ...]
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyPlacement:
+class TopologyPlacement(msgspec.Struct, frozen=True):
     """A topology assignment: the levels recorded and the pods per domain, in ascending order of the full path."""
 
     levels: tuple[str, ...]
@@ -140,16 +133,14 @@ class TopologyPlacement:
         return sum(domain.count for domain in self.domains)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReplacement:
+class NodeReplacement(msgspec.Struct, frozen=True):
     """A placement held by a running pod set, and the node of it that is lost."""
 
     held: TopologyPlacement
     lost: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementRequest:
+class PlacementRequest(msgspec.Struct, frozen=True):
     """One pod set to be placed on the nodes of one flavor.
 
     Two requests of one `group` are placed together as leader and workers. With `node_replacement` only the pods of a
@@ -167,8 +158,7 @@ class PlacementRequest:
     previous: TopologyPlacement | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedPods:
+class PlacedPods(msgspec.Struct, frozen=True):
     """Usage of one pod set on one flavor: what is booked, assumed, removed, or tested whether it still fits."""
 
     flavor: str

@@ -7,8 +7,9 @@ leave it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from kubemachinery.meta import Nanoseconds
 from pykueue.api.kueue import Workload
@@ -17,8 +18,7 @@ from pykueue.lifecycle.facts import ClusterQueueFacts, LifecycleOptions, Workloa
 from pykueue.lifecycle.workload_changes import Changes
 
 
-@dataclass(frozen=True, slots=True)
-class RuleContext:
+class RuleContext(msgspec.Struct, frozen=True):
     """What a rule reads."""
 
     workload: Workload
@@ -35,8 +35,7 @@ class RuleContext:
         return self.facts.cluster_queue if applies else None
 
 
-@dataclass(frozen=True, slots=True)
-class RuleResult:
+class RuleResult(msgspec.Struct, frozen=True):
     """What a rule returns: what to change, when to evaluate again, whether the reservation has to be evaluated again
     (`recheck`), and whether the pass ends here."""
 
