@@ -103,3 +103,15 @@ def test_explain_imports_no_server_and_no_cel(kubeconfig: Path) -> None:
 def test_help_imports_no_client() -> None:
     modules = modules_of(Path("none"), "--help")
     assert not below(modules, ("kubemachinery.client", "pykueue.client", "pykueue.jobs", "asyncio", "msgspec", "yaml"))
+
+
+def test_up_imports_the_planner_for_the_first_explanation(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SCRIPT, "up", "--data-dir", str(tmp_path), "--durability", "memory"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("dashboard at"):
+            assert process.poll() is None
+        process.terminate()
+        modules = set(process.stderr.read().split())
+    assert "pykueue.controllers.assembly" in modules
+    assert not below(modules, ("pykueue.analysis",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from kubemachinery.errors import UsageError
 from pykueue.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pykueue.dashboard.summaries import ExplainFunction
     from pykueue.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -112,6 +114,18 @@ def configured(
     if found := settings.obstacles(chosen):
         raise ConfigurationError(source, found)
     return chosen
+
+
+def explainer(chosen: Settings) -> ExplainFunction:
+    """The explanations of the dashboard. The planner is imported when the first one is asked for."""
+
+    @cache
+    def explain() -> ExplainFunction:
+        from pykueue.analysis import explanation
+
+        return explanation.explainer(chosen.tree)
+
+    return lambda objects, key, now, suggest: explain()(objects, key, now, suggest)
 
 
 def written(path: Path | None) -> object:

@@ -17,6 +17,7 @@ from pykueue.cli.configuration_options import (
     STARVING_AFTER,
     address,
     configured,
+    explainer,
     log_notices,
 )
 from pykueue.cli.connection import connection_options
@@ -121,7 +122,6 @@ async def _manage(
     history: HistoryOptions | None,
     starving_after: int,
 ) -> None:
-    from pykueue.analysis import explanation
     from pykueue.app.cluster_manager import manage
     from pykueue.app.state_dump_signal import dump_on_signal
     from pykueue.controllers import decision_trace
@@ -134,13 +134,12 @@ async def _manage(
         if write is not None:
             decision_trace.record(manager.world, write)
 
-    explain = explanation.explainer(settings.tree)
     managing = manage(
         target,
         settings,
         built=built,
         dashboard=dashboard,
-        explain=explain,
+        explain=explainer(settings),
         webhook_client_authority=webhook_client_ca,
         history=history,
         starving_after=starving_after,

@@ -25,6 +25,7 @@ from pykueue.cli.configuration_options import (
     STARVING_AFTER,
     address,
     configured,
+    explainer,
     log_notices,
 )
 from pykueue.cli.log_options import LoggingOptions, log_options
@@ -208,13 +209,11 @@ async def _serve(
 
 
 async def _manage(serving: Serving, configured: Settings, history: HistoryOptions | None, starving_after: int) -> None:
-    from pykueue.analysis import explanation
     from pykueue.app.embedded_manager import embedded_manager
     from pykueue.app.state_dump_signal import dump_on_signal
 
-    explain = explanation.explainer(configured.tree)
     managed = embedded_manager(
-        serving.embedded, configured, explain=explain, history=history, starving_after=starving_after
+        serving.embedded, configured, explain=explainer(configured), history=history, starving_after=starving_after
     )
     async with managed as manager:
         dump_on_signal(manager)
