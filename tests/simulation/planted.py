@@ -166,10 +166,10 @@ def _misses_what_happened_while_a_watch_was_broken(patch: pytest.MonkeyPatch) ->
 def _keeps_ghosts_after_a_new_list(patch: pytest.MonkeyPatch) -> None:
     replace = Informer._replace
 
-    def keeping(self: Any, items: Any, revision: int) -> None:
+    async def keeping(self: Any, items: Any, revision: int) -> None:
         drop, self._remove = self._remove, lambda key: None
         try:
-            replace(self, items, revision)
+            await replace(self, items, revision)
         finally:
             self._remove = drop
 
