@@ -1,5 +1,5 @@
-"""The HTTP server adapter: serves a handler on a port; and a client that posts to callbacks. With
-`client.http_transport`, the only module that imports the HTTP library.
+"""The HTTP server adapter: serves a handler on a port; and a client that posts to callbacks. The only
+module that imports the HTTP library.
 
 Requests and responses are the values of `http_messages`.
 """

@@ -1,18 +1,27 @@
-"""Requests over HTTP with connections that are kept; with `http_server`, the only importer of the HTTP library."""
+"""Requests over HTTP/1.1 with connections that are kept, on the event loop and with the standard library alone.
+
+A connection carries one request at a time. The bytes of a request are written in one call, in the turn of the event
+loop that checks its fence; the response is parsed by `http1` as it arrives. Redirects are not followed: an API server
+sends none.
+
+A server may close a kept connection at any time, also while a request is on its way. A read is then repeated on another
+connection, if no byte of its response has arrived. A write is not, because it may have been applied; before a write,
+the socket is looked at, so that a connection that is closed already is not used for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import urllib.parse
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final
 
-import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-
-from kubemachinery.client import errors
-from kubemachinery.client.errors import Fenced, Unanswered
+from kubemachinery.client import errors, http1
+from kubemachinery.client.errors import Unanswered
+from kubemachinery.client.http_connections import Connection, ConnectionPool, Connector, NotConnected
 from kubemachinery.client.transport import (
+    BODY_BYTES,
     CONNECT_SECONDS,
     DEFAULT_CONNECTION,
     LINE_BYTES,
@@ -21,11 +30,12 @@ from kubemachinery.client.transport import (
     ConnectionOptions,
     Headers,
     Lines,
-    check_fence,
     reason_of,
+    target_of,
 )
 
-_NEVER_CONNECTED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+# What may be unpacked at once while a stream is read; what is not compressed is held back at LINE_BYTES.
+_STREAM_BYTES: Final = 4 * LINE_BYTES
 
 
 class HttpTransport:
@@ -34,26 +44,24 @@ class HttpTransport:
     def __init__(self, server: str, options: ConnectionOptions = DEFAULT_CONNECTION, *, connections: int = 128) -> None:
         self._server = server.rstrip("/")
         self._options = options
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections, ssl=options.tls if options.tls is not None else True),
-            skip_auto_headers=() if options.compressed else ("Accept-Encoding",),
-            read_bufsize=LINE_BYTES,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            auto_decompress=True,
-            cookie_jar=aiohttp.DummyCookieJar(),  # an API server sets none
-        )
+        address = urllib.parse.urlsplit(self._server)
+        self._prefix = address.path
+        self._host = _host_header(address)
+        self._pool = ConnectionPool(Connector(address, options, CONNECT_SECONDS), connections)
 
     async def send(self, request: ApiRequest) -> ApiResponse:
         timeout = self._options.timeout_of(request)
         try:
             async with asyncio.timeout(timeout):
-                async with self._request(request, await self._options.headers_of(request)) as response:
-                    return ApiResponse(response.status, await response.read(), response.headers)
-        except _NEVER_CONNECTED as error:
-            raise Unanswered(f"{self._server} cannot be reached: {reason_of(error)}", applied=False) from None
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            if isinstance(error.__cause__, Fenced):  # raised by `_FencedBody`, whose bytes were not sent
-                raise error.__cause__ from None
+                data = self._bytes_of(request, await self._options.headers_of(request), self._options.compressed)
+                connection = await self._exchange(request, data, BODY_BYTES, whole=True)
+                response = connection.response
+                body = b"".join(response.take_body())
+                self._pool.give_back(connection)
+                return ApiResponse(response.status, body, response.headers)
+        except NotConnected as error:
+            raise self._unreachable(error) from None
+        except (ConnectionError, TimeoutError, http1.Malformed) as error:
             is_late = isinstance(error, TimeoutError) and timeout
             why = f"not within {timeout:g} s" if is_late else str(error) or repr(error)
             raise Unanswered(f"{self._server} does not answer {request.method} {request.path}: {why}") from None
@@ -61,60 +69,57 @@ class HttpTransport:
     @asynccontextmanager
     async def stream(self, request: ApiRequest) -> AsyncIterator[Lines]:
         try:
-            async with self._request(request, await self._options.headers_of(request)) as response:
+            data = self._bytes_of(request, await self._options.headers_of(request), False)
+            connection = await self._exchange(request, data, _STREAM_BYTES, whole=False)
+            try:
+                response = connection.response
                 if response.status >= 300:
-                    raise errors.from_response(
-                        response.status, await response.read(), response.headers.get("Retry-After", "")
-                    )
-                try:
-                    yield _lines(response.content)
-                finally:
-                    _abort(response)
-        except _NEVER_CONNECTED as error:
-            raise Unanswered(f"{self._server} cannot be reached: {reason_of(error)}", applied=False) from None
-        except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
-            why = "the server closed the connection" if isinstance(error, aiohttp.ClientPayloadError) else error
-            raise Unanswered(f"{request.path}: the stream broke: {why}", applied=False) from None
+                    body = b"".join([line async for line in connection.lines()])
+                    raise errors.from_response(response.status, body, response.headers.get("Retry-After", ""))
+                yield connection.lines()
+            finally:
+                self._pool.give_back(connection)
+        except NotConnected as error:
+            raise self._unreachable(error) from None
+        except (ConnectionError, TimeoutError, http1.Malformed, ValueError) as error:
+            raise Unanswered(f"{request.path}: the stream broke: {error}", applied=False) from None
 
-    def _request(self, request: ApiRequest, headers: Headers) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        return self._session.request(
-            request.method,
-            self._server + request.path,
-            params=request.query,
-            data=_FencedBody(request) if request.fence is not None else request.body or None,
-            headers=headers,
-            server_hostname=self._options.server_hostname,
-        )
+    async def _exchange(self, request: ApiRequest, data: bytes, body_bytes: int, *, whole: bool) -> Connection:
+        """The connection on which the response has arrived, all of it or its head."""
+        is_read, is_repeated = request.method == "GET", False
+        while True:
+            connection = await self._pool.take(is_read=is_read, is_repeated=is_repeated)
+            was_kept = connection.is_kept
+            try:
+                connection.write(
+                    request, data, http1.ResponseParser(request.method, body_bytes=body_bytes), whole=whole
+                )
+                await connection.arrived()
+            except ConnectionError:
+                self._pool.give_back(connection)
+                if is_repeated or not is_read or not was_kept or connection.has_answered or self._pool.is_closed:
+                    raise
+                is_repeated = True
+            except BaseException:
+                self._pool.give_back(connection)
+                raise
+            else:
+                return connection
+
+    def _bytes_of(self, request: ApiRequest, headers: Headers, compressed: bool) -> bytes:
+        encoding = [("Accept-Encoding", "gzip")] if compressed else []
+        target = target_of(self._prefix, request)
+        return http1.request_bytes(request.method, target, [("Host", self._host), *headers, *encoding], request.body)
+
+    def _unreachable(self, error: NotConnected) -> Unanswered:
+        return Unanswered(f"{self._server} cannot be reached: {reason_of(error.reason)}", applied=False)
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._pool.close()
 
 
-class _FencedBody(aiohttp.BytesPayload):
-    """A body that checks the fence when it is written. Without the body the server discards the headers.
-
-    aiohttp writes the body in a task of its own, as the last step of a request: many requests can be waiting for that
-    step when a process is stopped.
-    """
-
-    def __init__(self, request: ApiRequest) -> None:
-        super().__init__(request.body)
-        self._api_request = request
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        check_fence(self._api_request)
-        await super().write_with_length(writer, content_length)
-
-
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """Close the connection of a stream that was not read to its end.
-
-    Closing it by the TLS protocol would wait for the server, and can take longer than the event loop runs.
-    """
-    if (connection := response.connection) is not None and connection.transport is not None:
-        connection.transport.abort()
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    while line := await content.readline():
-        yield line
+def _host_header(address: urllib.parse.SplitResult) -> str:
+    host = address.hostname or ""
+    host = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode()
+    is_default = address.port in (None, 443 if address.scheme == "https" else 80)
+    return host if is_default else f"{host}:{address.port}"

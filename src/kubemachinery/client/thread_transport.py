@@ -1,8 +1,7 @@
-"""Requests over HTTP with the standard library alone, each in a thread.
+"""Requests over HTTP with `http.client`, each in a thread.
 
-A command sends a handful of requests and ends. Importing the HTTP library of `http_transport` costs such a command more
-processor time than everything else it does, so commands use this transport. It keeps idle connections, and needs one
-thread for each request or stream in progress.
+A command sends a handful of requests and ends. This transport keeps idle connections, and needs one thread for each
+request or stream in progress; a program that sends many at once uses `http_transport`.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ import socket
 import ssl
 import threading
 import urllib.parse
-import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
-from kubemachinery.client import errors
+from kubemachinery.client import errors, http1
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import (
+    BODY_BYTES,
     CONNECT_SECONDS,
     DEFAULT_CONNECTION,
     LINE_BYTES,
@@ -32,11 +31,10 @@ from kubemachinery.client.transport import (
     Lines,
     check_fence,
     reason_of,
+    target_of,
 )
 
 _THREADS: Final = 64
-_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
-_SAFE: Final = "/:@!$&'()*+,;=~%"
 
 T = TypeVar("T")
 
@@ -127,8 +125,15 @@ class _Response:
 
     def body(self) -> bytes:
         content = self.found.read()
-        is_packed = self.headers.get("Content-Encoding", "") == "gzip"
-        return zlib.decompress(content, _GZIP_WINDOW) if is_packed else content
+        if self.headers.get("Content-Encoding", "") != "gzip":
+            return content
+        unpacker = http1.Unpacker()
+        content = unpacker.unpack(content, BODY_BYTES)
+        if len(content) > BODY_BYTES:
+            raise http1.Malformed(f"the response has more than {BODY_BYTES} bytes")
+        if not unpacker.is_at_end:
+            raise http1.Malformed("the compressed response is not complete")
+        return content
 
 
 class ThreadTransport:
@@ -160,7 +165,7 @@ class ThreadTransport:
                     return await self._sent(request, headers, timeout, fresh=True)
         except _NotConnected as error:
             raise self._unreachable(error) from None
-        except (OSError, http.client.HTTPException, zlib.error) as error:
+        except (OSError, http.client.HTTPException, http1.Malformed) as error:
             is_late = isinstance(error, TimeoutError) and timeout
             why = f"not within {timeout:g} s" if is_late else str(error) or repr(error)
             raise Unanswered(f"{self._server} does not answer {request.method} {request.path}: {why}") from None
@@ -171,7 +176,7 @@ class ThreadTransport:
         connection = self._idle.pop() if self._idle and not fresh else self._new()
 
         def exchange() -> ApiResponse:
-            response = connection.exchange(request, self._target(request), headers, seconds)
+            response = connection.exchange(request, target_of(self._address.path, request), headers, seconds)
             return ApiResponse(response.found.status, response.body(), response.headers)
 
         answer = await self._in_thread(connection, exchange)
@@ -185,7 +190,7 @@ class ThreadTransport:
         connection = self._new()
         try:
             response = await self._in_thread(
-                connection, lambda: connection.exchange(request, self._target(request), headers, None)
+                connection, lambda: connection.exchange(request, target_of(self._address.path, request), headers, None)
             )
             if response.found.status >= 300:
                 body = await self._in_thread(connection, response.body)
@@ -193,7 +198,7 @@ class ThreadTransport:
             yield self._lines(connection, response.found)
         except _NotConnected as error:
             raise self._unreachable(error) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, http1.Malformed, ValueError) as error:
             is_cut = isinstance(error, http.client.IncompleteRead | ConnectionError)
             why = "the server closed the connection" if is_cut else error
             raise Unanswered(f"{request.path}: the stream broke: {why}", applied=False) from None
@@ -201,10 +206,14 @@ class ThreadTransport:
             connection.abort()
 
     async def _lines(self, connection: _Connection, response: http.client.HTTPResponse) -> AsyncIterator[bytes]:
-        while line := await self._in_thread(connection, lambda: response.readline(LINE_BYTES)):
-            if not line.endswith(b"\n") and len(line) >= LINE_BYTES:
-                raise ValueError(f"a line has more than {LINE_BYTES} bytes")
-            yield line
+        # `readline` takes the end of the connection for the end of the last chunk.
+        read = response.read1 if response.chunked else response.readline
+        splitter = http1.LineSplitter(LINE_BYTES)
+        while piece := await self._in_thread(connection, lambda: read(LINE_BYTES)):
+            for line in splitter.split(piece):
+                yield line
+        if last := splitter.last():
+            yield last
 
     async def _in_thread(self, connection: _Connection, work: Callable[[], T]) -> T:
         """Run `work` in a thread; a cancellation breaks the connection, so that the thread ends."""
@@ -216,10 +225,6 @@ class ThreadTransport:
             raise
         finally:
             self._in_use.discard(connection)
-
-    def _target(self, request: ApiRequest) -> str:
-        path = urllib.parse.quote(self._address.path + request.path, safe=_SAFE)
-        return f"{path}?{urllib.parse.urlencode(request.query)}" if request.query else path
 
     def _new(self) -> _Connection:
         return _Connection(self._address, self._tls, self._options.server_hostname)

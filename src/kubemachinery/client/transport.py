@@ -9,8 +9,8 @@ the request is delayed after it (by a rate limit, a full pool, a handshake, a st
 
 | transport | module | for |
 | --- | --- | --- |
-| `HttpTransport` | `http_transport` | long-running programs: many requests at once over kept connections |
-| `ThreadTransport` | `thread_transport` | commands: the standard library only, because they must start fast |
+| `HttpTransport` | `http_transport` | long-running programs: many requests at once, on the event loop |
+| `ThreadTransport` | `thread_transport` | commands: few requests, each in a thread, with `http.client` |
 | `LocalTransport` | `local_transport` | a server in the same process |
 """
 
@@ -20,8 +20,10 @@ import errno
 import os
 import socket
 import ssl
+import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import lru_cache
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -30,7 +32,10 @@ from kubemachinery.client.errors import Fenced
 
 # A line of a watch contains a whole object, and an object may have 1.5 MiB.
 LINE_BYTES: Final = 4 * 1024 * 1024
+# The largest response, unpacked: a small one can unpack to any size.
+BODY_BYTES: Final = 1024 * 1024 * 1024
 CONNECT_SECONDS: Final = 10.0
+_SAFE: Final = "/:@!$&'()*+,;=~%"
 
 
 # Returns whether a write may still be sent.
@@ -102,6 +107,18 @@ class Transport(Protocol):
 def check_fence(request: ApiRequest) -> None:
     if request.fence is not None and not request.fence():
         raise Fenced(f"{request.method} {request.path}: not sent, because the lease is no longer held")
+
+
+def target_of(prefix: str, request: ApiRequest) -> str:
+    """The path and the query of a request, percent-encoded; `prefix` is the path in the address of the server."""
+    path = urllib.parse.quote(prefix + request.path, safe=_SAFE)
+    return f"{path}?{_encoded(request.query)}" if request.query else path
+
+
+@lru_cache(maxsize=256)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Most requests repeat the query of another, such as the field manager of a patch."""
+    return urllib.parse.urlencode(query)
 
 
 def reason_of(error: Exception) -> str:
