@@ -74,7 +74,8 @@ async def test_a_cancelled_delay_queues_nothing_and_leaves_other_keys_alone(queu
 
 async def test_cancelled_and_replaced_delays_are_not_kept_until_they_end(queue: WorkQueue[str]) -> None:
     def kept() -> int:
-        return sum(isinstance(each, tuple) and str(each[-1:]).startswith("('deleted-") for each in gc.get_objects())
+        tuples = (each for each in gc.get_objects() if type(each) is tuple and each)
+        return sum(isinstance(each[-1], str) and each[-1].startswith("deleted-") for each in tuples)
 
     queue.add_after("stays", 0.05)
     for number in range(1000):
