@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import sqlite3
 import sys
 import tempfile
@@ -28,13 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(2, str(Path(__file__).resolve().parents[1]))
 
+from bench import _figures
 from bench._engines import memory_mib, process_of, until
+from bench._figures import Figures, Targets
 from bench.apiserver import Connection, Server, many
 
 from kubemachinery.process import event_loop
 
 SMALLEST = ("--jobs=20", "--batch=10", "--settle=0")
-TARGETS = {"memory, ratio": ("at most", 1.3), "database, ratio": ("at most", 1.3)}
+TARGETS: Targets = {"memory, ratio": ("at most", 1.3), "database, ratio": ("at most", 1.3)}
 CLIENTS = 16
 NAMESPACE = "churn"
 GROUP = "/apis/kueue.x-k8s.io/v1beta2"
@@ -43,8 +44,6 @@ WORKLOADS = f"{GROUP}/namespaces/{NAMESPACE}/workloads"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 BATCH_SECONDS = 600.0
 MIB = 2**20
-
-Figures = dict[str, float]
 
 
 # --- The server -------------------------------------------------------------------------------------------------------
@@ -139,17 +138,18 @@ async def churn(server: Server, jobs: int, batch: int, settle: float) -> Figures
     for path, body in queues():
         await connection.send("POST", path, body)
     connection.close()
-    memory, times = memory_mib(server.pids[0]), [time.perf_counter()]
+    memory, times, done = memory_mib(server.pids[0]), [time.perf_counter()], [0]
     for first in range(0, jobs, batch):
-        await run_batch(server, first, min(batch, jobs - first))
+        done.append(min(jobs, first + batch))
+        await run_batch(server, first, done[-1] - first)
         times.append(time.perf_counter())
     fifth = max(1, (len(times) - 1) // 5)
     await asyncio.sleep(settle)
     return {
         "jobs": float(jobs),
         "jobs/s": jobs / (times[-1] - times[0]),
-        "jobs/s, first fifth": fifth * batch / (times[fifth] - times[0]),
-        "jobs/s, last fifth": fifth * batch / (times[-1] - times[-1 - fifth]),
+        "jobs/s, first fifth": done[fifth] / (times[fifth] - times[0]),
+        "jobs/s, last fifth": (jobs - done[-1 - fifth]) / (times[-1] - times[-1 - fifth]),
         "memory MiB before the first Job": memory,
         "memory MiB": memory_mib(server.pids[0]),
     }
@@ -172,14 +172,6 @@ def measure(jobs: int, batch: int, settle: float) -> Figures:
     return figures
 
 
-def table(figures: Figures) -> str:
-    lines = [f"{'figure':36}{'must':>16}"]
-    for name, value in figures.items():
-        must = " ".join(map(str, TARGETS.get(name, ())))
-        lines.append(f"{name:36}{must:>16}{value:12.2f}")
-    return "\n".join(lines)
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=5_000)
@@ -188,9 +180,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the figures there")
     given = parser.parse_args(arguments)
     figures = measure(given.jobs, given.batch, given.settle)
-    print(table(figures))
+    print(_figures.table(figures, TARGETS))
     if given.json:
-        given.json.write_text(json.dumps({"targets": TARGETS, **figures}, indent=2) + "\n")
+        _figures.save(figures, TARGETS, given.json)
     return 0
 
 

@@ -24,14 +24,13 @@ from pathlib import Path
 from typing import cast
 
 import uvloop
-from bench import apiserver
+from bench import _figures, apiserver
+from bench._figures import Figures, Targets
 from bench.apiserver import WORKLOADS, Connection, Server
 
 SMALLEST = ("--watchers=10", "--writes=40", "--rounds=1")
 CLIENTS = 32
-TARGETS = {"writes/s, ratio": ("at least", 0.6)}
-
-Figures = dict[str, float]
+TARGETS: Targets = {"writes/s, ratio": ("at least", 0.6)}
 
 
 # --- The watchers, in a process of their own --------------------------------------------------------------------------
@@ -169,14 +168,6 @@ def measure(watchers: int, writes: int, rounds: int) -> Figures:
         }
 
 
-def table(figures: Figures) -> str:
-    lines = [f"{'figure':36}{'must':>16}"]
-    for name, value in figures.items():
-        must = " ".join(map(str, TARGETS.get(name, ())))
-        lines.append(f"{name:36}{must:>16}{value:12.2f}")
-    return "\n".join(lines)
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--watchers", type=int, default=200)
@@ -191,9 +182,9 @@ def main(arguments: list[str] | None = None) -> int:
         uvloop.run(watch_all(server, given.watchers, given.revision, given.writes))
         return 0
     figures = measure(given.watchers, given.writes, given.rounds)
-    print(table(figures))
+    print(_figures.table(figures, TARGETS))
     if given.json:
-        given.json.write_text(json.dumps({"targets": TARGETS, **figures}, indent=2) + "\n")
+        _figures.save(figures, TARGETS, given.json)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -33,4 +34,9 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
 
 
 async def request_head(reader: asyncio.StreamReader) -> bytes:
-    return await reader.readuntil(b"\r\n\r\n")
+    """The head of a request. Its body is read as well: a connection that is closed with bytes unread is reset, and the
+    client may lose the response."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"\r\ncontent-length: (\d+)\r\n", head, re.IGNORECASE)
+    await reader.readexactly(int(length[1]) if length is not None else 0)
+    return head

@@ -77,14 +77,14 @@ class ServerSettings:
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """A server that listens. `loaded` is the database that it found on disk; None for one that keeps its objects in
+    """A server that listens. `database` is the one that it found on disk; None for one that keeps its objects in
     memory."""
 
     url: str
     kubeconfig: Path
     embedded: Embedded
     credentials: server_credentials.ServerCredentials
-    loaded: DatabaseIdentity | None
+    database: DatabaseIdentity | None
 
 
 def bare_parts() -> Parts:
@@ -133,7 +133,7 @@ async def api_server(
             threads=threads,
         )
         identity = loaded.identity if loaded is not None else None
-        # The server has its own entries now, and drops them with the history; this would keep every body until it ends.
+        # The server has entries of its own, which it drops with the history; this would keep every body until it ends.
         del loaded
         http = None
         try:

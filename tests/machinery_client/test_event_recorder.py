@@ -182,7 +182,7 @@ async def test_events_give_way_to_writes_that_wait_but_not_for_ever(client: ApiC
 
 async def test_important_event_does_not_give_way(client: ApiClient) -> None:
     def gives_way() -> bool:
-        raise AssertionError("an important Event asks nobody")
+        raise AssertionError("an important Event waits for nothing")
 
     recorder = EventRecorder(client, SystemClock(), "me", gives_way=gives_way)
     assert len(await written_events(client, recorder, note("EvictionLoop", important=True))) == 1

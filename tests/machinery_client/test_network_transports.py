@@ -93,10 +93,6 @@ class Script:
         try:
             while True:
                 self.heads.append(await request_head(reader))
-                size = next(
-                    (int(line[16:]) for line in self.heads[-1].split(b"\r\n") if line.startswith(b"Content-Length")), 0
-                )
-                await reader.readexactly(size)
                 answer = self.answers.pop(0)
                 if answer is None:
                     return

@@ -118,10 +118,10 @@ async def test_a_server_releases_the_state_that_it_has_read_from_disk(tmp_path: 
     """Otherwise every body of the history at its start would stay in memory until it ends."""
     settings = ServerSettings(data_dir=tmp_path)
     async with api_server(settings, bare_parts()) as serving:
-        assert serving.loaded is not None
-        assert serving.loaded.is_new
+        assert serving.database is not None
+        assert serving.database.is_new
     async with api_server(settings, bare_parts()) as serving:
-        identity = serving.loaded
+        identity = serving.database
         assert identity is not None
         assert not identity.is_new
         read = [each for each in gc.get_objects() if isinstance(each, LoadedState)]

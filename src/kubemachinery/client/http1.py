@@ -248,14 +248,10 @@ class ResponseParser:
             self._state = _CHUNK_SIZE
         elif length is None:
             self._state, self.is_reusable = _UNTIL_CLOSE, False
-        elif self._left_of(int(size)):
-            self._state = _LENGTH
+        elif int(size):
+            self._state, self._left = _LENGTH, int(size)
         else:
             self._complete()
-
-    def _left_of(self, size: int) -> int:
-        self._left = size
-        return size
 
     def _read_counted(self, data: bytes, start: int) -> int:
         piece = data[start : start + self._left]
@@ -283,7 +279,7 @@ class ResponseParser:
         if size and data.startswith(b"\r\n", after):  # the chunk is whole, as are most of a watch
             self._add(data[start:after])
             return after + 2
-        self._state = _CHUNK_DATA if self._left_of(size) else _TRAILERS
+        self._state, self._left = _CHUNK_DATA if size else _TRAILERS, size
         return start
 
     def _read_chunk_end(self, data: bytes, start: int) -> int:

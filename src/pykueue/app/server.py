@@ -47,8 +47,8 @@ def managed_parts(settings: Settings, machine: Machine | None = None, orphan_sec
     )
 
 
-def runner_database(loaded: DatabaseIdentity | None) -> Database:
+def runner_database(opened: DatabaseIdentity | None) -> Database:
     """Return the identity of the database that a server has opened. A restored one has another identity."""
-    if loaded is None:
+    if opened is None:
         return IN_MEMORY
-    return Database(f"{loaded.cluster_id} {loaded.restored}", loaded.revision, is_new=loaded.is_new)
+    return Database(f"{opened.cluster_id} {opened.restored}", opened.revision, is_new=opened.is_new)

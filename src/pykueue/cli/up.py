@@ -193,7 +193,7 @@ async def _serve(
             runner,
             settings,
             here,
-            database=runner_database(serving.loaded),
+            database=runner_database(serving.database),
             discards_unknown=discards_unknown,
         ) as processes,
     ):

@@ -45,14 +45,14 @@ class WaitingFrameworks:
         self._informers = informers
         for name in self._rows:
             informers[name].add_served_handler(partial(self._served, informers[name].kind))
-        kinds.written_handlers.append(self._written)
+        kinds.found_handlers.append(self._found)
 
     def counts(self) -> Mapping[str, int]:
         """For each enabled framework, how many of the kinds that it needs are not served."""
         return {framework: len(absent) for framework, absent in self._absent.items()}
 
-    def _written(self, framework: str) -> None:
-        """Ask at once for the kinds that a framework waits for: one of its objects is written."""
+    def _found(self, framework: str) -> None:
+        """Ask at once for the kinds that a framework waits for: one of its objects exists."""
         for name in self._absent.get(framework, ()):
             self._informers[name].ask_again()
 

@@ -225,7 +225,7 @@ class JobReconciler(msgspec.Struct, frozen=True):
         if not row.top_level:
             ancestry = await selection.ancestry(job, self.kinds, self.options, sources.find)
             ancestor = selection.ancestor(ancestry, namespace or {}, self.kinds, self.options)
-            self._found(ancestor)
+            self._note_kind(ancestor)
         return JobFacts(
             workloads=() if key.is_group else sources.owned(row.kind, key.namespace, key.name),
             named=sources.workload(key.namespace, named) if named else None,
@@ -238,10 +238,10 @@ class JobReconciler(msgspec.Struct, frozen=True):
             priority_classes=sources.priority_classes,
         )
 
-    def _found(self, ancestor: ObjectView | None) -> None:
+    def _note_kind(self, ancestor: ObjectView | None) -> None:
         """Have an informer ask at once for a kind that is not known to be served, and is."""
         if ancestor is not None and (row := self.kinds.of(ancestor)) is not None:
-            self.kinds.written(row)
+            self.kinds.found(row)
 
     def _is_parent(self, owner: OwnerReference) -> bool:
         row = self.kinds.of(owner)

@@ -62,7 +62,7 @@ class JobKinds:
         # The enabled frameworks whose kind the API server does not serve now; kept current by `controllers.jobs`.
         self.not_served: Final[set[str]] = set()
         # Called with a framework of these when an object of its kind is found: so it is served by now.
-        self.written_handlers: Final[list[Callable[[str], None]]] = []
+        self.found_handlers: Final[list[Callable[[str], None]]] = []
         self._by_framework: Final = {row.framework: row for row in self.rows}
         self._by_type: Final = {(row.kind.api_version, row.kind.kind): row for row in self.rows}
         self._by_group: Final = {(row.kind.group, row.kind.kind): row for row in self.rows}
@@ -99,10 +99,10 @@ class JobKinds:
         rows = map(self.framework, frameworks)
         return any(row.framework in other.implies for other in rows if other is not None)
 
-    def written(self, row: JobIntegration) -> None:
+    def found(self, row: JobIntegration) -> None:
         """Note that an object of this kind exists: its webhook is called, or it is found as an owner."""
         if row.framework in self.not_served:
-            for handler in self.written_handlers:
+            for handler in self.found_handlers:
                 handler(row.framework)
 
     def missing(self, frameworks: Iterable[str]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ async def gather(request: AdmissionRequest, sources: AdmissionSources, choices: 
     """The facts that a request needs; most need none."""
     row = job_kind(request.object, choices)
     if row is not None:
-        choices.kinds.written(row)
+        choices.kinds.found(row)
         return AdmissionFacts(job=await _about_job(request, row, sources, choices))
     if asks_for_local_queues(request, choices):
         return AdmissionFacts(
