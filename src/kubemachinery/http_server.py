@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import resource
 import socket
@@ -127,6 +126,10 @@ _OPEN_FILES_WANTED: Final = 65_536
 _PEER_GONE_SECONDS: Final = 30
 # A server that stops waits for so long until its clients have closed their side of a TLS connection.
 _CLOSING_SECONDS: Final = 0.5
+# Then other tasks run before more connections are accepted.
+_ACCEPTED_AT_ONCE: Final = 100
+# Without file descriptors left, accepting would fail again at once.
+_ACCEPT_PAUSE_SECONDS: Final = 0.05
 
 
 # The soft limit that this process was started with: programs that it starts get this one.
@@ -239,27 +242,31 @@ class _Connections:
         self._limits = limits
         self._max = connections_possible(limits.connections_max)
         self._seldom = server.seldom
-        self._tasks: list[asyncio.Task[None]] = []
+        self._sweeping: asyncio.Task[None] | None = None
+        self._paused: asyncio.TimerHandle | None = None
         # In the order of arrival.
         self.open: dict[_Accepted, None] = {}
         self._all_lost = asyncio.Event()
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._accept_all()), asyncio.create_task(self._sweep())]
+        self._sweeping = asyncio.create_task(self._sweep())
+        self._listen()
 
     def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._stop_listening()
         for accepted in [one for one in self.open if one.protocol is None]:
             accepted.drop()
 
     async def stopped(self) -> None:
-        """Wait for the tasks and for connections that are closing, and drop those whose clients do not answer.
+        """Wait for connections that are closing, and drop those whose clients do not answer.
 
         A TLS connection waits for the client's part of the closing. Without the drop it would outlive the event loop,
         and its socket with it.
         """
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._sweeping is not None:
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         self._listening.close()
         await self._lose_all()
         for accepted in tuple(self.open):
@@ -272,20 +279,32 @@ class _Connections:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_lost.wait(), _CLOSING_SECONDS)
 
-    async def _accept_all(self) -> None:
+    def _accept_all(self) -> None:
+        """Accept the connections that are waiting. A socket is never in the hands of a task that can be cancelled
+        before it has run: nobody would close it."""
         loop = asyncio.get_running_loop()
-        while True:
+        for _ in range(_ACCEPTED_AT_ONCE):
             try:
-                incoming, _ = await loop.sock_accept(self._listening)
+                incoming, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    self._seldom.warn(
-                        "accept", "cannot accept a connection, %d are open: %s", len(self.open), error.strerror
-                    )
-                    self._evict_one()
-                    await asyncio.sleep(0.05)
-                continue
+                self._seldom.warn(
+                    "accept", "cannot accept a connection, %d are open: %s", len(self.open), error.strerror
+                )
+                self._evict_one()
+                self._stop_listening()
+                self._paused = loop.call_later(_ACCEPT_PAUSE_SECONDS, self._listen)
+                return
             self._take(incoming, loop.time())
+
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self._listening.fileno(), self._accept_all)
+
+    def _stop_listening(self) -> None:
+        if self._paused is not None:
+            self._paused.cancel()
+        asyncio.get_running_loop().remove_reader(self._listening.fileno())
 
     def _take(self, incoming: socket.socket, now: float) -> None:
         if len(self.open) >= self._max and not self._evict_one():
@@ -295,6 +314,7 @@ class _Connections:
         accepted = _Accepted(incoming, now)
         self.open[accepted] = None
         accepted.connecting = asyncio.create_task(self._connect(accepted))
+        accepted.connecting.add_done_callback(lambda ended: self._connected(accepted, ended))
 
     def _evict_one(self) -> bool:
         """Close one connection; False when all are busy ones of authenticated clients."""
@@ -317,25 +337,27 @@ class _Connections:
         """Perform the handshake: from an accepted socket to a connection for requests."""
         loop = asyncio.get_running_loop()
         timeout = {"ssl_handshake_timeout": self._limits.handshake_seconds} if self._tls is not None else {}
-        try:
-            _keep_alive(accepted.socket)
-            await loop.connect_accepted_socket(
-                lambda: self._server.connection(accepted, self._lost),
-                accepted.socket,
-                ssl=self._tls,
-                **timeout,
-            )
-        except (OSError, ssl.SSLError, asyncio.CancelledError, TimeoutError) as error:
+        _keep_alive(accepted.socket)
+        await loop.connect_accepted_socket(
+            lambda: self._server.connection(accepted, self._lost),
+            accepted.socket,
+            ssl=self._tls,
+            **timeout,
+        )
+
+    def _connected(self, accepted: _Accepted, ended: asyncio.Task[None]) -> None:
+        """Close a connection whose handshake failed, or was cancelled, perhaps before it began."""
+        accepted.connecting = None
+        error = None if ended.cancelled() else ended.exception()
+        if error is None and not ended.cancelled():
+            return
+        accepted.socket.close()
+        self._lost(accepted)
+        if isinstance(error, OSError | ssl.SSLError | TimeoutError) or error is None:
             # The client closed it, does not use TLS, took too long, or it was closed in favour of another.
-            log.debug("connection not established: %s", type(error).__name__)
-            accepted.socket.close()
-            self.open.pop(accepted, None)
-        except Exception:
-            accepted.socket.close()
-            self.open.pop(accepted, None)
-            log.exception("a connection could not be set up")
-        finally:
-            accepted.connecting = None
+            log.debug("connection not established: %s", "cancelled" if error is None else type(error).__name__)
+        else:
+            log.error("a connection could not be set up", exc_info=error)
 
     def _lost(self, accepted: _Accepted) -> None:
         self.open.pop(accepted, None)

@@ -10,6 +10,7 @@ import logging
 import resource
 import socket
 import ssl
+import warnings
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,25 @@ async def test_a_server_that_stops_closes_connections_whose_clients_do_not_answe
         assert server.open_connections == 1
         await server.close()
         assert server.open_connections == 0
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_connection_that_comes_while_the_server_stops_is_closed(tmp_path: Path, turns: int) -> None:
+    """At whatever turn of the event loop: before it is accepted, before its handshake has begun, or in it."""
+    credentials = server_credentials.prepare(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+    tls = server_credentials.server_context(credentials.server, None, credentials.ca)
+    server = await http_server.serve(_hello, "127.0.0.1", 0, tls=tls)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as client:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await server.close()
+        assert server.open_connections == 0
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert [str(each.message) for each in caught if "socket" in str(each.message)] == []
 
 
 async def test_a_closed_connection_is_released_without_the_garbage_collector(tmp_path: Path) -> None:
