@@ -92,6 +92,7 @@ async def _watching(player: Player, revision: str) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await player.close()
 
 
 async def _until_seen(client: ApiClient, load: Load) -> None:

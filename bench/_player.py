@@ -156,6 +156,14 @@ class Player:
             except (Conflict, Unanswered):
                 await asyncio.sleep(0.02)  # until the watch has brought the other write
 
+    async def close(self) -> None:
+        """Cancel what a run that has ended would still write."""
+        for _, timer in self._running.values():
+            timer.cancel()
+        for task in self._acting:
+            task.cancel()
+        await asyncio.gather(*self._acting, return_exceptions=True)
+
     def seconds_to_admission(self) -> dict[str, list[float]]:
         """The waiting times until the first admission, sorted, by class."""
         waits: dict[str, list[float]] = defaultdict(list)

@@ -280,8 +280,8 @@ class _Connections:
                 await asyncio.wait_for(self._all_lost.wait(), _CLOSING_SECONDS)
 
     def _accept_all(self) -> None:
-        """Accept the connections that are waiting. A socket is never in the hands of a task that can be cancelled
-        before it has run: nobody would close it."""
+        """Accept the connections that are waiting. A task that accepted could be cancelled before it received the
+        socket, which would then not be closed."""
         loop = asyncio.get_running_loop()
         for _ in range(_ACCEPTED_AT_ONCE):
             try:

@@ -106,6 +106,15 @@ class DecisionApplier:
         """Evict a Workload whose quota a window of a QuotaSchedule takes."""
         self._evictions.withdraw(key, message)
 
+    @property
+    def is_admitting(self) -> bool:
+        """Whether Workloads are being admitted, or were a moment ago."""
+        return self._status.is_admitting
+
+    def postpone_reason(self, key: ObjectKey, permit: Callable[[ObjectKey], None]) -> None:
+        """Call `permit` when the reason why a Workload is pending may be written without delaying admissions."""
+        self._status.postpone(key, permit)
+
     def release(self, key: ObjectKey) -> None:
         """Release an assumed reservation that is not written."""
         self._reservations.release(key)

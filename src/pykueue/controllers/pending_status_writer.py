@@ -1,21 +1,26 @@
 """Writes why Workloads are pending, throttled.
 
 Admissions come first. A reason is written while no admission is being written, or after some seconds: under load most
-reasons are outdated before they could be read, and only the last one of each Workload is kept.
+reasons are outdated before they could be read, and only the last one of each Workload is kept. While Workloads are
+admitted, few reasons are written per second: each would take as much of the server as an admission.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from kubemachinery import conditions
+from kubemachinery.client.client import RateLimiter
 from kubemachinery.client.errors import Fenced, Invalid, KubeError, NotFound
+from kubemachinery.client.informer import ObjectKey
 from kubemachinery.clock import Clock
 from pykueue.api.conditions import QuotaReservedReason
-from pykueue.controllers.workload_writer import WorkloadWriter
+from pykueue.controllers.workload_writer import WorkloadWriter, revision
 from pykueue.controllers.world_feed import key_of
 from pykueue.controllers.write_tasks import WriteTasks, logging_errors
 from pykueue.core.decision import Decision, Preempt, Requeue, Wait
@@ -30,6 +35,10 @@ log = logging.getLogger(__name__)
 
 _WRITERS_MAX: Final = 4
 _ADMISSION_TIMEOUT_SECONDS: Final = 3.0
+# Reasons per second, and so many at once, until no Workload has been admitted for a second.
+_RATE_UNDER_LOAD: Final = 10.0
+_BURST_UNDER_LOAD: Final = 20
+_LOAD_SECONDS: Final = 1.0
 _COALESCE_SECONDS: Final = 0.005
 _FIRST_RETRY_SECONDS: Final = 0.1
 _LONGEST_RETRY_SECONDS: Final = 5.0
@@ -49,9 +58,18 @@ class PendingStatusWriter:
         self._admissions = 0
         self._no_admission_in_flight = asyncio.Event()
         self._no_admission_in_flight.set()
+        self._admitted_at = -math.inf  # in seconds of the event loop
+        self._rate = RateLimiter(_RATE_UNDER_LOAD, _BURST_UNDER_LOAD)
         self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
         self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written
         self._status_writers = 0
+        self._postponed: dict[ObjectKey, Callable[[ObjectKey], None]] = {}
+
+    @property
+    def is_admitting(self) -> bool:
+        """Whether Workloads are being admitted, or were a moment ago."""
+        ended = asyncio.get_running_loop().time() - self._admitted_at
+        return bool(self._admissions) or ended < _LOAD_SECONDS
 
     def admission_started(self) -> None:
         """Hold back reasons: an admission is being written."""
@@ -60,6 +78,7 @@ class PendingStatusWriter:
 
     def admission_ended(self) -> None:
         self._admissions -= 1
+        self._admitted_at = asyncio.get_running_loop().time()
         if not self._admissions:
             self._no_admission_in_flight.set()
 
@@ -71,6 +90,26 @@ class PendingStatusWriter:
             self._status_writers += 1
             self._tasks.track(self._write_statuses())
 
+    def postpone(self, key: ObjectKey, permit: Callable[[ObjectKey], None]) -> None:
+        """Call `permit` when the reason of a Workload, which another controller writes, may be written.
+
+        The reason of a decision that is still to be written is more precise, and its write wakes that controller.
+        """
+        if str(key) in self._pending_status or str(key) in self._writing_status:
+            return
+        self._postponed[key] = permit
+        if len(self._postponed) == 1:
+            self._tasks.track(self._permit_postponed())
+
+    async def _permit_postponed(self) -> None:
+        while self._postponed:
+            await self._pause_for_admissions()
+            if self._postponed:
+                key = next(iter(self._postponed))
+                await self._pay()
+                if (permit := self._postponed.pop(key, None)) is not None:
+                    permit(key)
+
     def supersede(self, newer: Decision) -> None:
         """Drop the reason that is not written yet, because there is a newer decision.
 
@@ -78,6 +117,7 @@ class PendingStatusWriter:
         topology placement, is not worth a write, but an Event reports what was tried.
         """
         before = self._pending_status.pop(newer.workload, None)
+        self._postponed.pop(key_of(newer.workload), None)
         workload = self._writer.current(key_of(newer.workload))
         if before is None or workload is None or (isinstance(newer, Wait) and newer.reason is before.reason):
             return
@@ -95,14 +135,23 @@ class PendingStatusWriter:
             # A scan that continues at the next flavor decides twice in a row; the last decision counts.
             await asyncio.sleep(_COALESCE_SECONDS)
             while self._pending_status:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_ADMISSION_TIMEOUT_SECONDS):
-                        await self._no_admission_in_flight.wait()
+                await self._pause_for_admissions()
                 if self._pending_status:
                     decision = self._pending_status.pop(next(iter(self._pending_status)))
                     await logging_errors(self._write_status_with_retry(decision))
         finally:
             self._status_writers -= 1
+
+    async def _pause_for_admissions(self) -> None:
+        """Return when no admission is being written, or after some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ADMISSION_TIMEOUT_SECONDS):
+                await self._no_admission_in_flight.wait()
+
+    async def _pay(self) -> None:
+        """Wait, if Workloads are being admitted, until one more reason may be written."""
+        if self.is_admitting:
+            await self._rate.take()
 
     async def _write_status_with_retry(self, decision: Preempt | Wait) -> None:
         """Write a reason. The Workload is not decided about again before something changes, so a write that fails is
@@ -113,7 +162,9 @@ class PendingStatusWriter:
         try:
             while self._writing_status.get(name) is decision and name not in self._pending_status:
                 try:
-                    return await self._write_status(decision)
+                    if await self._write_status(decision):
+                        await self._pay()
+                    return
                 except (Fenced, NotFound, Invalid):
                     raise
                 except KubeError as error:
@@ -124,7 +175,8 @@ class PendingStatusWriter:
             if self._writing_status.get(name) is decision:
                 del self._writing_status[name]
 
-    async def _write_status(self, decision: Preempt | Wait) -> None:
+    async def _write_status(self, decision: Preempt | Wait) -> bool:
+        """Write a reason; return whether there was something to write."""
         gated = isinstance(decision, Wait) and decision.requeue is Requeue.PREEMPTION_GATED
         key = key_of(decision.workload)
         async with self._writer.turn(key):
@@ -136,13 +188,14 @@ class PendingStatusWriter:
                 or states.is_reserved(workload)
                 or self._world.is_assumed(decision.workload)
             ):
-                return
+                return False
             requested = admission.requests(pending.shape)
             message = conditions.truncated(decision_messages.sentence(decision))
             changes = pending_status.wait(
                 workload, decision.reason, message, requested, self._options, now, gated=gated
             )
-            await self._writer.workload(workload, changes, SCHEDULER, now, low_priority=True)
+            made = await self._writer.workload(workload, changes, SCHEDULER, now, low_priority=True)
+            return made != revision(workload)
 
     async def _write_blocked(self, decision: Decision) -> None:
         key = key_of(decision.workload)

@@ -20,7 +20,7 @@ from pykueue.controllers.informers import Informers
 from pykueue.controllers.scheduler import Scheduler
 from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
-from pykueue.lifecycle import checks, states, variants
+from pykueue.lifecycle import checks, pending_status, states, variants
 from pykueue.lifecycle.facts import KnownFailure, LifecycleOptions, WorkloadFacts
 from pykueue.lifecycle.step import LifecycleStep, step
 from pykueue.observe.events import WORKLOADS
@@ -45,6 +45,7 @@ class WorkloadController:
         self._options = options
         self._clock = clock
         self._chance = rng
+        self._may_write_reason: set[ObjectKey] = set()
         self.loop: Controller[ObjectKey] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
         informers.workloads.add_handler(self._seen)
         informers.local_queues.add_handler(self._local_queue_seen)
@@ -60,6 +61,7 @@ class WorkloadController:
             self.loop.add(change.key, priority=change.priority)
         else:
             self.loop.queue.cancel_delay(change.key)
+            self._may_write_reason.discard(change.key)
 
     def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
@@ -106,11 +108,28 @@ class WorkloadController:
                 return None
             due = self._due(key, workload)
             now = self._clock.now()
-            if due.changes:
+            if self._can_wait(key, workload, due):
+                self._scheduler.applier.postpone_reason(key, self._permit_reason)
+            elif due.changes:
                 await self._writer.workload(workload, due.changes, WORKLOADS, now)
+                self._may_write_reason.discard(key)
             if due.wake_at is None:
                 return None
             return max(0.0, (due.wake_at - now) / SECOND)
+
+    def _can_wait(self, key: ObjectKey, workload: kueue.Workload, due: LifecycleStep) -> bool:
+        """Whether the write only has a reason why the Workload is pending: others are admitted first."""
+        return (
+            self._scheduler.applier.is_admitting
+            and key not in self._may_write_reason
+            and not states.is_reserved(workload)
+            and pending_status.is_only_reason(due.changes)
+        )
+
+    def _permit_reason(self, key: ObjectKey) -> None:
+        if self._informers.workloads.get(key.name, key.namespace) is not None:
+            self._may_write_reason.add(key)
+            self.loop.add(key)
 
     def _due(self, key: ObjectKey, workload: kueue.Workload) -> LifecycleStep:
         facts = self._facts(key, workload)

@@ -36,6 +36,16 @@ def wait(
     )
 
 
+def is_only_reason(changes: Changes) -> bool:
+    """Whether the changes only have the reason why a Workload without quota is pending."""
+    return bool(changes) and all(
+        isinstance(each, SetCondition)
+        and each.type is WorkloadCondition.QUOTA_RESERVED
+        and each.status is ConditionStatus.FALSE
+        for each in changes
+    )
+
+
 def _gated(message: str) -> SetCondition:
     return SetCondition(
         WorkloadCondition.BLOCKED_ON_PREEMPTION_GATES,

@@ -1,0 +1,84 @@
+"""While Workloads are admitted, few reasons why others are pending are written; afterwards all of them are [CY26]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from controllers.test_clock import kind, leading
+from controllers.test_quota_schedules import Site, site
+from kubemachinery.meta import format_time
+from kubemachinery.unstructured import get
+from virtual import virtual_time
+
+WORKLOADS = 200
+HELD = "Suspended"
+# So many at once, and ten in each second.
+BURST, RATE = 20, 10
+
+
+async def reasons(made: Site) -> Counter[str]:
+    """How many Workloads without quota have which reason."""
+    counted: Counter[str] = Counter()
+    for item in (await made.client.list(kind("Workload"))).items:
+        for each in get(msgspec.json.decode(item), "status", "conditions") or ():
+            if each["type"] == "QuotaReserved" and each["status"] == "False":
+                counted[each["reason"]] += 1
+    return counted
+
+
+async def finish_admitted(made: Site) -> None:
+    finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
+    finished["lastTransitionTime"] = format_time(made.clock.now())
+    for name in await made.reserved():
+        found = await made.client.get(kind("Workload"), name, "default")
+        conditions = [each for each in found["status"]["conditions"] if each["type"] != "Finished"]
+        patch = {"status": {"conditions": [*conditions, finished]}}
+        await made.client.patch(kind("Workload"), name, patch, "default", subresource="status")
+
+
+@asynccontextmanager
+async def released(*, are_alike: bool) -> AsyncIterator[Site]:
+    """Many Workloads whose ClusterQueue, with quota for one of them, was on hold and is not any more.
+
+    Those that are alike have a reason from the controller of Workloads, the others each from a decision of its own.
+    """
+    async with site(cpu=200) as made, leading(made.client, made.clock):
+        await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "Hold"}})
+        for number in range(WORKLOADS):
+            await made.workload(f"w{number:03}", cpu=200 if are_alike else 200 - number % 99)
+        await asyncio.sleep(60)
+        assert await reasons(made) == {HELD: WORKLOADS}
+        await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "None"}})
+        yield made
+
+
+@pytest.mark.parametrize("are_alike", [True, False])
+@virtual_time
+async def test_reasons_are_few_while_workloads_are_admitted_and_complete_soon_afterwards(are_alike: bool) -> None:
+    async with released(are_alike=are_alike) as made:
+        seconds = 6
+        for _ in range(2 * seconds):
+            await asyncio.sleep(0.5)
+            await finish_admitted(made)
+        found = await reasons(made)
+        # Some of the writes are for a Workload that has a reason already, with another message.
+        assert WORKLOADS - BURST - RATE * (seconds + 1) <= found[HELD] <= WORKLOADS - BURST - 2 * seconds
+        await asyncio.sleep(3)
+        found = await reasons(made)
+        assert found[HELD] == 0
+        assert found.total() == WORKLOADS - 2 * seconds - 1
+
+
+@virtual_time
+async def test_reasons_are_written_at_once_where_nothing_is_admitted() -> None:
+    async with released(are_alike=True) as made:
+        await asyncio.sleep(5)  # one was admitted
+        await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "Hold"}})
+        await asyncio.sleep(0.5)
+        assert await reasons(made) == {HELD: WORKLOADS - 1}
