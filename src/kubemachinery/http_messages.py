@@ -2,7 +2,7 @@
 
 A handler gets a `Request` and returns a `Response`, so it also serves requests without a socket: create a `Request` and
 await the handler. A response has either a body or a `stream`, a coroutine that gets a function to write with and runs
-until the stream ends. This module does not import the HTTP library: `http_server` does.
+until the stream ends.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kubemachinery import http_messages, http_server
+from kubemachinery import http_connection, http_messages, http_server
 from kubeserver.protocol import server_credentials
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -142,7 +142,8 @@ async def test_a_closed_connection_is_released_without_the_garbage_collector(tmp
 
     def connections() -> int:
         """How many objects there are of the classes of this module; those of a connection refer to its transport."""
-        return sum(type(each).__module__ == http_server.__name__ for each in gc.get_objects())
+        modules = (http_server.__name__, http_connection.__name__)
+        return sum(type(each).__module__ in modules for each in gc.get_objects())
 
     gc.collect()
     before = connections()
@@ -320,7 +321,7 @@ async def test_answers_name_no_program_and_forbid_guessing_their_type() -> None:
 
         if request.path == "/stream":
             return http_messages.Response(stream=stream)
-        return http_messages.Response(body=b"x" * (http_server.PIECE_BYTES + 1 if request.path == "/large" else 1))
+        return http_messages.Response(body=b"x" * (http_connection.PIECE_BYTES + 1 if request.path == "/large" else 1))
 
     server = await http_server.serve(answer, "127.0.0.1", 0)
     try:

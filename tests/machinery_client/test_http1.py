@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubemachinery.client.http1 import (
+from kubemachinery.http1 import (
     CHUNK_LINE_BYTES,
     HEAD_BYTES,
     ClosedEarly,

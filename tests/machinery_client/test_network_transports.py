@@ -8,17 +8,15 @@ from __future__ import annotations
 import asyncio
 import datetime
 import gzip
-import inspect
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, ParamSpec
 
 import pytest
-import uvloop
 
+from event_loops import on_both_loops
 from kubemachinery.client import http_connections
 from kubemachinery.client.errors import ApiError, Fenced, Unanswered
 from kubemachinery.client.http_transport import HttpTransport
@@ -33,25 +31,6 @@ NETWORK = pytest.mark.parametrize("network", [HttpTransport, ThreadTransport])
 GET = ApiRequest("GET", "/", timeout_seconds=PATIENCE_SECONDS)
 PATCH = ApiRequest("PATCH", "/", body=b"{}", timeout_seconds=PATIENCE_SECONDS)
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-P = ParamSpec("P")
-
-
-def on_both_loops(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on the event loop of asyncio and on uvloop, which is the one of programs."""
-
-    @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-    def run(loop: Callable[[], asyncio.AbstractEventLoop], *args: P.args, **kwargs: P.kwargs) -> None:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(test(*args, **kwargs))
-
-    parameters = inspect.signature(test).parameters.values()
-    loop_parameter = inspect.Parameter("loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    run.__signature__ = inspect.Signature([loop_parameter, *parameters])  # type: ignore[attr-defined]
-    run.pytestmark += getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 @asynccontextmanager

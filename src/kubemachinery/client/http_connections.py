@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final, cast
 
-from kubemachinery.client import http1
+from kubemachinery import http1
 from kubemachinery.client.transport import LINE_BYTES, ApiRequest, ConnectionOptions, check_fence
 
 # Shorter than the idle time after which servers and proxies close a connection.

@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from kubemachinery.client import errors, http1
+from kubemachinery import http1
+from kubemachinery.client import errors
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.http_connections import Connection, ConnectionPool, Connector, NotConnected
 from kubemachinery.client.transport import (
@@ -46,7 +47,7 @@ class HttpTransport:
         self._options = options
         address = urllib.parse.urlsplit(self._server)
         self._prefix = address.path
-        self._host = _host_header(address)
+        self._host = host_header(address)
         self._pool = ConnectionPool(Connector(address, options, CONNECT_SECONDS), connections)
 
     async def send(self, request: ApiRequest) -> ApiResponse:
@@ -118,7 +119,8 @@ class HttpTransport:
         await self._pool.close()
 
 
-def _host_header(address: urllib.parse.SplitResult) -> str:
+def host_header(address: urllib.parse.SplitResult) -> str:
+    """The value of the Host header of requests to this address."""
     host = address.hostname or ""
     host = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode()
     is_default = address.port in (None, 443 if address.scheme == "https" else 80)

@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
-from kubemachinery.client import errors, http1
+from kubemachinery import http1
+from kubemachinery.client import errors
 from kubemachinery.client.errors import Unanswered
 from kubemachinery.client.transport import (
     BODY_BYTES,

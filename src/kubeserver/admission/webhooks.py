@@ -20,8 +20,8 @@ import msgspec
 from msgspec import structs
 
 from kubemachinery import patches, status
+from kubemachinery.client.callbacks import Sender, SendError
 from kubemachinery.field_errors import ErrorType, FieldError
-from kubemachinery.http_server import Sender, SendError
 from kubeserver.admission import webhook_matching
 from kubeserver.admission.chain import AdmissionAttributes, refused_by
 from kubeserver.admission.webhook_matching import Webhook, WebhookConfigurationError

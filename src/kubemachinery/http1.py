@@ -1,7 +1,8 @@
-"""HTTP/1.1 as a client uses it, without input and output: requests become bytes, and bytes become responses.
+"""HTTP/1.1 without input and output: of a client, whose requests become bytes and bytes become responses, and of a
+server, for which it is the reverse.
 
-`ResponseParser` is given the bytes of one response in pieces of any size, and the result does not depend on where they
-were cut. Its states, in the order in which a response passes through them:
+`ResponseParser` and `RequestParser` are given the bytes of one message in pieces of any size, and the result does not
+depend on where they were cut. The states, in the order in which a message passes through them:
 
 | state | ends with | then |
 | --- | --- | --- |
@@ -11,22 +12,27 @@ were cut. Its states, in the order in which a response passes through them:
 | CHUNK_DATA | as many bytes as the size of the chunk | CHUNK_END |
 | CHUNK_END | a line break | CHUNK_SIZE |
 | TRAILERS | an empty line | COMPLETE |
-| UNTIL_CLOSE | the end of the connection | COMPLETE |
+| UNTIL_CLOSE (of a response) | the end of the connection | COMPLETE |
 
-A response that could be read in two ways raises `Malformed`: a client and a proxy that disagree about where a response
-ends would take the body of one response for another.
+A message that could be read in two ways raises `Malformed`: two programs that disagree about where a message ends would
+take the body of one for another message.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
+from http import HTTPStatus
 from typing import Final
 
 # The heads of interim responses and the trailers count too.
 HEAD_BYTES: Final = 64 * 1024
+# Of a request: its head, and each of its lines. Clients that have not proved who they are send these.
+REQUEST_HEAD_BYTES: Final = 32 * 1024
+REQUEST_LINE_BYTES: Final = 16 * 1024
 CHUNK_LINE_BYTES: Final = 4 * 1024
 
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -36,14 +42,17 @@ _SPACE: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff]")
 _FIELDS: Final = re.compile(rf"(?:{_TOKEN}:[^\r\n\0]*\r\n)*")
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n\0]*)?")
 _PREFIX: Final = b"HTTP/1."
+_REQUEST_LINE: Final = re.compile(r"([A-Z][A-Z-]{0,31}) ([^\x00-\x20\x7f]+) HTTP/1\.([01])")
+_REQUEST_FIELDS: Final = re.compile(rf"(?:{_TOKEN}:[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
 _DECIMAL: Final = re.compile(r"[0-9]{1,18}")
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?")
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_REASONS: Final = {each.value: each.phrase for each in HTTPStatus}
 _WITH_LENGTH: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Malformed(Exception):
-    """The response is not HTTP/1.1, or larger than allowed. The connection cannot be used further."""
+    """The message is not HTTP/1.1, or larger than allowed. The connection cannot be used further."""
 
 
 class ClosedEarly(ConnectionError):
@@ -77,7 +86,7 @@ class ResponseHeaders(Mapping[str, str]):
 _NO_HEADERS: Final = ResponseHeaders({})
 
 
-# --- Requests ---------------------------------------------------------------------------------------------------------
+# --- Messages as bytes ------------------------------------------------------------------------------------------------
 
 
 def request_bytes(method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
@@ -96,7 +105,18 @@ def request_bytes(method: str, target: str, headers: Iterable[tuple[str, str]], 
     return "\r\n".join(lines).encode() + body
 
 
-# --- Responses --------------------------------------------------------------------------------------------------------
+def response_head(status: int, headers: Iterable[tuple[str, str]]) -> bytes:
+    """The head of a response. Raises ValueError for a header that would begin another line."""
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, '')}"]
+    for name, value in headers:
+        if not _NAME.fullmatch(name) or _FORBIDDEN.search(value):
+            raise ValueError(f"the header {name!r} contains a character that is not allowed in headers")
+        lines.append(f"{name}: {value}")
+    lines.append("\r\n")
+    return "\r\n".join(lines).encode("utf-8", "surrogateescape")
+
+
+# --- Parsers ----------------------------------------------------------------------------------------------------------
 
 
 class _State(Enum):
@@ -121,36 +141,34 @@ _UNTIL_CLOSE: Final = _State.UNTIL_CLOSE
 _COMPLETE: Final = _State.COMPLETE
 
 
-class ResponseParser:
-    """The parser of one response. `feed` and `end` raise `Malformed`; the parser cannot be used after that.
+class _MessageParser:
+    """What the parsers of requests and of responses share: the states, and the body.
 
-    `body_bytes` is the largest number of bytes, unpacked, that may be held for `take_body`.
+    `feed` raises `Malformed`; the parser cannot be used after that. `body_bytes` is the largest number of bytes,
+    unpacked, that may be held for `take_body`.
     """
 
     __slots__ = (
         "_head_left",
-        "_is_answer_to_head",
         "_left",
         "_pieces",
         "_rest",
         "_state",
         "_unpacker",
         "body_bytes",
-        "headers",
         "held_bytes",
         "is_reusable",
-        "status",
     )
 
-    def __init__(self, method: str, *, body_bytes: int) -> None:
-        self.status = 0  # until the head has arrived
-        self.headers = _NO_HEADERS
-        self.is_reusable = False  # whether the connection may be used again after this response
+    _what: str  # the message, in errors
+    _head_bytes: int
+
+    def __init__(self, body_bytes: int) -> None:
+        self.is_reusable = False  # whether the connection may be used again after this message
         self.held_bytes = 0
         self.body_bytes = body_bytes
-        self._is_answer_to_head = method == "HEAD"
         self._state = _HEAD
-        self._head_left = HEAD_BYTES
+        self._head_left = self._head_bytes
         self._left = 0  # of the body or of the chunk
         self._rest = b""  # the beginning of a line or of a head
         self._pieces: list[bytes] = []
@@ -187,71 +205,55 @@ class ResponseParser:
                 self._add(data[position:])
                 return
             else:
-                # No other request was sent on this connection.
-                self.is_reusable = False
+                self._read_more(data[position:])
                 return
             if after < 0:
                 self._rest = data[position:]
                 return
             position = after
 
-    def end(self) -> None:
-        """The connection has ended; raises `ClosedEarly` if the response has not."""
-        if self._state is _UNTIL_CLOSE:
-            self._complete()
-        elif self._state is not _COMPLETE:
-            raise ClosedEarly
-
-    # --- Each returns the position after what it has read, or -1 if more has to arrive ---
-
     def _read_head(self, data: bytes, start: int) -> int:
-        if not data.startswith(_PREFIX[: len(data) - start], start):
-            raise Malformed("the response is not HTTP/1.1")
+        raise NotImplementedError
+
+    def _read_more(self, data: bytes) -> None:
+        """What came after the end of the message."""
+        raise NotImplementedError
+
+    def _find_head(self, data: bytes, start: int) -> int:
+        """Where the head ends, before its empty line; -1 if more has to arrive."""
         end = data.find(b"\r\n\r\n", start)
         if (len(data) if end < 0 else end + 4) - start > self._head_left:
-            raise Malformed(f"the headers of the response have more than {HEAD_BYTES} bytes")
-        if end < 0:
-            return -1
-        self._head_left -= end + 4 - start
-        first, _, fields = data[start : end + 2].decode("latin-1").partition("\r\n")
-        found = _STATUS_LINE.fullmatch(first)
-        if found is None:
-            raise Malformed("the response is not HTTP/1.1")
-        headers = _read_fields(fields)
-        status = int(found[2])
-        if status >= 200:
-            self.status, self.headers = status, ResponseHeaders(headers)
-            self._begin_body(found[1] == "1", headers)
-        elif status == 101:
-            raise Malformed("the server changed the protocol")
-        return end + 4
+            raise Malformed(f"the headers of the {self._what} have more than {self._head_bytes} bytes")
+        if end >= 0:
+            self._head_left -= end + 4 - start
+        return end
 
-    def _begin_body(self, is_1_1: bool, headers: Mapping[str, str]) -> None:
-        self.is_reusable = is_1_1 and "close" not in _elements(headers.get("connection", ""))
+    def _find_length(self, is_1_1: bool, headers: Mapping[str, str]) -> int | None:
+        """The length of the body; -1 if it comes in chunks, None if the head does not have it."""
         coding, length = headers.get("transfer-encoding"), headers.get("content-length")
-        if coding is not None and (_elements(coding) != ["chunked"] or not is_1_1 or length is not None):
-            raise Malformed("the response has a Transfer-Encoding other than chunked, or a Content-Length beside it")
-        lengths = set(length.replace(" ", "").split(",")) if length is not None else {"0"}
-        if len(lengths) > 1 or not _DECIMAL.fullmatch(size := lengths.pop()):
-            raise Malformed(f"the response has the Content-Length {length!r}")
-        if self._is_answer_to_head or self.status in (204, 304):
-            self._complete()
-            return
-        match headers.get("content-encoding", "identity").lower():
-            case "gzip" | "x-gzip":
-                self._unpacker = Unpacker()
-            case "identity" | "":
-                pass
-            case other:
-                raise Malformed(f"the response has the Content-Encoding {other!r}")
         if coding is not None:
+            if _elements(coding) != ["chunked"] or not is_1_1 or length is not None:
+                raise Malformed(
+                    f"the {self._what} has a Transfer-Encoding other than chunked, or a Content-Length beside it"
+                )
+            return -1
+        if length is None:
+            return None
+        lengths = set(length.replace(" ", "").split(","))
+        if len(lengths) > 1 or not _DECIMAL.fullmatch(size := lengths.pop()):
+            raise Malformed(f"the {self._what} has the Content-Length {length!r}")
+        return int(size)
+
+    def _begin(self, length: int) -> None:
+        """Go on with a body of this length; -1: in chunks."""
+        if length < 0:
             self._state = _CHUNK_SIZE
-        elif length is None:
-            self._state, self.is_reusable = _UNTIL_CLOSE, False
-        elif int(size):
-            self._state, self._left = _LENGTH, int(size)
+        elif length:
+            self._state, self._left = _LENGTH, length
         else:
             self._complete()
+
+    # --- Each returns the position after what it has read, or -1 if more has to arrive ---
 
     def _read_counted(self, data: bytes, start: int) -> int:
         piece = data[start : start + self._left]
@@ -294,14 +296,14 @@ class ResponseParser:
         """Trailers are checked and dropped: none of Kubernetes has a meaning."""
         end = data.find(b"\r\n", start)
         if (len(data) if end < 0 else end + 2) - start > self._head_left:
-            raise Malformed(f"the headers of the response have more than {HEAD_BYTES} bytes")
+            raise Malformed(f"the headers of the {self._what} have more than {self._head_bytes} bytes")
         if end < 0:
             return -1
         self._head_left -= end + 2 - start
         if end == start:
             self._complete()
         else:
-            _read_fields(data[start : end + 2].decode("latin-1"))
+            _by_name(_read_lines(data[start : end + 2].decode("latin-1"), _FIELDS, self._what))
         return end + 2
 
     def _add(self, piece: bytes) -> None:
@@ -309,24 +311,161 @@ class ResponseParser:
             piece = self._unpacker.unpack(piece, self.body_bytes - self.held_bytes)
         self.held_bytes += len(piece)
         if self.held_bytes > self.body_bytes:
-            raise Malformed(f"the response has more than {self.body_bytes} bytes")
+            raise Malformed(f"the {self._what} has more than {self.body_bytes} bytes")
         if piece:
             self._pieces.append(piece)
 
     def _complete(self) -> None:
         if self._unpacker is not None and not self._unpacker.is_at_end:
-            raise Malformed("the compressed response is not complete")
+            raise Malformed(f"the compressed {self._what} is not complete")
         self._state = _COMPLETE
 
 
-def _read_fields(text: str) -> dict[str, str]:
-    """Headers by their names in lower case; `text` has a line break after each."""
-    if not _FIELDS.fullmatch(text):
-        raise Malformed("the response has a line that is no header")
+class ResponseParser(_MessageParser):
+    """The parser of one response to a request with this method."""
+
+    __slots__ = ("_is_answer_to_head", "headers", "status")
+
+    _what = "response"
+    _head_bytes = HEAD_BYTES
+
+    def __init__(self, method: str, *, body_bytes: int) -> None:
+        super().__init__(body_bytes)
+        self.status = 0  # until the head has arrived
+        self.headers = _NO_HEADERS
+        self._is_answer_to_head = method == "HEAD"
+
+    def end(self) -> None:
+        """The connection has ended; raises `ClosedEarly` if the response has not."""
+        if self._state is _UNTIL_CLOSE:
+            self._complete()
+        elif self._state is not _COMPLETE:
+            raise ClosedEarly
+
+    def _read_more(self, data: bytes) -> None:
+        # No other request was sent on this connection.
+        self.is_reusable = False
+
+    def _read_head(self, data: bytes, start: int) -> int:
+        if not data.startswith(_PREFIX[: len(data) - start], start):
+            raise Malformed("the response is not HTTP/1.1")
+        end = self._find_head(data, start)
+        if end < 0:
+            return -1
+        first, _, fields = data[start : end + 2].decode("latin-1").partition("\r\n")
+        found = _STATUS_LINE.fullmatch(first)
+        if found is None:
+            raise Malformed("the response is not HTTP/1.1")
+        headers = _by_name(_read_lines(fields, _FIELDS, self._what))
+        status = int(found[2])
+        if status >= 200:
+            self.status, self.headers = status, ResponseHeaders(headers)
+            self._begin_body(found[1] == "1", headers)
+        elif status == 101:
+            raise Malformed("the server changed the protocol")
+        return end + 4
+
+    def _begin_body(self, is_1_1: bool, headers: Mapping[str, str]) -> None:
+        self.is_reusable = is_1_1 and "close" not in _elements(headers.get("connection", ""))
+        length = self._find_length(is_1_1, headers)
+        if self._is_answer_to_head or self.status in (204, 304):
+            self._complete()
+            return
+        match headers.get("content-encoding", "identity").lower():
+            case "gzip" | "x-gzip":
+                self._unpacker = Unpacker()
+            case "identity" | "":
+                pass
+            case other:
+                raise Malformed(f"the response has the Content-Encoding {other!r}")
+        if length is None:
+            self._state, self.is_reusable = _UNTIL_CLOSE, False
+        else:
+            self._begin(length)
+
+
+class RequestParser(_MessageParser):
+    """The parser of one request. Its errors may contain what was sent, such as a credential: they are not for the log.
+
+    With `is_dropping`, what arrives of the body is not kept. `more` has what came after the request.
+    """
+
+    __slots__ = ("expects_continue", "headers", "is_1_1", "is_dropping", "length", "lines", "method", "more", "target")
+
+    _what = "request"
+    _head_bytes = REQUEST_HEAD_BYTES
+
+    def __init__(self) -> None:
+        # The reader of the body decides how much it takes, and the connection is read no faster.
+        super().__init__(sys.maxsize)
+        self.method = ""  # until the head has arrived
+        self.target = ""
+        self.lines: list[tuple[str, str]] = []
+        self.headers: dict[str, str] = {}
+        self.is_1_1 = True
+        self.length = 0  # of the body; -1: not known
+        self.expects_continue = False
+        self.is_dropping = False
+        self.more = b""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of it has arrived."""
+        return bool(self.method or self._rest)
+
+    def drop_body(self) -> None:
+        """Keep nothing of the body."""
+        self.is_dropping = True
+        self.take_body()
+
+    def _read_more(self, data: bytes) -> None:
+        self.more += data
+
+    def _read_head(self, data: bytes, start: int) -> int:
+        if data.startswith(b"\r\n", start) and self._head_left == REQUEST_HEAD_BYTES:
+            self._head_left -= 2
+            return start + 2  # some clients end a body with a line break
+        if not (65 <= data[start] <= 90 or data[start] == 13):
+            raise Malformed("the request is not HTTP/1.1")
+        end = self._find_head(data, start)
+        if end < 0:
+            return -1
+        first, _, fields = data[start : end + 2].decode("utf-8", "surrogateescape").partition("\r\n")
+        found = _REQUEST_LINE.fullmatch(first)
+        if found is None or len(first) > REQUEST_LINE_BYTES:
+            raise Malformed("the request is not HTTP/1.1")
+        self.lines = _read_lines(fields, _REQUEST_FIELDS, self._what)
+        if any(len(name) + len(value) > REQUEST_LINE_BYTES for name, value in self.lines):
+            raise Malformed("a header of the request has too many bytes")
+        self.headers = headers = _by_name(self.lines)
+        self.method, self.target, self.is_1_1 = found[1], found[2], found[3] == "1"
+        if "," in headers.get("host", "") or (self.is_1_1 and "host" not in headers):
+            raise Malformed("the request does not have one Host")
+        options = _elements(headers.get("connection", ""))
+        self.is_reusable = "close" not in options and (self.is_1_1 or "keep-alive" in options)
+        self.length = self._find_length(self.is_1_1, headers) or 0
+        self.expects_continue = self.is_1_1 and headers.get("expect", "").lower() == "100-continue"
+        self._begin(self.length)
+        return end + 4
+
+    def _add(self, piece: bytes) -> None:
+        if not self.is_dropping:
+            super()._add(piece)
+
+
+def _read_lines(text: str, fields: re.Pattern[str], what: str) -> list[tuple[str, str]]:
+    """Headers as they were sent; `text` has a line break after each."""
+    if not fields.fullmatch(text):
+        raise Malformed(f"the {what} has a line that is no header")
+    split = (line.partition(":") for line in text.split("\r\n")[:-1])
+    return [(name, value.strip(" \t")) for name, _, value in split]
+
+
+def _by_name(lines: list[tuple[str, str]]) -> dict[str, str]:
+    """Headers by their names in lower case. Values of a repeated name are joined by commas."""
     headers: dict[str, str] = {}
-    for line in text.split("\r\n")[:-1]:
-        name, _, value = line.partition(":")
-        name, value = name.lower(), value.strip(" \t")
+    for name, value in lines:
+        name = name.lower()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 
