@@ -111,6 +111,11 @@ class DecisionApplier:
         """Whether Workloads are being admitted, or were a moment ago."""
         return self._status.is_admitting
 
+    @property
+    def is_rush(self) -> bool:
+        """Whether many Workloads were admitted within the last second, or as many are being written as may be."""
+        return self.is_full or self._status.is_rush
+
     def postpone_reason(self, key: ObjectKey, permit: Callable[[ObjectKey], None]) -> None:
         """Call `permit` when the reason why a Workload is pending may be written without delaying admissions."""
         self._status.postpone(key, permit)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -39,6 +40,8 @@ _ADMISSION_TIMEOUT_SECONDS: Final = 3.0
 _RATE_UNDER_LOAD: Final = 10.0
 _BURST_UNDER_LOAD: Final = 20
 _LOAD_SECONDS: Final = 1.0
+# Admissions within such a second that make a rush.
+_RUSH: Final = 20
 _COALESCE_SECONDS: Final = 0.005
 _FIRST_RETRY_SECONDS: Final = 0.1
 _LONGEST_RETRY_SECONDS: Final = 5.0
@@ -59,6 +62,7 @@ class PendingStatusWriter:
         self._no_admission_in_flight = asyncio.Event()
         self._no_admission_in_flight.set()
         self._admitted_at = -math.inf  # in seconds of the event loop
+        self._last = deque[float](maxlen=_RUSH)  # when the last admissions began
         self._rate = RateLimiter(_RATE_UNDER_LOAD, _BURST_UNDER_LOAD)
         self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
         self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written
@@ -71,8 +75,15 @@ class PendingStatusWriter:
         ended = asyncio.get_running_loop().time() - self._admitted_at
         return bool(self._admissions) or ended < _LOAD_SECONDS
 
+    @property
+    def is_rush(self) -> bool:
+        """Whether many Workloads were admitted within the last second."""
+        now = asyncio.get_running_loop().time()
+        return len(self._last) == _RUSH and now - self._last[0] < _LOAD_SECONDS
+
     def admission_started(self) -> None:
         """Hold back reasons: an admission is being written."""
+        self._last.append(asyncio.get_running_loop().time())
         self._admissions += 1
         self._no_admission_in_flight.clear()
 

@@ -1,7 +1,7 @@
 """The status of ClusterQueues, LocalQueues and Cohorts.
 
 A status counts pending Workloads and usage, so every Workload that changes state concerns two of them. Each is written
-at most once a second, and every three seconds under load: a thousand admissions cost a queue one write.
+at most once a second, and every five seconds under load: a thousand admissions cost a queue one write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOCAL_QUEUE: Final = registry.KUEUE.of(kueue.LocalQueue)
 COHORT: Final = registry.KUEUE.of(kueue.Cohort)
 
 _BATCH_SECONDS: Final = 1.0
-_RUSH_BATCH_SECONDS: Final = 3.0
+_RUSH_BATCH_SECONDS: Final = 5.0
 _RUSH: Final = 5  # news between two writes
 _COUNTS: Final = ("pendingWorkloads", "reservingWorkloads", "admittedWorkloads")
 
@@ -134,8 +134,8 @@ class QueuesController:
 
     def _soon(self, which: Which) -> None:
         self._news[which] += 1
-        # Admissions come first: a status waits longer while as many of them are being written as may be at once.
-        is_rush = which in self._in_a_rush or self._scheduler.applier.is_full
+        # Admissions come first: a status waits longer while there are many of them.
+        is_rush = which in self._in_a_rush or self._scheduler.applier.is_rush
         self.loop.queue.add_after(which, _RUSH_BATCH_SECONDS if is_rush else _BATCH_SECONDS)
 
     # --- What it does -------------------------------------------------------------------------------------------------
