@@ -25,7 +25,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 import yaml
 
 from pykueue.api import registry, schema
-from pykueue.webhooks import certificate
+from pykueue.webhooks.certificate_bundle import NAMES, CertificateBundle
+from pykueue.webhooks.certificate_renewal import renewed
 
 ROOT = Path(__file__).resolve().parents[1]
 # Writes and Events of the manager; requests of the server itself do not count.
@@ -164,12 +165,12 @@ def real(cap: int, program: Program) -> Iterator[Engine]:
         for row in registry.KUEUE:
             while server.request("GET", row.path()).code != 200:
                 time.sleep(0.1)
-        kept = certificate.renewed(certificate.CertificateBundle(), ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
+        kept = renewed(CertificateBundle(), ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
         folders = [folder]
         if program.certificates_in_etc:
             folders.append(folder / "etc" / program.certificates_in_etc)
             folders[-1].mkdir(parents=True)
-        for part, file in certificate.NAMES.items():
+        for part, file in NAMES.items():
             for each in folders:
                 (each / file).write_bytes(getattr(kept, part))
         limit = {"qps": float(cap), "burst": cap} if cap else {"qps": -1.0}

@@ -1,38 +1,29 @@
 """A private certificate authority: creates itself, issues certificates for servers and clients, checks their expiry.
 
-Everything is PEM. The time is an argument; keys come from the random source of the operating system.
+Everything is PEM. The time is an argument; keys come from the random source of the operating system. The library behind
+it takes some 10 MiB of a process: programs that run for long import this module only where they need it.
 """
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-from ssl import SSLContext
 from typing import Final
 
-import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kubemachinery.key_pairs import KeyPair
+
 CERTIFICATE_DAYS: Final = 360
 AUTHORITY_DAYS: Final = 3650
 RENEW_DAYS: Final = 30
 # Clocks of other machines may be behind: a new certificate is valid since a while ago.
 _SKEW: Final = datetime.timedelta(hours=1)
-
-
-class KeyPair(msgspec.Struct, frozen=True):
-    """A certificate and its key."""
-
-    certificate: bytes
-    key: bytes
 
 
 class CertificateAuthority:
@@ -127,29 +118,6 @@ def is_pair(certificate: bytes, key: bytes) -> bool:
         return proven == serialization.load_pem_private_key(key, None).public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
-
-
-def load_into(context: SSLContext, identity: KeyPair) -> None:
-    """Use this certificate in the context from the next connection on. OpenSSL reads files only: this one is readable
-    by this user alone, and deleted at once."""
-    with tempfile.TemporaryDirectory() as private:
-        both = Path(private) / "both.pem"
-        write_private(both, identity.certificate + b"\n" + identity.key)
-        context.load_cert_chain(both)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, atomically."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _builder(

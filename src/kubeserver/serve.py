@@ -23,9 +23,9 @@ from typing import Final
 import msgspec
 
 from kubemachinery import http_server, tls
-from kubemachinery.certificates import write_private
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError
+from kubemachinery.key_pairs import write_private
 from kubemachinery.status import StatusError
 from kubeserver.assembly import Embedded, Parts
 from kubeserver.builtin import admission, scheduling

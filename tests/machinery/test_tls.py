@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kubemachinery import certificates, tls
+from kubemachinery import certificates, key_pairs, tls
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.clock import SystemClock
@@ -36,7 +36,7 @@ def load(**fields: Any) -> settings.Settings:
 
 
 @pytest.fixture(scope="module")
-def identity() -> certificates.KeyPair:
+def identity() -> key_pairs.KeyPair:
     now = datetime.datetime.now(datetime.UTC)
     return certificates.CertificateAuthority.make("test", now).issue("here", (), now, hosts=("localhost",))
 
@@ -72,26 +72,26 @@ def shaken(server: ssl.SSLContext, of: ssl.SSLContext) -> tuple[str, str]:
     return version, cipher[0]
 
 
-def served(chosen: settings.Settings, identity: certificates.KeyPair) -> ssl.SSLContext:
+def served(chosen: settings.Settings, identity: key_pairs.KeyPair) -> ssl.SSLContext:
     context = chosen.tls.profile.server_context()
-    certificates.load_into(context, identity)
+    key_pairs.load_into(context, identity)
     return context
 
 
-def test_by_default_tls_12_and_13_are_accepted(identity: certificates.KeyPair) -> None:
+def test_by_default_tls_12_and_13_are_accepted(identity: key_pairs.KeyPair) -> None:
     context = served(settings.defaults(), identity)
     assert shaken(context, client(TLS12))[0] == "TLSv1.2"
     assert shaken(context, client(TLS13))[0] == "TLSv1.3"
 
 
-def test_min_version_13_refuses_tls_12(identity: certificates.KeyPair) -> None:
+def test_min_version_13_refuses_tls_12(identity: key_pairs.KeyPair) -> None:
     context = served(load(minVersion="VersionTLS13"), identity)
     assert shaken(context, client(TLS13))[0] == "TLSv1.3"
     with pytest.raises(ssl.SSLError):
         shaken(context, client(TLS12))
 
 
-def test_only_the_named_suites_of_tls_12_are_accepted(identity: certificates.KeyPair) -> None:
+def test_only_the_named_suites_of_tls_12_are_accepted(identity: key_pairs.KeyPair) -> None:
     context = served(load(cipherSuites=[ECDSA_GCM]), identity)
     assert shaken(context, client(TLS12))[1] == "ECDHE-ECDSA-AES128-GCM-SHA256"
     with pytest.raises(ssl.SSLError):
@@ -99,7 +99,7 @@ def test_only_the_named_suites_of_tls_12_are_accepted(identity: certificates.Key
     assert shaken(context, client(TLS13))[0] == "TLSv1.3"  # its suites cannot be chosen, as in Go
 
 
-def test_suites_of_tls_13_alone_leave_no_tls_12(identity: certificates.KeyPair) -> None:
+def test_suites_of_tls_13_alone_leave_no_tls_12(identity: key_pairs.KeyPair) -> None:
     context = served(load(cipherSuites=["TLS_AES_128_GCM_SHA256"]), identity)
     assert shaken(context, client(TLS13))[0] == "TLSv1.3"
     with pytest.raises(ssl.SSLError):
@@ -109,7 +109,7 @@ def test_suites_of_tls_13_alone_leave_no_tls_12(identity: certificates.KeyPair) 
 @pytest.mark.parametrize(("number", "name", "other"), [(29, "X25519", "prime256v1"), (24, "secp384r1", "prime256v1")])
 @pytest.mark.parametrize("version", [TLS12, TLS13])
 def test_only_the_named_group_is_accepted(
-    identity: certificates.KeyPair, number: int, name: str, other: str, version: ssl.TLSVersion
+    identity: key_pairs.KeyPair, number: int, name: str, other: str, version: ssl.TLSVersion
 ) -> None:
     context = served(load(curvePreferences=[number]), identity)
     # Below TLS 1.3 a client must also accept the curve of the certificate, which is P-256.

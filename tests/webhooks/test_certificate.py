@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from kubemachinery import certificates, http_messages, http_server, tls
+from kubemachinery import certificates, http_messages, http_server, key_pairs, tls
 from kubemachinery.certificates import CertificateAuthority
 from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
 from pykueue.webhooks import certificate
-from pykueue.webhooks.certificate import CertificateBundle, DirectoryStore, InMemoryStore, SecretStore, renewed
+from pykueue.webhooks.certificate import CertificateRenewal, DirectoryStore, InMemoryStore, SecretStore
+from pykueue.webhooks.certificate_bundle import CertificateBundle
+from pykueue.webhooks.certificate_renewal import renewed
 
 NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 HOSTS = ("webhooks.example.svc", "127.0.0.1")
@@ -77,6 +81,45 @@ def test_an_authority_is_loaded_only_with_its_own_key() -> None:
     assert CertificateAuthority.load(one.certificate, two.key) is None
 
 
+# --- In a process of its own ------------------------------------------------------------------------------------------
+
+
+_SCRIPT = """
+import asyncio, datetime, sys
+from pykueue.app import cluster_manager
+from pykueue.webhooks.certificate import InMemoryStore
+made = asyncio.run(InMemoryStore().current(["localhost"], datetime.datetime.now(datetime.UTC)))
+assert b"BEGIN CERTIFICATE" in made.certificate
+print(*sys.modules)
+"""
+
+
+def test_a_manager_imports_neither_the_library_for_certificates_nor_one_for_http() -> None:
+    done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True)
+    assert {"cryptography", "kubemachinery.certificates", "aiohttp"} & set(done.stdout.split()) == set()
+
+
+async def test_a_valid_certificate_stays_and_one_that_expires_is_renewed_in_time() -> None:
+    renewal = CertificateRenewal()
+    first = await renewal.renewed(CertificateBundle(), HOSTS, NOW)
+    assert await renewal.renewed(first, HOSTS, NOW) is first
+    assert await CertificateRenewal().renewed(first, HOSTS, NOW) is first, "after a restart"
+    assert (await renewal.renewed(first, ["other"], NOW)).certificate != first.certificate
+    soon = later(certificates.CERTIFICATE_DAYS - 30) - datetime.timedelta(minutes=10)
+    assert await renewal.renewed(first, HOSTS, soon) is first
+    assert await renewal.renewed(first, HOSTS, soon + datetime.timedelta(minutes=30)) is first, "within the hour"
+    assert (await renewal.renewed(first, HOSTS, soon + datetime.timedelta(minutes=90))).certificate != first.certificate
+
+
+async def test_where_no_process_can_be_started_the_manager_renews_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/there/is/no/such/program")
+    made = await CertificateRenewal().renewed(CertificateBundle(), HOSTS, NOW)
+    assert renewed(made, HOSTS, NOW) is made
+    assert "the webhook certificate is renewed in this process, because another failed" in caplog.text
+
+
 # --- Where it is kept -------------------------------------------------------------------------------------------------
 
 
@@ -128,12 +171,12 @@ async def test_a_renewed_certificate_is_shown_to_the_next_connection() -> None:
 
     keeper, context = InMemoryStore(), tls.TlsProfile().server_context()
     first = await keeper.current(HOSTS, NOW)
-    certificates.load_into(context, first.identity)
+    key_pairs.load_into(context, first.identity)
     http = await http_server.serve(answer, "127.0.0.1", 0, tls=context)
     try:
         assert await shown(http.port) == first.certificate
         second = await keeper.current(HOSTS, later(350))
-        certificates.load_into(context, second.identity)
+        key_pairs.load_into(context, second.identity)
         assert await shown(http.port) == second.certificate != first.certificate
     finally:
         await http.close()

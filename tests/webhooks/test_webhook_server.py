@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from kubemachinery import certificates
+from kubemachinery import key_pairs
 from kubemachinery.certificates import CertificateAuthority
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import ApiError
@@ -20,7 +20,8 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from pykueue import settings
 from pykueue.webhooks import facts, registration, webhook_server
-from pykueue.webhooks.certificate import CertificateBundle, renewed
+from pykueue.webhooks.certificate_bundle import CertificateBundle
+from pykueue.webhooks.certificate_renewal import renewed
 from pykueue.webhooks.webhook_server import ServingOptions, WebhookServer
 from webhooks.conftest import admission_review, choices, cluster_queue, kind
 
@@ -113,7 +114,7 @@ async def test_client_without_the_required_certificate_is_not_answered(installed
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         if by is not None:
-            certificates.load_into(tls, by.issue("kube-apiserver", (), now))
+            key_pairs.load_into(tls, by.issue("kube-apiserver", (), now))
         url = f"https://127.0.0.1:{port}/mutate-kueue-x-k8s-io-v1beta2-clusterqueue"
         review = admission_review(cluster_queue())
         async with aiohttp.ClientSession() as session, session.post(url, json=review, ssl=tls) as answer:

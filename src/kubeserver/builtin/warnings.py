@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kubemachinery import certificates, meta, quantity
+from kubemachinery import meta, quantity
 from kubeserver.builtin.checks import Tree
 
 Words = Iterator[str]
@@ -97,6 +97,8 @@ def of_runtime_class(new: Tree, _old: Tree | None) -> Words:
 def of_secret(new: Tree, _old: Tree | None) -> Words:
     if new.get("type") == "kubernetes.io/tls":
         certificate, key = (base64.b64decode(new["data"][name]) for name in ("tls.crt", "tls.key"))
+        from kubemachinery import certificates  # takes long to import
+
         if not certificates.is_pair(certificate, key):
             yield "tls: the certificate or the key cannot be read, or they do not belong together"
 

@@ -18,7 +18,8 @@ import msgspec
 import yaml
 
 from kubemachinery import tls
-from kubemachinery.certificates import CertificateAuthority, KeyPair, still_good, write_private
+from kubemachinery.certificates import CertificateAuthority, still_good
+from kubemachinery.key_pairs import KeyPair, write_private
 from kubeserver.protocol import authentication
 
 __all__ = ["KeyPair", "ServerCredentials", "kubeconfig", "prepare", "server_context", "write_private"]

@@ -26,8 +26,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from kubemachinery.certificates import write_private
 from kubemachinery.filesystems import network_filesystem
+from kubemachinery.key_pairs import write_private
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kubemachinery.certificates import write_private
+from kubemachinery.key_pairs import write_private
 
 PODS: Final = 110
 _NVIDIA_SECONDS: Final = 3.0

@@ -10,70 +10,71 @@ replica that still serves the old certificate is trusted.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime
+import logging
 import ssl
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from kubemachinery import certificates, unstructured
-from kubemachinery.certificates import CertificateAuthority, KeyPair, still_good
+from kubemachinery import unstructured
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.errors import UsageError
 from pykueue.api import kube, registry
+from pykueue.webhooks.certificate_bundle import NAMES, CertificateBundle, RenewalRequest
 
-AUTHORITY_NAME: Final = "kueue-ca"
+log = logging.getLogger(__name__)
+
 SECRET: Final = registry.KUBERNETES.of(kube.Secret)
 
-# A CA is valid longer than the certificates that it signs.
-_AUTHORITY_RENEW_DAYS: Final = certificates.CERTIFICATE_DAYS + certificates.RENEW_DAYS
-_END: Final = b"-----END CERTIFICATE-----\n"
+# A certificate that is valid is checked again after this time: it may be about to expire by then.
+_CHECK_AGAIN: Final = datetime.timedelta(hours=1)
+_RENEWAL_SECONDS: Final = 60
 _ATTEMPTS: Final = 5
 
 
-class CertificateBundle(msgspec.Struct, frozen=True):
-    """The stored files, under their conventional names. `ca` may hold several CAs, the signing one first."""
+class CertificateRenewal:
+    """Renews certificates in a process of its own: the library for it would stay in this one for good.
 
-    ca: bytes = b""
-    ca_key: bytes = b""
-    certificate: bytes = b""
-    key: bytes = b""
+    A certificate that was found valid is not checked again for an hour.
+    """
 
-    @property
-    def identity(self) -> KeyPair:
-        return KeyPair(self.certificate, self.key)
+    def __init__(self) -> None:
+        self._valid: RenewalRequest | None = None
 
-
-# Field of `Kept` -> name of the file, or of the key in the Secret.
-NAMES: Final[Mapping[str, str]] = {"ca": "ca.crt", "ca_key": "ca.key", "certificate": "tls.crt", "key": "tls.key"}
-
-
-def renewed(kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
-    """The bundle to store: the same while it is valid, else with a new certificate, and a new CA where needed."""
-    signing, *others = _authorities(kept.ca) or [b""]
-    authority = CertificateAuthority.load(signing, kept.ca_key)
-    if authority is None or not still_good(signing, now, renew_days=_AUTHORITY_RENEW_DAYS):
-        authority = CertificateAuthority.make(AUTHORITY_NAME, now)
-        others = [signing, *others] if signing else others
-    elif still_good(kept.certificate, now, hosts) and authority.signed(kept.certificate):
-        return kept
-    made = authority.issue(hosts[0], (), now, hosts=hosts)
-    trusted = [old for old in others if still_good(old, now, renew_days=0)]
-    return CertificateBundle(
-        ca=b"".join([authority.key_pair.certificate, *trusted]),
-        ca_key=authority.key_pair.key,
-        certificate=made.certificate,
-        key=made.key,
-    )
+    async def renewed(self, kept: CertificateBundle, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
+        """The bundle to store: the same while it is valid."""
+        request = RenewalRequest(kept, tuple(hosts), now)
+        valid = self._valid
+        if valid is not None and replace(valid, now=now) == request and abs(now - valid.now) < _CHECK_AGAIN:
+            return kept
+        made = await asyncio.to_thread(_renewed_apart, request)
+        self._valid = RenewalRequest(made, tuple(hosts), now)
+        return kept if made == kept else made
 
 
-def _authorities(ca: bytes) -> list[bytes]:
-    return [pem.lstrip() + _END for pem in ca.split(_END)[:-1]]
+def _renewed_apart(request: RenewalRequest) -> CertificateBundle:
+    """Renew in another process; in this one, where no other can be started."""
+    command = (sys.executable, "-m", "pykueue.webhooks.certificate_renewal")
+    try:
+        done = subprocess.run(
+            command, input=msgspec.json.encode(request), capture_output=True, check=True, timeout=_RENEWAL_SECONDS
+        )
+        return msgspec.json.decode(done.stdout, type=CertificateBundle)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        from pykueue.webhooks import certificate_renewal
+
+        log.warning("the webhook certificate is renewed in this process, because another failed: %s", error)
+        return certificate_renewal.renewed(request.kept, request.hosts, request.now)
 
 
 class CertificateStore(Protocol):
@@ -87,9 +88,10 @@ class CertificateStore(Protocol):
 @dataclass
 class InMemoryStore:
     kept: CertificateBundle = field(default_factory=CertificateBundle)
+    renewal: CertificateRenewal = field(default_factory=CertificateRenewal)
 
     async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
-        self.kept = renewed(self.kept, hosts, now)
+        self.kept = await self.renewal.renewed(self.kept, hosts, now)
         return self.kept
 
 
@@ -99,12 +101,13 @@ class SecretStore(msgspec.Struct, frozen=True):
     client: ApiClient
     namespace: str
     name: str
+    renewal: CertificateRenewal = msgspec.field(default_factory=CertificateRenewal)
 
     async def current(self, hosts: Sequence[str], now: datetime.datetime) -> CertificateBundle:
         for _ in range(_ATTEMPTS):
             secret = await self.client.find(SECRET, self.name, self.namespace)
             before = _unpacked(unstructured.get(secret, "data"))
-            after = renewed(before, hosts, now)
+            after = await self.renewal.renewed(before, hosts, now)
             if after is before and secret is not None:
                 return after
             try:

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from kubemachinery import certificates, http_messages, http_server, tls
+from kubemachinery import http_messages, http_server, key_pairs, tls
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.retry import retry_transient
 from kubemachinery.clock import Clock
@@ -32,6 +32,7 @@ from pykueue.errors import PykueueError
 from pykueue.webhooks import certificate, registration
 from pykueue.webhooks import review_handler as service
 from pykueue.webhooks.certificate import CertificateStore, DirectoryStore, SecretStore
+from pykueue.webhooks.certificate_bundle import CertificateBundle
 from pykueue.webhooks.facts import AdmissionSources
 from pykueue.webhooks.registration import WebhookClientConfig
 from pykueue.webhooks.review import WebhookOptions
@@ -130,10 +131,10 @@ class WebhookServer:
         self._place = place
         self._clock = clock
         self._own_namespace = own_namespace
-        self._kept = certificate.CertificateBundle()
+        self._kept = CertificateBundle()
         self._is_registered = False
         self._profile = profile
-        # `certificates.load_into` sets the certificate, now and at every renewal.
+        # `key_pairs.load_into` sets the certificate, now and at every renewal.
         self._contexts = [profile.server_context()]
         if place.client_authority is not None:
             # On this port only: metrics and visibility have other clients.
@@ -148,7 +149,7 @@ class WebhookServer:
     def another_context(self) -> ssl.SSLContext:
         """A TLS context for another server with the same certificate, also after renewals."""
         made = self._profile.server_context()
-        certificates.load_into(made, self._kept.identity)
+        key_pairs.load_into(made, self._kept.identity)
         self._contexts.append(made)
         return made
 
@@ -163,7 +164,7 @@ class WebhookServer:
         kept = await self._place.keeper.current(self._place.hosts, now)
         if kept.identity != self._kept.identity:
             for context in self._contexts:
-                certificates.load_into(context, kept.identity)
+                key_pairs.load_into(context, kept.identity)
         self._kept = kept
         for companion in self._companions:
             await companion.renew()
