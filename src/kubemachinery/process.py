@@ -43,14 +43,34 @@ async def monitored_event_loop(observe: Callable[[float], None]) -> AsyncIterato
         monitoring.cancel()
 
 
-def tune_garbage_collector() -> None:
+# Objects that are new before they are searched for cycles: some milliseconds. What survives ten such searches is
+# searched once more, and everything after a hundred of those.
+_THRESHOLDS: Final = (50_000, 10, 100)
+_NEVER: Final = 1_000_000_000
+_is_growing = False
+
+
+def tune_garbage_collector(*, is_growing: bool = False) -> None:
     """Make Python's garbage collector run rarely; call it once, when everything is set up.
 
     Requests make many short-lived trees and no cycles. With the usual thresholds the collector looks for cycles every
     few hundred objects and now and then walks everything that is kept: a quarter of the time of a write, measured.
+
+    With `is_growing`, many objects that stay are still to be read. Until `objects_read`, only new ones are searched:
+    a search of all would stop the process for a second per million.
     """
+    global _is_growing
+    _is_growing = is_growing
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(_THRESHOLDS[0], _NEVER if is_growing else _THRESHOLDS[1], _THRESHOLDS[2])
+
+
+def objects_read() -> None:
+    """Exempt the objects that have been read since `tune_garbage_collector`. Does nothing in a process without it."""
+    global _is_growing
+    if _is_growing:
+        _is_growing = False
+        tune_garbage_collector()
 
 
 @contextmanager

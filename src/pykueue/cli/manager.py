@@ -130,7 +130,7 @@ async def _manage(
         logging_options.start(lambda: manager.metrics.role)
         log_notices(settings, file)
         dump_on_signal(manager)
-        process.tune_garbage_collector()
+        process.tune_garbage_collector(is_growing=True)
         if write is not None:
             decision_trace.record(manager.world, write)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kubemachinery import process
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.event_recorder import EventRecorder
@@ -235,6 +236,7 @@ class Manager:
             run_informers((self.informers.workloads,), timeout),
             run_informers(start_order(self._jobs), timeout),
         ):
+            process.objects_read()
             yield
 
     async def take_over(self) -> None:
