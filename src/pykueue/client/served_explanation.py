@@ -42,7 +42,11 @@ async def of_workload(client: ApiClient, key: str, *, suggests: bool) -> Tree | 
     request = ApiRequest("GET", f"/dashboard/api/workloads/{namespace}/{name}/explanation", query)
     try:
         found = msgspec.json.decode((await client.request(request)).body)
-    except (errors.KubeError, msgspec.DecodeError):
+    except (errors.ApiError, msgspec.DecodeError):
+        return None
+    except errors.Unanswered as error:
+        if not error.applied:
+            raise  # the server cannot be reached
         return None
     is_whole = isinstance(found, dict) and found.get("workload") == key and "note" not in found
     return found if is_whole else None
