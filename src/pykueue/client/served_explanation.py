@@ -45,7 +45,7 @@ async def of_workload(client: ApiClient, key: str, *, suggests: bool) -> Tree | 
     except (errors.ApiError, msgspec.DecodeError):
         return None
     except errors.Unanswered as error:
-        if not error.applied:
+        if error.applied is False:
             raise  # the server cannot be reached
         return None
     is_whole = isinstance(found, dict) and found.get("workload") == key and "note" not in found
