@@ -22,8 +22,10 @@ KIND_MODULES = {
     if isinstance(row.implementation, ImplementationPath)
 }
 SERVERS = ("kubeserver", "pykueue.app", "pykueue.controllers", "pykueue.webhooks", "pykueue.dashboard", "aiohttp")
-SCHEDULER = ("pykueue.core.cycle", "pykueue.state", "pykueue.projection", "pykueue.analysis", "kubemachinery.cel")
+SCHEDULER = ("pykueue.core.cycle", "pykueue.state", "pykueue.projection.case", "pykueue.analysis", "kubemachinery.cel")
 HISTORY = ("pykueue.history", "pykueue.runner")
+# Requests are sent with a client of our own.
+UNNEEDED = ("http.client", "cryptography", "importlib.metadata")
 
 # Creating a dataclass generates and compiles code: fifty times the time of a Struct. Those of `pykueue.client` are
 # for users, who may want `dataclasses.asdict`.
@@ -82,7 +84,7 @@ def test_queue_and_submit_import_no_rules_and_no_scheduler(kubeconfig: Path, arg
     modules = modules_of(kubeconfig, *arguments)
     assert "pykueue.jobs.kinds" in modules
     assert not KIND_MODULES & modules
-    assert not below(modules, (*SERVERS, *SCHEDULER, *HISTORY, "pykueue.jobs.interface", "importlib.metadata"))
+    assert not below(modules, (*SERVERS, *SCHEDULER, *HISTORY, *UNNEEDED, "pykueue.jobs.interface"))
 
 
 @pytest.mark.parametrize("arguments", [("queue",), ("submit", "--dry-run", "--", "true")], ids=lambda each: each[0])
@@ -92,12 +94,20 @@ def test_queue_and_submit_create_few_dataclasses(kubeconfig: Path, arguments: tu
     assert {name for name in found if not name.startswith("pykueue.client.")} <= GENERATED
 
 
-def test_explain_imports_no_server_and_no_cel(kubeconfig: Path) -> None:
-    modules = modules_of(kubeconfig, "explain", "job/runs")
+@pytest.mark.parametrize("name", ["job/runs", "waits"])
+def test_explain_leaves_the_scheduler_to_the_manager(kubeconfig: Path, name: str) -> None:
+    modules = modules_of(kubeconfig, "explain", name)
+    assert "pykueue.client.served_explanation" in modules
+    assert not KIND_MODULES & modules
+    assert not below(modules, (*SERVERS, *SCHEDULER, *UNNEEDED, "pykueue.runner"))
+
+
+def test_explain_that_computes_imports_no_server_and_no_cel(kubeconfig: Path) -> None:
+    modules = modules_of(kubeconfig, "explain", "job/runs", "--thorough")
     assert "pykueue.analysis.explanation" in modules
     # Pods are read by the rules of pods, whichever the kind of the job.
     assert KIND_MODULES & modules <= {"pykueue.jobs.pod"}
-    assert not below(modules, (*SERVERS, "kubemachinery.cel", "importlib.metadata"))
+    assert not below(modules, (*SERVERS, *UNNEEDED, "kubemachinery.cel"))
 
 
 def test_help_imports_no_client() -> None:

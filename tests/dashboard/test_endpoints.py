@@ -184,6 +184,22 @@ async def test_workload_has_its_history_and_explanation(shown: System) -> None:
     assert helped == explanation.explainer(defaults().tree)(objects, "default/waits", SystemClock().now(), True)
 
 
+async def test_fresh_explanation_has_every_change(shown: System) -> None:
+    """The pages show changes once per second, a command shows them at once."""
+    await small(shown)
+    path, workloads = "api/workloads/default/waits/explanation", shown.manager.informers.workloads
+    await shown.until(lambda found: found["state"] == "Pending", path, fresh="true")
+    await shown.finish("runs", "over")
+    waits = await eventually(
+        lambda: next(
+            (each for _, each in workloads.items() if each.status.admission and each.metadata.name == "waits"), None
+        )
+    )
+    _, found = await shown.query(path, fresh="true")
+    assert (found["state"], found["clusterQueue"]) == (explanation.state_of(waits), "a")
+    assert found["state"] != "Pending"
+
+
 async def test_pages_are_disjoint_and_have_the_total(shown: System) -> None:
     await shown.flavor("default")
     await shown.queue("a", cpu="0")

@@ -230,7 +230,7 @@ async def test_explain_shows_what_is_left_out_and_by_which_list(engine: Engine, 
             "w", *(("QuotaReserved", "False/ExceedsMaxQuota") if waits else ("Admitted", "True/Admitted"))
         )
         found = await env.explain("w", **ON, **GLOBAL)
-        text = "\n".join(explain.lines(found))
+        text = "\n".join(explain.lines(found.tree()))
         assert "\nNot counted against quota\n  example.com/gpu (prefix 'example.com' of the configuration)\n" in text
         assert "\n  vendor.example/net (prefix 'vendor.example/' of the ClusterQueue)" in text
         assert found.tree()["notCounted"] == [

@@ -154,7 +154,9 @@ async def test_explain_shows_what_is_skipped(engine: Engine) -> None:
         await env.asks("w", FPGA)
         await env.until_condition("w", "Admitted", "True/Admitted")
         found = await env.explain("w", **ONLY_DECLARED)
-        assert "\nNot counted against quota\n  vendor.example/fpga (not declared)" in "\n".join(explain.lines(found))
+        assert "\nNot counted against quota\n  vendor.example/fpga (not declared)" in "\n".join(
+            explain.lines(found.tree())
+        )
         assert found.tree()["notCounted"] == [{"resource": "vendor.example/fpga", "reason": "NotDeclared"}]
 
 

@@ -31,15 +31,11 @@ def http(serving: Serving) -> Transport:
     return client_config.connect(client_config.from_files([serving.kubeconfig]), SystemClock())
 
 
-def command(serving: Serving) -> Transport:
-    return client_config.connect_command(client_config.from_files([serving.kubeconfig]), SystemClock())
-
-
 def local(serving: Serving) -> Transport:
     return LocalTransport(partial(serving.embedded.server.handle_as, server_access.ADMIN))
 
 
-@pytest.fixture(params=[http, command, local], ids=["http", "thread", "in-process"])
+@pytest.fixture(params=[http, local], ids=["http", "in-process"])
 async def transport(serving: Serving, request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     transport = request.param(serving)
     yield transport

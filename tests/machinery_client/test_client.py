@@ -20,7 +20,6 @@ from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, Ra
 from kubemachinery.client.http_transport import HttpTransport
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.client.priority import LOW, NORMAL
-from kubemachinery.client.thread_transport import ThreadTransport
 from kubemachinery.client.transport import ApiRequest, ApiResponse, ConnectionOptions, Transport
 from kubemachinery.http_messages import Request, Response
 from kubeserver.protocol import server_credentials
@@ -117,9 +116,6 @@ async def test_requests_are_counted_by_verb_and_kind(client: ApiClient) -> None:
     assert client.sent == {("POST", "configmaps"): 1, ("GET", "configmaps"): 1}
 
 
-NETWORK = pytest.mark.parametrize("network", [HttpTransport, ThreadTransport])
-
-
 class Flaky(LocalTransport):
     """A transport that returns these responses first."""
 
@@ -163,14 +159,11 @@ async def test_write_that_may_have_been_carried_out_is_not_retried(trouble: ApiR
     assert len(flaky.calls) == 1
 
 
-@NETWORK
-async def test_failed_connection_reports_the_write_as_not_applied(
-    network: type[HttpTransport | ThreadTransport], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_connection_reports_the_write_as_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """The port is open, and the server does not complete the handshake."""
-    monkeypatch.setattr(f"{network.__module__}.CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr("kubemachinery.client.http_transport.CONNECT_SECONDS", 0.05)
     async with silent_server() as (host, port):
-        transport = network(f"https://{host}:{port}")
+        transport = HttpTransport(f"https://{host}:{port}")
         with pytest.raises(errors.Unanswered) as caught:
             await transport.send(ApiRequest("POST", "/"))
         await transport.close()
@@ -279,10 +272,7 @@ def test_error_quotes_the_page_of_a_proxy() -> None:
     assert (error.code, str(error)) == (502, "<html>bad gateway</html>")
 
 
-@NETWORK
-def test_a_stream_that_is_left_early_leaves_no_connection_open(
-    network: type[HttpTransport | ThreadTransport], tmp_path: Path
-) -> None:
+def test_a_stream_that_is_left_early_leaves_no_connection_open(tmp_path: Path) -> None:
     """The server does not take part in the TLS closing, and the event loop ends right after the client was closed."""
     credentials = server_credentials.prepare(tmp_path, ["127.0.0.1"], datetime.datetime.now(datetime.UTC))
     tls = server_credentials.server_context(credentials.server, None, credentials.ca)
@@ -297,7 +287,7 @@ def test_a_stream_that_is_left_early_leaves_no_connection_open(
 
     async def read_one_line(port: int) -> bytes:
         trusting = ssl.create_default_context(cadata=credentials.ca.decode())
-        transport = network(f"https://127.0.0.1:{port}", ConnectionOptions(tls=trusting))
+        transport = HttpTransport(f"https://127.0.0.1:{port}", ConnectionOptions(tls=trusting))
         async with transport.stream(ApiRequest("GET", "/")) as lines:
             first = await anext(aiter(lines))
         await transport.close()

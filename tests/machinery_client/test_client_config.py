@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,8 +14,8 @@ import yaml
 
 from kubemachinery.client import client_config, transport
 from kubemachinery.client.errors import Unanswered
-from kubemachinery.client.transport import ApiRequest, Transport
-from kubemachinery.clock import Clock, SystemClock
+from kubemachinery.client.transport import ApiRequest
+from kubemachinery.clock import SystemClock
 from kubemachinery.errors import UsageError
 from silent_server import silent_server
 
@@ -201,28 +200,21 @@ async def test_impersonation_is_sent_in_headers(tmp_path: Path) -> None:
     ]
 
 
-Connect: TypeAlias = Callable[[client_config.ClientConfig, Clock], Transport]
-# Long-running programs and commands use different transports, with the same behaviour.
-CONNECTIONS = pytest.mark.parametrize("connect", [client_config.connect, client_config.connect_command])
-
-
-@CONNECTIONS
-async def test_request_timeout_of_the_overrides_applies(connect: Connect) -> None:
+async def test_request_timeout_of_the_overrides_applies() -> None:
     """It replaces the timeout of the request."""
     async with silent_server() as (host, port):
         url = f"http://{host}:{port}"
         target = client_config.find(
             {}, overrides=client_config.ConfigOverrides(cluster_fields={"server": url}, timeout_seconds=0.05)
         )
-        transport = connect(target, SystemClock())
+        transport = client_config.connect(target, SystemClock())
         with pytest.raises(Unanswered, match=f"{url} does not answer GET /version: not within 0.05 s"):
             await transport.send(ApiRequest("GET", "/version"))
         await transport.close()
 
 
-@CONNECTIONS
 @pytest.mark.parametrize("disabled", [False, True])
-async def test_responses_are_compressed_unless_disabled(disabled: bool, connect: Connect) -> None:
+async def test_responses_are_compressed_unless_disabled(disabled: bool) -> None:
     asked: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,15 +226,14 @@ async def test_responses_are_compressed_unless_disabled(disabled: bool, connect:
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         overrides = client_config.ConfigOverrides(cluster_fields={"server": url, "disable-compression": disabled})
-        transport = connect(client_config.find({}, overrides=overrides), SystemClock())
+        transport = client_config.connect(client_config.find({}, overrides=overrides), SystemClock())
         await transport.send(ApiRequest("GET", "/version"))
         await transport.close()
     assert (b"Accept-Encoding" in asked[0]) is not disabled
 
 
-@CONNECTIONS
-async def test_unreachable_server_is_a_short_message(connect: Connect) -> None:
-    transport = connect(
+async def test_unreachable_server_is_a_short_message() -> None:
+    transport = client_config.connect(
         client_config.find(
             {}, overrides=client_config.ConfigOverrides(cluster_fields={"server": "http://127.0.0.1:1"})
         ),

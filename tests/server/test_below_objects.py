@@ -114,6 +114,31 @@ async def test_a_server_has_its_first_objects_once(tmp_path: Path) -> None:
         assert (await ask(serving.embedded, "GET", path))[0] == 404
 
 
+async def test_objects_of_a_new_server_share_commits(tmp_path: Path) -> None:
+    """Each commit waits for the disk."""
+    names = [f"things{number}.example.com" for number in range(5)]
+
+    def crd(name: str) -> dict[str, Any]:
+        plural = name.partition(".")[0]
+        schema = {"openAPIV3Schema": {"type": "object"}}
+        version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+        kinds = {"plural": plural, "singular": plural[:-1], "kind": plural.title()}
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+            "spec": {"group": "example.com", "scope": "Cluster", "names": kinds, "versions": [version]},
+        }
+
+    parts = structs.replace(bare_parts(), initial=(), crds=[crd(name) for name in names])
+    async with api_server(ServerSettings(data_dir=tmp_path), parts) as serving:
+        # The namespaces, the CRDs, and their conditions.
+        assert serving.embedded.objects.commits <= 3
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        _, found = await ask(serving.embedded, "GET", path)
+        assert [each["metadata"]["name"] for each in found["items"]] == names
+
+
 async def test_a_server_releases_the_state_that_it_has_read_from_disk(tmp_path: Path) -> None:
     """Otherwise every body of the history at its start would stay in memory until it ends."""
     settings = ServerSettings(data_dir=tmp_path)

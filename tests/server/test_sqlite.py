@@ -485,6 +485,20 @@ class TestHistory:
         with contextlib.closing(sqlite3.connect(tmp_path / name)) as now:
             assert now.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
 
+    def test_log_of_a_deleted_database_is_not_read_into_a_new_one(self, tmp_path: Path) -> None:
+        journal = SqliteJournal(tmp_path)
+        journal.commit([record(1001, name="a"), record(1002, name="b", ephemeral=True)])
+        logs = {name: (tmp_path / name).read_bytes() for name in ("state.db-wal", "events.db-wal")}
+        journal.close()
+        for name, log in logs.items():
+            (tmp_path / name.removesuffix("-wal")).unlink()
+            (tmp_path / name).write_bytes(log)
+        again = SqliteJournal(tmp_path)
+        assert again.load().rows == []
+        again.commit([record(1003, name="c")])
+        again.close()
+        assert [row.key.name for row in stored(tmp_path).rows] == ["c"]
+
     async def test_survives_a_restart(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
         with ThreadPoolExecutor(1) as executor:

@@ -182,17 +182,10 @@ def _entry(named: Entries, section: str, name: str, source: str) -> tuple[Path, 
 
 
 def connect(target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue", connections: int = 128) -> Transport:
-    """A transport to the server for a long-running program, with the credentials of the user."""
+    """A transport to the server, with the credentials of the user."""
     from kubemachinery.client.http_transport import HttpTransport
 
     return HttpTransport(target.server, _options(target, clock, user_agent), connections=connections)
-
-
-def connect_command(target: ClientConfig, clock: Clock, *, user_agent: str = "pykueue") -> Transport:
-    """A transport to the server for a command, which sends few requests and must start fast."""
-    from kubemachinery.client.thread_transport import ThreadTransport
-
-    return ThreadTransport(target.server, _options(target, clock, user_agent))
 
 
 def _options(target: ClientConfig, clock: Clock, user_agent: str) -> ConnectionOptions:

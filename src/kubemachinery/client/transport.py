@@ -9,8 +9,7 @@ the request is delayed after it (by a rate limit, a full pool, a handshake, a st
 
 | transport | module | for |
 | --- | --- | --- |
-| `HttpTransport` | `http_transport` | long-running programs: many requests at once, on the event loop |
-| `ThreadTransport` | `thread_transport` | commands: few requests, each in a thread, with `http.client` |
+| `HttpTransport` | `http_transport` | a server on the network |
 | `LocalTransport` | `local_transport` | a server in the same process |
 """
 

@@ -225,6 +225,8 @@ class SqliteJournal:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
             for path in (state, events):
+                if not path.stat().st_size:
+                    _lay_out(path)
                 _make_shrinkable(path)
             # Used by one thread at a time, though not always by the same one.
             connection = sqlite3.connect(state, isolation_level=None, check_same_thread=False, cached_statements=512)
@@ -495,6 +497,36 @@ class SqliteJournal:
         with suppress(sqlite3.Error):
             self._connection.close()
         self._lock.close()
+
+
+def _lay_out(path: Path) -> None:
+    """Replace an empty file by a database without tables, in the layout that can be cut shorter. SQLite would sync each
+    setting for itself; this file is synced once, before it gets its name."""
+    aside = path.with_name(f"{path.name}.new")
+    # The log of an earlier database of this name would be taken for the log of this one.
+    for old in (aside, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
+        old.unlink(missing_ok=True)
+    try:
+        os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+        _sync(aside)
+        aside.replace(path)
+        _sync(path.parent)
+    except (OSError, sqlite3.OperationalError):
+        # The disk is full or cannot be written: the next write gets the error.
+        aside.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_shrinkable(path: Path) -> None:

@@ -140,7 +140,9 @@ def explainer(configuration: dict[str, Any]) -> Callable[[Iterable[msgspec.Struc
     empty = planner.read([Document("the configuration", configuration)])
 
     def explain_objects(objects: Iterable[msgspec.Struct], key: str, now: Nanoseconds, suggest: bool) -> Tree:
-        case = empty.with_objects(thing for thing in objects if type(thing) in planner.KINDS)
+        known = list(objects)
+        case = empty.with_objects(thing for thing in known if type(thing) in planner.KINDS)
+        case = replace(case, extensions=tuple(thing for thing in known if type(thing) in planner.EXTENSIONS))
         return explain(case, key, now, suggest=suggest).tree()
 
     return explain_objects

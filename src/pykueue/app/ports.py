@@ -9,18 +9,24 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Final, TypeAlias
 
-from kubemachinery import http_messages, http_server
+import msgspec
+
+from kubemachinery import codec, http_messages, http_server
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.delegated_auth import DelegatedAuthorizer, authorized
+from kubemachinery.client.errors import KubeError
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
 from kubemachinery.serving import aggregated_api
 from kubemachinery.serving.views import merged
-from pykueue.api import config
+from pykueue.api import config, kube, registry
 from pykueue.controllers import forecast_views, history_views, visibility
 from pykueue.controllers.aggregation import Aggregated
 from pykueue.controllers.assembly import Manager
+from pykueue.controllers.informers import Informers
 from pykueue.dashboard.endpoints import PREFIX, DashboardEndpoints
 from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries, ExplainFunction
 from pykueue.observe import health, state_dump
@@ -156,6 +162,7 @@ def dashboard_pages(
         flavors=informers.flavors,
         shaping=informers.shaping,
         explain=explain,
+        unwatched=partial(_unwatched, authorizer.client, manager.informers),
         troubles=manager.troubles.found,
         history=manager.history.ask if manager.history is not None else None,
         budgets=manager.budgets.budgets if manager.budgets is not None else None,
@@ -166,6 +173,22 @@ def dashboard_pages(
         yield pages
     finally:
         pages.close()
+
+
+async def _unwatched(client: ApiClient, informers: Informers, namespace: str) -> list[msgspec.Struct]:
+    """The QuotaSchedules and Budgets; without topologies also the nodes, and the pods of a namespace that have none.
+    Kinds that are not served, or that the manager may not list, are left out."""
+    wanted = [(row, "", "") for row in registry.EXTENSIONS]
+    if informers.nodes not in informers.shaping:
+        wanted += [(registry.ALL.of(kube.Node), "", ""), (registry.ALL.of(kube.Pod), namespace, "spec.nodeName=")]
+    found: list[msgspec.Struct] = []
+    for row, place, fields in wanted:
+        try:
+            listing = await client.list(row, place, fields=fields)
+        except KubeError:
+            continue
+        found += [codec.decode(bytes(item), row.type) for item in listing.items]
+    return found
 
 
 @asynccontextmanager

@@ -117,7 +117,7 @@ class ConnectionFlags(msgspec.Struct, frozen=True):
 
         async def run() -> T:
             target, page = self.target(), _page(os.environ)
-            way = _Watched(client_config.connect_command(target, SystemClock()), target.server)
+            way = _Watched(client_config.connect(target, SystemClock()), target.server)
             # An explicit timeout is not multiplied by retries.
             attempts = 1 if "request-timeout" in self.flags else _ATTEMPTS
             client = ApiClient(way, random.Random(), attempts=attempts, page=page)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -12,18 +12,15 @@ from pykueue.cli.connection import Connection, connects
 from pykueue.cli.progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kubemachinery.client.client import ApiClient
-    from pykueue.analysis.explanation import Explanation
+    from kubemachinery.meta import ObjectMeta
+    from kubemachinery.unstructured import Tree
     from pykueue.analysis.planner import Case
     from pykueue.client.queue_entries import QueueEntry
-    from pykueue.history.documents import RunTimeEstimate, WorkloadTrouble
+    from pykueue.history.documents import RunTimeEstimate
     from pykueue.projection.documents import ForecastDocument, ForecastItem
-
-    Observed: TypeAlias = tuple[
-        RunTimeEstimate | None, list[WorkloadTrouble], tuple[ForecastDocument, ForecastItem] | None
-    ]
 
 
 @click.command("explain")
@@ -48,39 +45,77 @@ def command(
     NAME is a Workload or a job; KIND/NAME, such as job/train, if several have that name. Each suggestion was tried
     on a copy and is minimal: all of its changes are needed. One that the nodes cannot hold comes last, with a warning.
     """
+    named, suggests = Named.of(name), not no_suggestions
+    with progress() as report:
+        found: Explained | None = None
+        if not files and not thorough:
+            report("Asking the server")
+            found = connection.talk(lambda client, namespace: _served(client, namespace, named, suggests))
+        if found is None:
+            found = _computed(connection, named, files, now_text, suggests, thorough, output, report)
+    if found is None:
+        return
+    if output == "text":
+        for line in [*lines(found.tree), *run_time_lines(found.estimate), *forecast_lines(found.when)]:
+            click.echo(line)
+        return
     from kubemachinery import codec
+
+    known = {} if found.estimate is None else {"runTime": codec.to_tree(found.estimate)}
+    known |= {} if found.when is None else {"forecast": codec.to_tree(found.when[1])}
+    printing.document({**found.tree, **known}, output)
+
+
+class Explained(NamedTuple):
+    """An explanation as `Explanation.tree` has it, and what the server knows beyond its objects."""
+
+    tree: Tree
+    estimate: RunTimeEstimate | None = None
+    when: tuple[ForecastDocument, ForecastItem] | None = None
+
+
+async def _served(client: ApiClient, namespace: str, named: Named, suggests: bool) -> Explained | None:
+    """The explanation of a manager that serves it, as that of `pykueue up` does: the command needs no scheduler then.
+    None where no manager does."""
+    from pykueue.client import served_explanation
+
+    places = () if named.is_workload else dict.fromkeys((namespace, named.prefix or namespace))
+    key = _key(await served_explanation.workloads(client, places), namespace, named)
+    tree = await served_explanation.of_workload(client, key, suggests=suggests) if key is not None else None
+    return await _with_observed(client, tree, False) if tree is not None else None
+
+
+def _computed(
+    connection: Connection,
+    named: Named,
+    files: tuple[str, ...],
+    now_text: str | None,
+    suggests: bool,
+    thorough: bool,
+    output: str,
+    report: Callable[[str], None],
+) -> Explained | None:
+    """The explanation of the objects of files or of the server, computed here. None after printing why a job has no
+    Workload."""
     from pykueue.analysis.explanation import explain
     from pykueue.analysis.trial import SearchBudget
+    from pykueue.api import kueue
     from pykueue.cli.plan import at, case_of, print_ignored_and_unknown, print_notices
 
-    with progress() as report:
-        if files:
-            case, namespace = case_of(files, at(now_text)), connection.namespace or "default"
-            print_ignored_and_unknown(case)
-        else:
-            case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, report))
-        named = Named.of(name)
-        print_notices(case)
-        key = _key(case, namespace, named)
-        if key is None:
-            _print_unqueued(None if files else _unqueued(connection, named), namespace, named, output)
-            return
-        report("Computing suggestions")
-        effort = SearchBudget() if thorough else None
-        answer = explain(case, key, at(now_text), suggest=not no_suggestions, effort=effort)
-    estimate, when = None, None
-    if not files:
-        from pykueue.client import job_troubles
-
-        estimate, observed, when = connection.talk(lambda client, _: _observed(client, key, thorough))
-        answer = job_troubles.with_troubles(answer, observed)
-    if output == "text":
-        for line in [*lines(answer), *run_time_lines(estimate), *forecast_lines(when)]:
-            click.echo(line)
+    if files:
+        case, namespace = case_of(files, at(now_text)), connection.namespace or "default"
+        print_ignored_and_unknown(case)
     else:
-        known = {} if estimate is None else {"runTime": codec.to_tree(estimate)}
-        known |= {} if when is None else {"forecast": codec.to_tree(when[1])}
-        printing.document({**answer.tree(), **known}, output)
+        case, namespace = connection.talk(lambda client, namespace: _live(client, namespace, report))
+    print_notices(case)
+    key = _key((thing.metadata for thing in case.objects if isinstance(thing, kueue.Workload)), namespace, named)
+    if key is None:
+        _print_unqueued(None if files else _unqueued(connection, named), namespace, named, output)
+        return None
+    report("Computing suggestions")
+    effort = SearchBudget() if thorough else None
+    tree = explain(case, key, at(now_text), suggest=suggests, effort=effort).tree()
+    return Explained(tree) if files else connection.talk(lambda client, _: _with_observed(client, tree, thorough))
 
 
 async def _live(client: ApiClient, namespace: str, report: Any) -> tuple[Case, str]:
@@ -89,12 +124,16 @@ async def _live(client: ApiClient, namespace: str, report: Any) -> tuple[Case, s
     return await live_case.case(client, nodes=True, unscheduled=namespace, report=report), namespace
 
 
-async def _observed(client: ApiClient, key: str, thorough: bool) -> Observed:
-    """What the server knows beyond its objects, over one connection."""
+async def _with_observed(client: ApiClient, tree: Tree, thorough: bool) -> Explained:
+    """The explanation with the troubles that the manager observed, the run time and the forecast."""
     from pykueue.client import job_troubles
 
+    key = tree["workload"]
     estimate = await _run_time(client, key)
-    return estimate, await job_troubles.of_workload(client, key), await _forecast(client, key, thorough)
+    warnings = job_troubles.warnings(await job_troubles.of_workload(client, key))
+    # Only a pending Workload has a forecast.
+    when = await _forecast(client, key, thorough) if tree["state"] == _PENDING else None
+    return Explained({**tree, "warnings": [*warnings, *tree["warnings"]]}, estimate, when)
 
 
 async def _run_time(client: ApiClient, key: str) -> RunTimeEstimate | None:
@@ -151,28 +190,30 @@ class Named(NamedTuple):
         named, kind = self.prefix.partition(".")[0].lower(), kind.lower()
         return named in ("", kind, f"{kind}s", *shorts)
 
+    @property
+    def is_workload(self) -> bool:
+        """Whether it names a Workload by its kind."""
+        return bool(self.prefix) and self.may_be("workload", "wl")
+
     def __str__(self) -> str:
         return f"{self.prefix} {self.name}" if self.prefix else f"Workload or job {self.name}"
 
 
-def _key(case: Case, namespace: str, named: Named) -> str | None:
+def _key(workloads: Iterable[ObjectMeta], namespace: str, named: Named) -> str | None:
     """The Workload with this name, or the newest Workload of the job with this name; None without one."""
-    from pykueue.api import kueue
-
-    if named.prefix and named.may_be("workload", "wl"):
+    if named.is_workload:
         return f"{namespace}/{named.name}"
-    workloads = [thing for thing in case.objects if isinstance(thing, kueue.Workload)]
-    place = named.prefix or namespace
-    if any((thing.metadata.namespace, thing.metadata.name) == (place, named.name) for thing in workloads):
+    known, place = list(workloads), named.prefix or namespace
+    if any((found.namespace, found.name) == (place, named.name) for found in known):
         return f"{place}/{named.name}"
-    found = [
-        workload
-        for workload in workloads
-        for owner in workload.metadata.owner_references
-        if (workload.metadata.namespace, owner.name) == (namespace, named.name) and named.may_be(owner.kind)
+    owned = [
+        found
+        for found in known
+        for owner in found.owner_references
+        if (found.namespace, owner.name) == (namespace, named.name) and named.may_be(owner.kind)
     ]
-    newest = max(found, key=lambda workload: workload.metadata.creation_timestamp or "", default=None)
-    return f"{namespace}/{newest.metadata.name}" if newest is not None else None
+    newest = max(owned, key=lambda found: found.creation_timestamp or "", default=None)
+    return f"{namespace}/{newest.name}" if newest is not None else None
 
 
 def _unqueued(connection: Connection, named: Named) -> QueueEntry | None:
@@ -207,53 +248,62 @@ def _print_unqueued(entry: QueueEntry | None, namespace: str, named: Named, outp
         printing.document(tree, output)
 
 
+_PENDING: Final = "Pending"
 _SHOWN: Final = 5
 
 
-def lines(answer: Explanation) -> list[str]:
-    """The explanation as lines of text."""
-    from pykueue.analysis.explanation import SearchExtent
-
-    shown = [_heading(answer)]
-    if answer.warnings:
-        shown += ["", "Warning", *(f"  {warning}" for warning in answer.warnings)]
-    if answer.causes:
-        shown += ["", "Why", *(f"  {cause}" for cause in answer.causes)]
-    if answer.planned_start:
-        shown += ["", "When", f"  {answer.planned_start}"]
-    if answer.advice:
-        shown += ["", "What would let it in", *(f"  {number}. {each}" for number, each in enumerate(answer.advice, 1))]
-    if answer.not_counted:
-        shown += ["", "Not counted against quota", *(f"  {each}" for each in answer.not_counted)]
-    if answer.ahead:
-        more = f" and {(answer.position or (0, 0))[0] - 1 - _SHOWN} more" if len(answer.ahead) > _SHOWN else ""
-        shown += ["", "Ahead of it", f"  {', '.join(answer.ahead[:_SHOWN])}{more}"]
-    if answer.holders:
+def lines(tree: Tree) -> list[str]:
+    """An explanation (`Explanation.tree`) as lines of text."""
+    shown = [_heading(tree)]
+    if tree["warnings"]:
+        shown += ["", "Warning", *(f"  {warning}" for warning in tree["warnings"])]
+    if tree["causes"]:
+        shown += ["", "Why", *(f"  {cause}" for cause in tree["causes"])]
+    if tree.get("plannedStart"):
+        shown += ["", "When", f"  {tree['plannedStart']}"]
+    if advice := tree.get("advice"):
+        shown += ["", "What would let it in", *(f"  {number}. {each}" for number, each in enumerate(advice, 1))]
+    if tree["notCounted"]:
+        shown += ["", "Not counted against quota", *(f"  {_not_counted(each)}" for each in tree["notCounted"])]
+    if ahead := tree["ahead"]:
+        place = tree["position"]["inClusterQueue"] if tree["position"] else 0
+        more = f" and {place - 1 - _SHOWN} more" if len(ahead) > _SHOWN else ""
+        shown += ["", "Ahead of it", f"  {', '.join(ahead[:_SHOWN])}{more}"]
+    if tree["holders"]:
         shown += ["", "Held by"]
-        for held in answer.holders[:_SHOWN]:
+        for held in tree["holders"][:_SHOWN]:
             why = f" ({held['protectedBy']})" if held["protectedBy"] else ""
             shown.append(f"  {held['workload']}: {held['amount']} {held['resource']} of {held['flavor']}{why}")
-    if answer.suggestions:
+    if tree["suggestions"]:
         shown += ["", "Suggestions"]
-        for number, suggestion in enumerate(answer.suggestions, start=1):
-            for n, part in enumerate(suggestion.changes):
-                shown.append(f"  {f'{number}.' if not n else '  and'} {part.sentence()}")
-                if part.how():
-                    shown.append(f"       {part.how()}")
-            if suggestion.warning:
-                shown.append(f"     but {suggestion.warning}")
-    if answer.search is SearchExtent.CUT_SHORT:
+        for number, suggestion in enumerate(tree["suggestions"], start=1):
+            for n, part in enumerate(suggestion["changes"]):
+                shown.append(f"  {f'{number}.' if not n else '  and'} {part['change']}")
+                if part["command"]:
+                    shown.append(f"       {part['command']}")
+            if suggestion["warning"]:
+                shown.append(f"     but {suggestion['warning']}")
+    if tree["search"] == "cut short":
         shown += ["", "The search was cut short because many Workloads wait in this cohort; --thorough continues it"]
-    elif answer.search is SearchExtent.COMPLETE and not answer.suggestions:
+    elif tree["search"] == "complete" and not tree["suggestions"]:
         shown += ["", "No single change of quota, priority, order or pods was found that admits it"]
     return shown
 
 
-def _heading(answer: Explanation) -> str:
-    if answer.state != "Pending":
-        where = f" in ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else ""
-        return f"Workload {answer.workload} is {answer.state}{where}"
-    where = f"ClusterQueue {answer.cluster_queue}" if answer.cluster_queue else f"LocalQueue {answer.queue}"
-    place = f", position {answer.position[0]} ({answer.position[1]} in its LocalQueue)" if answer.position else ""
-    ends = ": nothing blocks it; the next scheduling cycle admits it" if answer.starts_next else ""
-    return f"Workload {answer.workload} waits in {where}{place}{ends}"
+def _heading(tree: Tree) -> str:
+    queue = tree["clusterQueue"]
+    if tree["state"] != _PENDING:
+        where = f" in ClusterQueue {queue}" if queue else ""
+        return f"Workload {tree['workload']} is {tree['state']}{where}"
+    where = f"ClusterQueue {queue}" if queue else f"LocalQueue {tree['localQueue']}"
+    at = tree["position"]
+    place = f", position {at['inClusterQueue']} ({at['inLocalQueue']} in its LocalQueue)" if at else ""
+    ends = ": nothing blocks it; the next scheduling cycle admits it" if tree["startsNext"] else ""
+    return f"Workload {tree['workload']} waits in {where}{place}{ends}"
+
+
+def _not_counted(tree: Tree) -> str:
+    if "prefix" not in tree:
+        return f"{tree['resource']} (not declared)"
+    where = "the ClusterQueue" if tree["list"] == "ClusterQueue" else "the configuration"
+    return f"{tree['resource']} (prefix {tree['prefix']!r} of {where})"

@@ -10,5 +10,6 @@ pod_logs.py        the log of a pod, each line once
 unqueued.py        jobs and pods without a Workload, and the reason
 listing.py         the rows of `pykueue list`
 queue_overview.py  the rows of `pykueue top`
+served_explanation.py  explanations that the manager of `pykueue up` computes
 object_creation.py queues and flavors from options                               pure
 """

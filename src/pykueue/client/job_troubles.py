@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,12 +12,14 @@ from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.errors import UsageError
-from pykueue.analysis.explanation import Explanation
 from pykueue.client import job_history
 from pykueue.client.job_history import HistoryRequest
 from pykueue.history import documents
 from pykueue.history.columns import local_time
 from pykueue.history.documents import WorkloadTrouble, WorkloadTroubleList
+
+if TYPE_CHECKING:
+    from pykueue.analysis.explanation import Explanation
 
 
 async def troubles(client: ApiClient, namespace: str) -> list[WorkloadTrouble]:
@@ -49,5 +52,10 @@ async def of_workload(client: ApiClient, key: str) -> list[WorkloadTrouble]:
 def with_troubles(answer: Explanation, observed: Iterable[WorkloadTrouble]) -> Explanation:
     """The explanation with the troubles first that the manager observed: they have happened, while a loop that the
     explanation itself warns of is computed."""
-    found = [f"{each.trouble} since {local_time(each.since)}: {each.message}" for each in observed]
+    found = warnings(observed)
     return replace(answer, warnings=(*found, *answer.warnings)) if found else answer
+
+
+def warnings(observed: Iterable[WorkloadTrouble]) -> list[str]:
+    """The troubles as warnings of an explanation."""
+    return [f"{each.trouble} since {local_time(each.since)}: {each.message}" for each in observed]

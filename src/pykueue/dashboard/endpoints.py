@@ -6,7 +6,8 @@
     api/queues/NAME, api/flavors/NAME        one of them
     api/workloads                            a page of Workloads: q, namespace, queue, clusterQueue, state, sort, …
     api/workloads/NAMESPACE/NAME             one, with its history
-    api/workloads/NAMESPACE/NAME/explanation why it is in its state; suggestions=true adds changes that would admit it
+    api/workloads/NAMESPACE/NAME/explanation why it is in its state; suggestions=true adds changes that would admit it,
+                                             fresh=true computes it now (`pykueue explain`)
     api/overtime                             usage, waiting and users of a ClusterQueue by day: clusterQueue, days
     api/budgets                              what groups have used of their Budgets, and what is refused
     api/stream                               Server-Sent Events: one per change, at most one per second
@@ -276,9 +277,10 @@ class DashboardEndpoints:
         sees_all = await self._may(request, "list", kueue.Workload)
         # Suggestions name Workloads of other namespaces, so they require permission to list all of them.
         suggestions = _is_on(request, "suggestions") and sees_all
-        await self._summaries.refresh()
+        fresh = _is_on(request, "fresh")
+        await self._summaries.refresh(at_once=fresh)
         try:
-            found = await self._summaries.explanation(namespace, name, suggestions=suggestions)
+            found = await self._summaries.explanation(namespace, name, suggestions=suggestions, fresh=fresh)
         except UsageError:
             raise _gone("Workload", f"{namespace}/{name}") from None
         if found is None:

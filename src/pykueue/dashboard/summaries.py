@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeAlias
@@ -57,6 +57,8 @@ class DashboardSources(msgspec.Struct, frozen=True, kw_only=True):
     flavors: Informer[kueue.ResourceFlavor]
     shaping: tuple[Informer[Any], ...]  # everything else that decisions depend on
     explain: ExplainFunction | None = None
+    # The objects of the API server that an explanation of a Workload of this namespace needs besides those above.
+    unwatched: Callable[[str], Awaitable[Iterable[msgspec.Struct]]] | None = None
     troubles: Callable[[], Iterable[Trouble]] = tuple
     history: AskHistory | None = None
     budgets: Informer[Budget] | None = None
@@ -110,10 +112,10 @@ class DashboardSummaries:
 
     # --- Refresh ------------------------------------------------------------------------------------------------------
 
-    async def refresh(self) -> None:
-        """Update the summaries, unless they are less than a second old."""
+    async def refresh(self, *, at_once: bool = False) -> None:
+        """Update the summaries, unless they are less than a second old; `at_once` also then."""
         async with self._refreshing:
-            if self._clock.monotonic() - self._refreshed < FRESH_SECONDS:
+            if not at_once and self._clock.monotonic() - self._refreshed < FRESH_SECONDS:
                 return
             # One key at a time: a request that is cancelled here loses no change.
             for number in count(1):
@@ -254,9 +256,10 @@ class DashboardSummaries:
         labels, topology = dict(found.spec.node_labels), found.spec.topology_name or ""
         return {**self.overview.flavor(name), "nodeLabels": labels, "topology": topology}
 
-    async def explanation(self, namespace: str, name: str, *, suggestions: bool) -> Tree | None:
+    async def explanation(self, namespace: str, name: str, *, suggestions: bool, fresh: bool = False) -> Tree | None:
         """Return why a Workload is in its state; None if explanations are disabled. Raise UsageError if it does not
-        exist.
+        exist. An earlier explanation is returned while nothing that is watched has changed, unless `fresh` is set: one
+        may also change as time passes.
 
         One at a time and in a thread: suggestions may take seconds, and the scheduler runs on the same event loop.
         """
@@ -266,10 +269,11 @@ class DashboardSummaries:
         key = (f"{namespace}/{name}", suggestions)
         async with self._explaining:
             revision, known = self._explanations.get(key, (-1, {}))
-            if revision == self.revision:
+            if revision == self.revision and not fresh:
                 return known
+            unwatched = await self._sources.unwatched(namespace) if self._sources.unwatched is not None else ()
             revision = self.revision
-            objects = list(self._concerning(ObjectKey(namespace, name)))
+            objects = [*self._concerning(ObjectKey(namespace, name)), *unwatched]
             found = await _aside(partial(explain, objects, key[0], self._clock.now(), suggestions))
             if len(self._explanations) >= _EXPLANATIONS_MAX:
                 self._explanations.clear()

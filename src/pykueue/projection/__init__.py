@@ -7,13 +7,19 @@ check_answers  admission checks that are decided in a run
 engine      the World on a virtual clock, driven by a heap of events
 
 Every decision is one of `World.decide`: nothing of the scheduler is modelled a second time.
+
+The names are imported when they are used: clients read the documents of forecasts without the scheduler.
 """
 
-from pykueue.projection.case import SchedulerCase
-from pykueue.projection.check_answers import CheckAnswers, CheckRefusal, DueChecks
-from pykueue.projection.draws import ConstantDraws, Draws, uniform
-from pykueue.projection.engine import EFFORT_MAX, Arrival, ScheduledChange, run
-from pykueue.projection.outcome import ProjectedAttempt, Projection, Release, usage_changes
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pykueue.projection.case import SchedulerCase
+    from pykueue.projection.check_answers import CheckAnswers, CheckRefusal, DueChecks
+    from pykueue.projection.draws import ConstantDraws, Draws, uniform
+    from pykueue.projection.engine import EFFORT_MAX, Arrival, ScheduledChange, run
+    from pykueue.projection.outcome import ProjectedAttempt, Projection, Release, usage_changes
 
 __all__ = [
     "EFFORT_MAX",
@@ -32,3 +38,17 @@ __all__ = [
     "uniform",
     "usage_changes",
 ]
+
+_MODULES: Final = {
+    **dict.fromkeys(("SchedulerCase",), "case"),
+    **dict.fromkeys(("CheckAnswers", "CheckRefusal", "DueChecks"), "check_answers"),
+    **dict.fromkeys(("ConstantDraws", "Draws", "uniform"), "draws"),
+    **dict.fromkeys(("EFFORT_MAX", "Arrival", "ScheduledChange", "run"), "engine"),
+    **dict.fromkeys(("ProjectedAttempt", "Projection", "Release", "usage_changes"), "outcome"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

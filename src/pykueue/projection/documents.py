@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from kubemachinery.fields import Field, Int32, Time
 from kubemachinery.meta import ApiStruct, format_time
-from pykueue.projection.forecast import ForecastResult, StartForecast
-from pykueue.projection.outcome import Release
+
+if TYPE_CHECKING:
+    from pykueue.projection.forecast import ForecastResult, StartForecast
+    from pykueue.projection.outcome import Release
 
 FORECAST: Final = "forecast"
 ANOTHER: Final = "another workload"

@@ -8,7 +8,16 @@
 No controller runs, and no server is read. Other packages import from this package only.
 """
 
-from pykueue.analysis.planner.case import CLASSES, KINDS, Case, Configured, place_of, read, with_used_namespaces
+from pykueue.analysis.planner.case import (
+    CLASSES,
+    EXTENSIONS,
+    KINDS,
+    Case,
+    Configured,
+    place_of,
+    read,
+    with_used_namespaces,
+)
 from pykueue.analysis.planner.cycles import (
     BUDGETS,
     CYCLES_MAX,
@@ -30,6 +39,7 @@ __all__ = [
     "BUDGETS",
     "CLASSES",
     "CYCLES_MAX",
+    "EXTENSIONS",
     "KINDS",
     "QUOTA_CALENDAR",
     "Case",

@@ -41,7 +41,7 @@ _ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 # The kinds that give jobs their priority.
 CLASSES: Final = (kueue.WorkloadPriorityClass, kube.PriorityClass)
 # The kinds of `pykueue.io`.
-_EXTENSIONS: Final = tuple(row.type for row in registry.EXTENSIONS)
+EXTENSIONS: Final = tuple(row.type for row in registry.EXTENSIONS)
 
 
 class Configured(msgspec.Struct, frozen=True):
@@ -170,7 +170,7 @@ class _Found:
         metadata: meta.ObjectMeta = typed.metadata  # type: ignore[attr-defined]
         if isinstance(typed, CLASSES):
             self.classes.append(typed)
-        elif isinstance(typed, _EXTENSIONS):
+        elif isinstance(typed, EXTENSIONS):
             self.extensions.append(typed)
         else:
             self.objects.append(typed)
@@ -277,7 +277,7 @@ def typed_of(source: str, tree: dict[str, Any], *, is_stored: bool = False) -> m
     row = registry.ALL.find(version, kind)
     if row is None and version.partition("/")[0] in (labels.GROUP, extensions.GROUP):
         raise UsageError(f"{source}: {version} has no kind {kind}{_hint(kind)}")
-    if row is None or not (row[0].type in _ORDER or row[0].type in CLASSES or row[0].type in _EXTENSIONS):
+    if row is None or not (row[0].type in _ORDER or row[0].type in CLASSES or row[0].type in EXTENSIONS):
         return None
     if is_stored and row[0].api_version == version:
         return _decoded(source, tree, tree, row[0].type)
@@ -285,7 +285,7 @@ def typed_of(source: str, tree: dict[str, Any], *, is_stored: bool = False) -> m
     if row[0].type is kube.Namespace:
         complete = unstructured.put(complete, ("metadata", "labels", labels.NAMESPACE_NAME), _name(tree))
     errors = validation.structural_errors(complete)
-    if row[0].type in _EXTENSIONS:
+    if row[0].type in EXTENSIONS:
         errors += [*validation.validate_create(complete), *calendars.problems(complete)] if not errors else []
     _refuse(source, kind, tree, [error for error in errors if (kind, error.path) not in _UNDERSTOOD])
     return _decoded(source, tree, complete, row[0].type)

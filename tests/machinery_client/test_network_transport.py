@@ -1,7 +1,4 @@
-"""The contract of the transports over a socket, against a server whose every byte is scripted.
-
-Tests with `network` run for both transports.
-"""
+"""The contract of the transports over a socket, against a server whose every byte is scripted."""
 
 from __future__ import annotations
 
@@ -20,31 +17,26 @@ from event_loops import on_both_loops
 from kubemachinery.client import http_connections
 from kubemachinery.client.errors import ApiError, Fenced, Unanswered
 from kubemachinery.client.http_transport import HttpTransport
-from kubemachinery.client.thread_transport import ThreadTransport
 from kubemachinery.client.transport import LINE_BYTES, ApiRequest, ConnectionOptions, Headers
 from kubeserver.protocol import server_credentials
 from scripted_server import answering, request_head
 from waiting import PATIENCE_SECONDS, eventually
 
-Network = type[HttpTransport] | type[ThreadTransport]
-NETWORK = pytest.mark.parametrize("network", [HttpTransport, ThreadTransport])
 GET = ApiRequest("GET", "/", timeout_seconds=PATIENCE_SECONDS)
 PATCH = ApiRequest("PATCH", "/", body=b"{}", timeout_seconds=PATIENCE_SECONDS)
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @asynccontextmanager
-async def connected(
-    network: Network, url: str, options: ConnectionOptions | None = None
-) -> AsyncIterator[HttpTransport | ThreadTransport]:
-    transport = network(url, options or ConnectionOptions())
+async def connected(url: str, options: ConnectionOptions | None = None) -> AsyncIterator[HttpTransport]:
+    transport = HttpTransport(url, options or ConnectionOptions())
     try:
         yield transport
     finally:
         await transport.close()
 
 
-async def read_all(transport: HttpTransport | ThreadTransport, seen: list[bytes]) -> None:
+async def read_all(transport: HttpTransport, seen: list[bytes]) -> None:
     async with transport.stream(GET) as lines:
         async for line in lines:
             seen.append(line)
@@ -86,7 +78,6 @@ class Script:
 
 
 @on_both_loops
-@NETWORK
 @pytest.mark.parametrize(
     ("answer", "content"),
     [
@@ -102,9 +93,9 @@ class Script:
     ],
     ids=["length", "chunks", "interim", "none", "gzip"],
 )
-async def test_response_is_read_and_the_connection_used_again(network: Network, answer: bytes, content: bytes) -> None:
+async def test_response_is_read_and_the_connection_used_again(answer: bytes, content: bytes) -> None:
     script = Script(answer, answer)
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         responses = [await transport.send(GET) for _ in range(2)]
         assert [response.body for response in responses] == [content] * 2
     assert script.connections == 1
@@ -113,34 +104,31 @@ async def test_response_is_read_and_the_connection_used_again(network: Network, 
 @on_both_loops
 async def test_103_is_an_interim_response() -> None:
     script = Script(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + body(b"a list"))
-    async with answering(script) as url, connected(HttpTransport, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         assert (await transport.send(GET)).body == b"a list"
 
 
 @on_both_loops
-@NETWORK
-async def test_body_until_the_end_of_the_connection(network: Network) -> None:
+async def test_body_until_the_end_of_the_connection() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_head(reader)
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\nno ")
         await writer.drain()
         writer.write(b"backend")
 
-    async with answering(answer) as url, connected(network, url) as transport:
+    async with answering(answer) as url, connected(url) as transport:
         response = await transport.send(PATCH)
     assert (response.status, response.body) == (502, b"no backend")
 
 
 @on_both_loops
-@NETWORK
-async def test_headers_are_looked_up_as_kubernetes_writes_them(network: Network) -> None:
+async def test_headers_are_looked_up_as_kubernetes_writes_them() -> None:
     script = Script(b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\nContent-Length: 0\r\n\r\n")
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         assert (await transport.send(GET)).headers.get("Retry-After") == "7"
 
 
 @on_both_loops
-@NETWORK
 @pytest.mark.parametrize(
     "answer",
     [
@@ -152,12 +140,12 @@ async def test_headers_are_looked_up_as_kubernetes_writes_them(network: Network)
     ],
     ids=["garbage", "short", "short chunk", "no chunk", "no gzip"],
 )
-async def test_broken_response_leaves_unknown_whether_a_write_was_applied(network: Network, answer: bytes) -> None:
+async def test_broken_response_leaves_unknown_whether_a_write_was_applied(answer: bytes) -> None:
     async def answer_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_head(reader)
         writer.write(answer)
 
-    async with answering(answer_and_close) as url, connected(network, url) as transport:
+    async with answering(answer_and_close) as url, connected(url) as transport:
         with pytest.raises(Unanswered, match=f"{url} does not answer PATCH /: .") as caught:
             await transport.send(PATCH)
     assert caught.value.applied is None
@@ -166,7 +154,7 @@ async def test_broken_response_leaves_unknown_whether_a_write_was_applied(networ
 @on_both_loops
 async def test_malformed_response_closes_the_connection_and_names_the_reason() -> None:
     script = Script(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy", body(b"next"))
-    async with answering(script) as url, connected(HttpTransport, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         with pytest.raises(Unanswered, match="the response has the Content-Length '1, 2'"):
             await transport.send(GET)
         await eventually(lambda: script.ended == 1)
@@ -175,14 +163,11 @@ async def test_malformed_response_closes_the_connection_and_names_the_reason() -
 
 
 @on_both_loops
-@NETWORK
-async def test_small_response_that_unpacks_to_a_large_one_is_refused(
-    network: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{network.__module__}.BODY_BYTES", 2**16)
+async def test_small_response_that_unpacks_to_a_large_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubemachinery.client.http_transport.BODY_BYTES", 2**16)
     packed = gzip.compress(bytes(2**24))
     script = Script(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed)
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         with pytest.raises(Unanswered, match="the response has more than 65536 bytes"):
             await transport.send(GET)
 
@@ -191,14 +176,11 @@ async def test_small_response_that_unpacks_to_a_large_one_is_refused(
 
 
 @on_both_loops
-@NETWORK
 @pytest.mark.parametrize("request_", [GET, PATCH], ids=["GET", "PATCH"])
-async def test_read_is_repeated_when_a_kept_connection_breaks_and_a_write_is_not(
-    network: Network, request_: ApiRequest
-) -> None:
+async def test_read_is_repeated_when_a_kept_connection_breaks_and_a_write_is_not(request_: ApiRequest) -> None:
     """The server closes the connection when it gets the second request."""
     script = Script(body(b"first"), None, body(b"repeated"))
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         await transport.send(GET)
         if request_ is GET:
             assert (await transport.send(request_)).body == b"repeated"
@@ -210,8 +192,7 @@ async def test_read_is_repeated_when_a_kept_connection_breaks_and_a_write_is_not
 
 
 @on_both_loops
-@NETWORK
-async def test_read_is_not_repeated_on_a_new_connection_or_after_the_response_began(network: Network) -> None:
+async def test_read_is_not_repeated_on_a_new_connection_or_after_the_response_began() -> None:
     script = Script(None, body(b""), b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
 
     accepted = 0
@@ -224,7 +205,7 @@ async def test_read_is_not_repeated_on_a_new_connection_or_after_the_response_be
         serving.cancel()
         await asyncio.wait({serving})
 
-    async with answering(cut) as url, connected(network, url) as transport:
+    async with answering(cut) as url, connected(url) as transport:
         with pytest.raises(Unanswered):
             await transport.send(GET)
         await transport.send(GET)
@@ -263,7 +244,7 @@ async def test_connection_that_the_server_closed_while_idle_is_not_used_for_a_wr
 async def test_connection_that_was_idle_for_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connections, "IDLE_SECONDS", 0.05)
     script = Script(body(b"1"), body(b"2"))
-    async with answering(script) as url, connected(HttpTransport, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         await transport.send(GET)
         await eventually(lambda: script.ended == 1)
         await transport.send(GET)
@@ -284,11 +265,10 @@ async def test_connection_that_was_idle_for_long_is_not_used() -> None:
 
 
 @on_both_loops
-@NETWORK
-async def test_connection_is_not_used_again_when_the_server_asks_so(network: Network) -> None:
+async def test_connection_is_not_used_again_when_the_server_asks_so() -> None:
     closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     script = Script(closing, closing)
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         for _ in range(2):
             await transport.send(PATCH)
     assert script.connections == 2
@@ -297,7 +277,7 @@ async def test_connection_is_not_used_again_when_the_server_asks_so(network: Net
 @on_both_loops
 async def test_bytes_after_a_response_are_not_taken_for_the_next_one() -> None:
     script = Script(body(b"first") + body(b"not asked for"), body(b"second"))
-    async with answering(script) as url, connected(HttpTransport, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         assert [(await transport.send(GET)).body for _ in range(2)] == [b"first", b"second"]
     assert script.connections == 2
 
@@ -385,8 +365,7 @@ async def test_connections_that_fail_do_not_count() -> None:
 
 
 @on_both_loops
-@NETWORK
-async def test_cancelled_request_closes_its_connection(network: Network) -> None:
+async def test_cancelled_request_closes_its_connection() -> None:
     is_asked, is_closed = asyncio.Event(), asyncio.Event()
 
     async def answer_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -396,7 +375,7 @@ async def test_cancelled_request_closes_its_connection(network: Network) -> None
             assert await reader.read() == b""
         is_closed.set()
 
-    async with answering(answer_nothing) as url, connected(network, url) as transport:
+    async with answering(answer_nothing) as url, connected(url) as transport:
         task = asyncio.create_task(transport.send(GET))
         await is_asked.wait()
         task.cancel()
@@ -406,10 +385,9 @@ async def test_cancelled_request_closes_its_connection(network: Network) -> None
 
 
 @on_both_loops
-@NETWORK
-async def test_request_that_is_late_closes_its_connection(network: Network) -> None:
+async def test_request_that_is_late_closes_its_connection() -> None:
     script = Script(b"", body(b"next"))
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         with pytest.raises(Unanswered, match=r"not within 0\.05 s") as caught:
             await transport.send(ApiRequest("PATCH", "/", timeout_seconds=0.05))
         await eventually(lambda: script.ended == 1)
@@ -436,14 +414,13 @@ async def test_closing_the_transport_ends_requests_and_refuses_further_ones() ->
 
 
 @on_both_loops
-@NETWORK
-async def test_write_behind_a_closed_fence_sends_nothing(network: Network) -> None:
+async def test_write_behind_a_closed_fence_sends_nothing() -> None:
     received: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received.put_nowait(await reader.read())
 
-    async with answering(keep) as url, connected(network, url) as transport:
+    async with answering(keep) as url, connected(url) as transport:
         with pytest.raises(Fenced):
             await transport.send(ApiRequest("PUT", "/", body=b"{}", fence=lambda: False))
         await transport.close()
@@ -453,7 +430,7 @@ async def test_write_behind_a_closed_fence_sends_nothing(network: Network) -> No
 @on_both_loops
 async def test_closed_fence_keeps_the_connection() -> None:
     script = Script(body(b"read"))
-    async with answering(script) as url, connected(HttpTransport, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         with pytest.raises(Fenced):
             await transport.send(ApiRequest("PUT", "/", body=b"{}", fence=lambda: False))
         assert (await transport.send(GET)).body == b"read"
@@ -461,8 +438,7 @@ async def test_closed_fence_keeps_the_connection() -> None:
 
 
 @on_both_loops
-@NETWORK
-async def test_header_with_a_line_break_is_refused_before_anything_is_sent(network: Network) -> None:
+async def test_header_with_a_line_break_is_refused_before_anything_is_sent() -> None:
     token = "a\r\nImpersonate-User: admin"
 
     async def credentials() -> Headers:
@@ -478,7 +454,7 @@ async def test_header_with_a_line_break_is_refused_before_anything_is_sent(netwo
                 writer.write(body(b""))
 
     options = ConnectionOptions(credentials=credentials)
-    async with answering(keep) as url, connected(network, url, options) as transport:
+    async with answering(keep) as url, connected(url, options) as transport:
         with pytest.raises(ValueError):
             await transport.send(GET)
         with pytest.raises(Unanswered):
@@ -491,8 +467,7 @@ async def test_header_with_a_line_break_is_refused_before_anything_is_sent(netwo
 
 
 @on_both_loops
-@NETWORK
-async def test_credentials_are_asked_for_each_request(network: Network) -> None:
+async def test_credentials_are_asked_for_each_request() -> None:
     asked = 0
 
     async def credentials() -> Headers:
@@ -503,7 +478,7 @@ async def test_credentials_are_asked_for_each_request(network: Network) -> None:
     script = Script(body(b""), body(b""))
     async with (
         answering(script) as url,
-        connected(network, url + "/prefix", ConnectionOptions(credentials=credentials)) as transport,
+        connected(url + "/prefix", ConnectionOptions(credentials=credentials)) as transport,
     ):
         for _ in range(2):
             await transport.send(ApiRequest("PATCH", "/a b", (("fieldManager", "a/b c"),), b"{}", "text/plain"))
@@ -524,23 +499,21 @@ async def test_credentials_are_asked_for_each_request(network: Network) -> None:
 
 
 @on_both_loops
-@NETWORK
-async def test_server_is_found_by_its_name(network: Network) -> None:
+async def test_server_is_found_by_its_name() -> None:
     """A name may have several addresses; the server listens at one of them."""
     script = Script(body(b"found"))
     async with answering(script) as url:
         port = url.rpartition(":")[2]
-        async with connected(network, f"http://localhost:{port}") as transport:
+        async with connected(f"http://localhost:{port}") as transport:
             assert (await transport.send(GET)).body == b"found"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    async with connected(network, f"http://localhost:{port}") as transport:
+    async with connected(f"http://localhost:{port}") as transport:
         with pytest.raises(Unanswered, match=f"http://localhost:{port} cannot be reached: Connection refused"):
             await transport.send(GET)
 
 
 @on_both_loops
-@NETWORK
 @pytest.mark.parametrize(
     ("trusted", "hostname", "message"),
     [
@@ -550,9 +523,7 @@ async def test_server_is_found_by_its_name(network: Network) -> None:
     ],
     ids=["wrong name", "name of the kubeconfig", "unknown authority"],
 )
-async def test_certificate_is_checked(
-    network: Network, trusted: bool, hostname: str | None, message: str, tmp_path: Path
-) -> None:
+async def test_certificate_is_checked(trusted: bool, hostname: str | None, message: str, tmp_path: Path) -> None:
     now = datetime.datetime.now(datetime.UTC)
     served = server_credentials.prepare(tmp_path / "served", ["kueue.example"], now)
     other = served if trusted else server_credentials.prepare(tmp_path / "other", ["kueue.example"], now)
@@ -569,7 +540,7 @@ async def test_certificate_is_checked(
     loop.set_exception_handler(lambda *_: None)  # a refused handshake
     async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with connected(network, url, ConnectionOptions(tls=trusting, server_hostname=hostname)) as transport:
+        async with connected(url, ConnectionOptions(tls=trusting, server_hostname=hostname)) as transport:
             if message:
                 with pytest.raises(
                     Unanswered, match=rf"cannot be reached: its certificate is not trusted: .*({message})"
@@ -586,19 +557,17 @@ async def test_certificate_is_checked(
 
 
 @on_both_loops
-@NETWORK
-async def test_lines_of_a_stream_do_not_depend_on_chunks(network: Network) -> None:
+async def test_lines_of_a_stream_do_not_depend_on_chunks() -> None:
     content = b'{"a":1}\n{"b":"\\r"}\r\n\n{"c":3}'
     script = Script(CHUNKED + b"".join(chunk(content[at : at + 4]) for at in range(0, len(content), 4)) + b"0\r\n\r\n")
-    async with answering(script) as url, connected(network, url) as transport, transport.stream(GET) as lines:
+    async with answering(script) as url, connected(url) as transport, transport.stream(GET) as lines:
         assert [line async for line in lines] == [b'{"a":1}\n', b'{"b":"\\r"}\r\n', b"\n", b'{"c":3}']
 
 
 @on_both_loops
-@NETWORK
-async def test_refused_stream_raises_the_error_of_the_server_with_its_delay(network: Network) -> None:
+async def test_refused_stream_raises_the_error_of_the_server_with_its_delay() -> None:
     script = Script(b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\nContent-Length: 4\r\n\r\nbusy")
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         with pytest.raises(ApiError) as caught:
             async with transport.stream(GET):
                 pass
@@ -606,22 +575,20 @@ async def test_refused_stream_raises_the_error_of_the_server_with_its_delay(netw
 
 
 @on_both_loops
-@NETWORK
-async def test_broken_stream_gives_the_lines_before_the_break(network: Network) -> None:
+async def test_broken_stream_gives_the_lines_before_the_break() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_head(reader)
         writer.write(CHUNKED + chunk(b"{}\n") + chunk(b"{"))
 
     seen: list[bytes] = []
-    async with answering(answer) as url, connected(network, url) as transport:
+    async with answering(answer) as url, connected(url) as transport:
         with pytest.raises(Unanswered, match="/: the stream broke: the server closed the connection") as caught:
             await read_all(transport, seen)
     assert (seen, caught.value.applied) == ([b"{}\n"], False)
 
 
 @on_both_loops
-@NETWORK
-async def test_line_that_is_too_long_breaks_the_stream(network: Network) -> None:
+async def test_line_that_is_too_long_breaks_the_stream() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request_head(reader)
         writer.write(CHUNKED + chunk(b"{}\n" + b"x" * (LINE_BYTES + 1)))
@@ -629,7 +596,7 @@ async def test_line_that_is_too_long_breaks_the_stream(network: Network) -> None
             await reader.read()
 
     seen: list[bytes] = []
-    async with answering(answer) as url, connected(network, url) as transport:
+    async with answering(answer) as url, connected(url) as transport:
         with pytest.raises(Unanswered, match="/: the stream broke: a line has more than 4194304 bytes"):
             await read_all(transport, seen)
     assert seen == [b"{}\n"]
@@ -639,15 +606,14 @@ async def test_line_that_is_too_long_breaks_the_stream(network: Network) -> None
 async def test_line_of_the_largest_size_is_read() -> None:
     longest = b"x" * (LINE_BYTES - 1) + b"\n"
     script = Script(CHUNKED + chunk(longest) + chunk(longest) + b"0\r\n\r\n")
-    async with answering(script) as url, connected(HttpTransport, url) as transport, transport.stream(GET) as lines:
+    async with answering(script) as url, connected(url) as transport, transport.stream(GET) as lines:
         assert [len(line) async for line in lines] == [LINE_BYTES] * 2
 
 
 @on_both_loops
-@NETWORK
-async def test_stream_that_is_left_early_closes_its_connection(network: Network) -> None:
+async def test_stream_that_is_left_early_closes_its_connection() -> None:
     script = Script(CHUNKED + chunk(b"{}\n"))
-    async with answering(script) as url, connected(network, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         async with transport.stream(GET) as lines:
             assert await anext(lines) == b"{}\n"
         await eventually(lambda: script.ended == 1)
@@ -656,7 +622,7 @@ async def test_stream_that_is_left_early_closes_its_connection(network: Network)
 @on_both_loops
 async def test_connection_of_a_stream_that_ended_is_used_again() -> None:
     script = Script(CHUNKED + chunk(b"{}\n") + b"0\r\n\r\n", body(b"next"))
-    async with answering(script) as url, connected(HttpTransport, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         async with transport.stream(GET) as lines:
             assert [line async for line in lines] == [b"{}\n"]
         assert (await transport.send(PATCH)).body == b"next"
@@ -666,7 +632,7 @@ async def test_connection_of_a_stream_that_ended_is_used_again() -> None:
 @on_both_loops
 async def test_stream_is_begun_again_when_a_kept_connection_breaks() -> None:
     script = Script(body(b""), None, CHUNKED + chunk(b"{}\n") + b"0\r\n\r\n")
-    async with answering(script) as url, connected(HttpTransport, url) as transport:
+    async with answering(script) as url, connected(url) as transport:
         await transport.send(GET)
         async with transport.stream(GET) as lines:
             assert [line async for line in lines] == [b"{}\n"]
@@ -696,7 +662,7 @@ async def test_slow_consumer_of_a_stream_holds_the_server_back() -> None:
 
         return asked
 
-    async with answering(answer) as url, connected(HttpTransport, url) as transport, transport.stream(GET) as lines:
+    async with answering(answer) as url, connected(url) as transport, transport.stream(GET) as lines:
         assert await anext(lines) == line
         await eventually(stands_still())
         # What is held here, and what the sockets hold.

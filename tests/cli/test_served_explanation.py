@@ -1,0 +1,99 @@
+"""`pykueue explain` prints the explanation of the manager of `pykueue up`; it is the one that the command computes from
+the objects of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubemachinery.client import client_config
+from kubemachinery.client.client import ApiClient
+from kubemachinery.clock import SystemClock
+from pykueue import features
+from pykueue.api import quota_schedule, registry
+from shell import Shell
+from started import up
+from waiting import until
+
+Tree = dict[str, Any]
+SCHEDULES = registry.EXTENSIONS.of(quota_schedule.QuotaSchedule)
+WINDOW = {"name": "w", "start": "2020-01-01T00:00:00Z", "end": "2099-01-01T00:00:00Z"}
+
+
+# Without topologies the manager watches neither nodes nor pods.
+TOPOLOGIES = [name for name, gate in features.GATES.items() if gate.default and "TAS" in name]
+OFF = ",".join(f"{name}=false" for name in ("TopologyAwareScheduling", *TOPOLOGIES))
+
+
+@pytest.fixture(
+    scope="module", params=["QuotaCalendar=true", f"QuotaCalendar=true,{OFF}"], ids=["default", "no topologies"]
+)
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Path]:
+    server = up(tmp_path_factory.mktemp("up"), "--durability", "memory", "--feature-gates", request.param)
+    try:
+        yield server.kubeconfig
+    finally:
+        server.end()
+
+
+@pytest.fixture
+def shell(kubeconfig: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    return Shell(capsys)
+
+
+def create_schedule(kubeconfig: Path, quota: str) -> None:
+    """Create a QuotaSchedule that gives the ClusterQueue of `pykueue up` another quota of cpu."""
+    resource = {"name": "cpu", "nominalQuota": quota}
+    target = {"clusterQueue": "default", "flavors": [{"name": "default-flavor", "resources": [resource]}]}
+    tree = {
+        "apiVersion": SCHEDULES.api_version,
+        "kind": SCHEDULES.kind,
+        "metadata": {"name": "lower"},
+        "spec": {"windows": [WINDOW], "targets": [target]},
+    }
+
+    async def create() -> None:
+        transport = client_config.connect(client_config.from_files([kubeconfig]), SystemClock())
+        client = ApiClient(transport, random.Random(1))
+        try:
+            await client.create(SCHEDULES, tree)
+        finally:
+            await client.close()
+
+    asyncio.run(create())
+
+
+def explained(shell: Shell, name: str, *arguments: str) -> Tree:
+    tree: Tree = json.loads(shell("explain", name, "-o", "json", *arguments).out)
+    # These change with time.
+    return {field: value for field, value in tree.items() if field not in ("runTime", "forecast")}
+
+
+def test_served_explanation_is_the_computed_one(shell: Shell, kubeconfig: Path, tmp_path: Path) -> None:
+    shell("submit", "--name", "runs", "--cpu", "100m", "--", "sleep", "600")
+    shell("submit", "--name", "ends", "--cpu", "100m", "--", "true")
+    # No node has this label: its pods get no node.
+    container = {"name": "c", "image": "i", "command": ["true"], "resources": {"requests": {"cpu": "100m"}}}
+    pod = {"containers": [container], "restartPolicy": "Never", "nodeSelector": {"nowhere": "true"}}
+    metadata = {"name": "lost", "labels": {"kueue.x-k8s.io/queue-name": "default"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": {"spec": pod}}}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    assert shell("submit", "-f", str(tmp_path / "job.json")).code == 0
+    until(lambda: "no node fits" in shell("explain", "lost").out)
+    until(lambda: "is Finished" in shell("explain", "ends").out)
+    shell("submit", "--name", "huge", "--cpu", "9999", "--", "true")
+    until(lambda: "Suggestions" in shell("explain", "huge").out)
+    assert "Suggestions" not in shell("explain", "huge", "--no-suggestions").out
+    for name in ("runs", "ends", "job/lost", "huge"):
+        assert explained(shell, name) == explained(shell, name, "--thorough")
+    create_schedule(kubeconfig, "500m")
+    shell("submit", "--name", "waits", "--cpu", "600m", "--", "true")
+    until(lambda: "QuotaSchedule lower lowers cpu" in shell("explain", "waits").out)
+    assert explained(shell, "waits") == explained(shell, "waits", "--thorough")
