@@ -174,8 +174,9 @@ class Player:
             self._act(name, _cleared)
         elif status.has("Admitted") and name not in self._running:
             self.admissions += 1
-            self.admitted.setdefault(name, now)
-            self._admitted_one.set()
+            if name not in self.admitted:  # a preemption loop admits again and again: that is no progress of its wave
+                self.admitted[name] = now
+                self._admitted_one.set()
             runtime = self.classes[name].runtime_seconds
             timer = asyncio.get_running_loop().call_later(runtime, self._end, name)
             self._running[name] = now, timer

@@ -1,6 +1,6 @@
 """What a write costs the API server, by its form: the status of an admission as merge patch, JSON patch, PUT or apply.
 
-    python -m bench writes [--writes=100] [--rounds=5] [--limit=900] [--json=FILE]
+    python -m bench writes [--writes=80] [--rounds=5] [--limit=900] [--json=FILE]
 
 A kube-apiserver and etcd with the Workload CRD and no manager. In each round every form gets new Workloads, and writes
 the same status to each of them: an admission and the conditions QuotaReserved and Admitted.
@@ -118,6 +118,11 @@ def _apply(target: Target, condition: str) -> tuple[str, str, Any]:
     return "PATCH", APPLY, {**identity, "metadata": metadata, "status": status()}
 
 
+def _reset(target: Target, condition: str) -> tuple[str, str, Any]:
+    """Removes managedFields: the write that has to come before those without."""
+    return "PATCH", MERGE, {"metadata": {"managedFields": [{}], "resourceVersion": target.revision}}
+
+
 @dataclass(frozen=True)
 class Form:
     """One way to write the status, and what else is open or different meanwhile."""
@@ -127,13 +132,14 @@ class Form:
     condition: str = _IF_UNCHANGED
     accept: str = METADATA
     query: tuple[tuple[str, str], ...] = ()
+    subresource: str = "status"
     watches: int = 0
     has_managed_fields: bool = True
     variables: int = 12  # environment variables of the container: the size of the Workload
 
     def request(self, target: Target) -> ApiRequest:
         method, content_type, body = self.write(target, self.condition)
-        path = WORKLOAD.path(NAMESPACE, target.name, "status")
+        path = WORKLOAD.path(NAMESPACE, target.name, self.subresource)
         query = (("fieldManager", _MANAGER), *self.query)
         return ApiRequest(method, path, query, msgspec.json.encode(body), content_type, self.accept)
 
@@ -145,12 +151,14 @@ FORMS = (
     Form("merge patch, whole object in the answer", _merge, accept=JSON),
     Form("merge patch, fieldValidation=Ignore", _merge, query=(("fieldValidation", "Ignore"),)),
     Form("merge patch, no managedFields", _merge, has_managed_fields=False),
+    Form("managedFields removed, no status", _reset, subresource=""),
     Form("JSON patch", _json_patch),
     Form("JSON patch, unconditional", _json_patch, _ALWAYS),
     Form("PUT", _put),
     Form("PUT, whole object in the answer", _put, accept=JSON),
     Form("server-side apply", _apply),
     Form("server-side apply, unconditional", _apply, _ALWAYS),
+    Form("merge patch, again, for comparison", _merge),
     Form("merge patch, 4 watches", _merge, watches=4),
     Form("merge patch, 4 watches, no managedFields", _merge, watches=4, has_managed_fields=False),
     Form("PUT, 4 watches", _put, watches=4),
@@ -334,7 +342,7 @@ def table(found: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="writes", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--writes", type=int, default=100, help="of each form in a round")
+    parser.add_argument("--writes", type=int, default=80, help="of each form in a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit", type=float, default=900.0, help="start no write after so many seconds")
     parser.add_argument("--json", type=Path, help="write the figures there")

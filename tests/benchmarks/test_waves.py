@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bench import _measure
+from bench import _measure, _player
 from bench._engines import embedded
-from bench._load import LOADS, Load
+from bench._load import LOADS, Load, WorkloadClass
 
 IN_WAVES = ("storm", "fair")
 
@@ -41,3 +41,14 @@ def test_second_wave_preempts_the_first(name: str) -> None:
     first, second = figures["waves"]
     assert first["admitted"] < second["created"] < second["admitted"] < figures["wall_seconds"]
     assert first["missing"] == second["missing"] == 0
+
+
+def test_wave_that_is_never_admitted_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The second wave may not preempt the first one, which waits for it.
+    classes = WorkloadClass("first", 2, 0.0, 0.2, 50, 10), WorkloadClass("second", 1, 0.0, 0.2, 10, 20, wave=1)
+    monkeypatch.setattr(_player, "WAVE_SECONDS", 2.0)
+    with embedded() as engine:
+        figures = _measure.run(engine, Load("blocked", classes, cohorts=1, queues=1, borrowing=0), limit_seconds=200)
+    assert [wave["missing"] for wave in figures["waves"]] == [0, 1]
+    assert _measure.is_complete(figures), figures["left"]
+    assert figures["evictions"] == 0
