@@ -9,9 +9,9 @@ manager in the same round; the table has medians, and the smallest and largest r
 form. Round 0 warms the server up and is not counted. Where watches are open, the events that they receive are part of
 the cost. Reads and creations are not.
 
-One garbage collection of kube-apiserver takes as long as a hundred writes, so that figures with it depend on which form
-it meets. The server of this measurement collects only between the forms. What collections cost grows with the memory
-that is allocated, which is a figure of its own.
+A garbage collection of kube-apiserver takes as long as many writes, so that a figure with collections would depend on
+how many the form met. The server of this measurement collects only between the forms. What collections cost grows with
+the memory that is allocated, which is a figure of its own.
 """
 
 from __future__ import annotations
