@@ -23,8 +23,9 @@ _NODE_CPUS = 96
 class WorkloadClass:
     """Workloads of one class: how many come to each ClusterQueue, when, and what each requests.
 
-    The first is created after `start_seconds`, each further one `every_seconds` later; 0 creates them at once. `to`
-    limits the class to ClusterQueues with an even or odd number.
+    One is created every `every_seconds`; 0 creates them at once. A class of a later wave arrives when the wave before
+    it has been admitted; the Workloads of all waves but the last run at least until the last one has been admitted.
+    `to` limits the class to ClusterQueues with an even or odd number.
     """
 
     name: str
@@ -34,7 +35,7 @@ class WorkloadClass:
     priority: int
     cpu: int  # of the whole Workload
     pods: int = 1
-    start_seconds: float = 0.0
+    wave: int = 0
     to: str = "all"  # all, even or odd
     rack: str = ""  # required or preferred: the pods of a Workload go to nodes of one rack
 
@@ -48,7 +49,11 @@ BASELINE_CLASSES = (
 
 @dataclass(frozen=True)
 class Load:
-    """Cohorts of equal ClusterQueues, and the Workloads that each ClusterQueue gets. Scale 0.1 has a tenth of them."""
+    """Cohorts of equal ClusterQueues, and the Workloads that each ClusterQueue gets.
+
+    Scale 0.1 has a tenth of the Workloads in each ClusterQueue; with `scales_queues` it has fewer ClusterQueues with as
+    many Workloads in each, so that the first wave fills the quota at every scale.
+    """
 
     name: str = "baseline"
     classes: tuple[WorkloadClass, ...] = BASELINE_CLASSES
@@ -61,10 +66,16 @@ class Load:
     nodes: int = 0  # with a topology of racks and hosts
     is_held: bool = False  # created while the ClusterQueues are on hold; the measurement begins when the hold ends
     enough: int = 0  # the run ends when so many have finished; 0: all
+    scales_queues: bool = False
     configuration: Mapping[str, Any] = field(default_factory=dict)
 
     def scaled(self, scale: float) -> Load:
-        return replace(self, scale=scale)
+        if not self.scales_queues:
+            return replace(self, scale=scale)
+        # At least two cohorts, with an even number of ClusterQueues each: classes may be limited to every second one.
+        cohorts = max(2, round(self.cohorts * scale))
+        pairs = round(self.cohorts * self.queues * scale / cohorts / 2)
+        return replace(self, cohorts=cohorts, queues=min(self.queues, max(2, 2 * pairs)))
 
     def count(self, each: WorkloadClass) -> int:
         return max(1, round(each.count * self.scale))
@@ -78,6 +89,10 @@ class Load:
         return sum(self.count(each) for _, each in self.streams())
 
     @property
+    def waves(self) -> int:
+        return 1 + max(each.wave for each in self.classes)
+
+    @property
     def quota_cpus(self) -> int:
         return self.cohorts * self.queues * self.nominal
 
@@ -85,9 +100,7 @@ class Load:
     def floor_seconds(self) -> float:
         """What no scheduler can beat: the last creation and its run time, or all work divided by all quota."""
         work = sum(self.count(each) * each.cpu * each.runtime_seconds for _, each in self.streams())
-        last = max(
-            each.start_seconds + self.count(each) * each.every_seconds + each.runtime_seconds for each in self.classes
-        )
+        last = max(self.count(each) * each.every_seconds + each.runtime_seconds for each in self.classes)
         return max(work * self.to_finish / self.total / self.quota_cpus, 0.0 if self.is_held else last)
 
     def queue_names(self) -> list[str]:
@@ -206,16 +219,18 @@ LOADS: Mapping[str, Load] = {
             "storm",
             (
                 WorkloadClass("low", 20, 0.0, 3.0, 50, 1),
-                WorkloadClass("high", 10, 0.05, 0.5, 200, 2, start_seconds=2.0),
+                WorkloadClass("high", 10, 0.05, 0.5, 200, 2, wave=1),
             ),
+            scales_queues=True,
         ),
         Load(
             "fair",
             (
                 WorkloadClass("early", 40, 0.0, 3.0, 50, 1, to="even"),
-                WorkloadClass("late", 20, 0.05, 1.0, 50, 1, start_seconds=2.0, to="odd"),
+                WorkloadClass("late", 20, 0.05, 1.0, 50, 1, wave=1, to="odd"),
             ),
             is_tree=True,
+            scales_queues=True,
             configuration={"fairSharing": _BOTH_STRATEGIES},
         ),
     )

@@ -9,7 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bench._engines import COUNTED, Engine, cpu_seconds, memory_mib
@@ -121,7 +121,7 @@ def _figures(player: Player, engine: Engine, wall: float, before: _Counters, aft
     counted = after.requests_since(before, counts_all_clients=engine.counts_all_clients)
     sent = sum(times for name, times in counted.items() if not name.upper().startswith("WATCH"))
     waits = player.seconds_to_admission()
-    first = max(load.classes, key=lambda each: each.priority).name
+    first = max(load.classes, key=lambda each: (each.wave, each.priority)).name
     cpu, server_cpu = after.manager_cpu - before.manager_cpu, after.server_cpu - before.server_cpu
     return {
         "workloads": load.to_finish,
@@ -148,6 +148,7 @@ def _figures(player: Player, engine: Engine, wall: float, before: _Counters, aft
         "manager_peak_memory_mib": memory_mib(engine.manager, "VmHWM"),
         "manager_memory_growth_kib_per_workload": (after.memory - before.memory) * 1024 / load.total,
         "machine_load": os.getloadavg()[0],
+        "waves": [asdict(wave) for wave in player.waves],
         "left": dict(player.left()) if len(player.finished) < load.to_finish else {},
     }
 

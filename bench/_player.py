@@ -20,6 +20,8 @@ from kubemachinery.client.errors import Conflict, KubeError, Unanswered
 
 # Requests in progress at once where a class is created at once.
 CREATING_AT_ONCE = 16
+# A wave that is not admitted completely is given up after so many seconds without one more first admission.
+WAVE_SECONDS = 30.0
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -40,6 +42,15 @@ class _Line(msgspec.Struct, frozen=True):
     object: _Object = _Object()
 
 
+@dataclass(frozen=True)
+class Wave:
+    """When the last Workload of a wave was created and the wave admitted, in seconds, and how many were not."""
+
+    created: float
+    admitted: float
+    missing: int
+
+
 @dataclass
 class Player:
     """Creates the Workloads of a load, and plays their jobs."""
@@ -58,21 +69,54 @@ class Player:
     last_created: float = 0.0
     ended: float = 0.0
     all_done: asyncio.Event = field(default_factory=asyncio.Event)
+    waves: list[Wave] = field(default_factory=list)
     _known: dict[str, _Object] = field(default_factory=dict)
     _running: dict[str, tuple[float, asyncio.TimerHandle]] = field(default_factory=dict)
     _acting: set[asyncio.Task[None]] = field(default_factory=set)
+    _evicted: set[str] = field(default_factory=set)  # with quota that is not cleared yet
+    _admitted_one: asyncio.Event = field(default_factory=asyncio.Event)
+    _prolonged: set[str] = field(default_factory=set)  # ran for long enough, and run until the last wave was admitted
 
     async def create(self) -> None:
-        """Create all Workloads; those of a held load before the measurement begins."""
+        """Create all Workloads; those of a held load before the measurement begins.
+
+        A wave is created when the one before it has been admitted. With several waves this returns when the last one
+        has been admitted, and only then do Workloads of the others end.
+        """
         self.began = time.monotonic()
+        for number in range(self.load.waves):
+            await self._create_wave(number)
+            self.last_created = time.monotonic()
+            if self.load.waves > 1:
+                self.waves.append(await self._until_admitted(number))
+        for name in self._prolonged:
+            self._act(name, _ended)
+        self._prolonged.clear()
+
+    async def _create_wave(self, number: int) -> None:
+        began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for queue, each in self.load.streams():
+                if each.wave != number:
+                    continue
                 if each.every_seconds:
-                    group.create_task(self._stream(queue, each))
+                    group.create_task(self._stream(queue, each, began))
                 else:
                     for part in range(min(CREATING_AT_ONCE, self.load.count(each))):
                         group.create_task(self._at_once(queue, each, part))
-        self.last_created = time.monotonic()
+
+    async def _until_admitted(self, number: int) -> Wave:
+        """Wait until each Workload of the wave has been admitted once, or until no further one is."""
+        with contextlib.suppress(TimeoutError):
+            while self._not_admitted(number):
+                self._admitted_one.clear()
+                async with asyncio.timeout(WAVE_SECONDS):
+                    await self._admitted_one.wait()
+        created, now = self.last_created - self.began, time.monotonic() - self.began
+        return Wave(created, now, self._not_admitted(number))
+
+    def _not_admitted(self, number: int) -> int:
+        return sum(each.wave == number and name not in self.admitted for name, each in self.classes.items())
 
     async def release(self) -> None:
         """End the hold of the ClusterQueues, and measure from now on."""
@@ -81,14 +125,13 @@ class Player:
         for queue in self.load.queue_names():
             await self.client.patch(CLUSTER_QUEUE, queue, {"spec": {"stopPolicy": "None"}})
 
-    async def _stream(self, queue: str, each: WorkloadClass) -> None:
+    async def _stream(self, queue: str, each: WorkloadClass, began: float) -> None:
         for number in range(self.load.count(each)):
-            moment = self.began + each.start_seconds + (number + 1) * each.every_seconds
+            moment = began + (number + 1) * each.every_seconds
             await asyncio.sleep(max(0.0, moment - time.monotonic()))
             await self._create(queue, each, number)
 
     async def _at_once(self, queue: str, each: WorkloadClass, part: int) -> None:
-        await asyncio.sleep(each.start_seconds)
         for number in range(part, self.load.count(each), CREATING_AT_ONCE):
             await self._create(queue, each, number)
 
@@ -113,6 +156,8 @@ class Player:
     def _seen(self, found: _Object) -> None:
         name, status, now = found.metadata.name, found.status, time.monotonic()
         self._known[name] = found
+        if not status.has("Evicted") or status.admission is None:
+            self._evicted.discard(name)
         if status.has("Finished"):
             self._stop(name, now)
             self.finished.add(name)
@@ -120,16 +165,28 @@ class Player:
                 self.ended = now
                 self.all_done.set()
         elif status.has("Evicted") and status.admission is not None:
+            if name in self._evicted:  # counted already: something else was written
+                return
+            self._evicted.add(name)
             self.lost_cpu_seconds += self._stop(name, now)
             (evicted,) = (each for each in status.conditions if each["type"] == "Evicted")
             self.evictions[evicted["reason"]] += 1
             self._act(name, _cleared)
         elif status.has("Admitted") and name not in self._running:
             self.admissions += 1
-            self.admitted.setdefault(name, now)
+            if name not in self.admitted:  # a preemption loop admits again and again: that is no progress of its wave
+                self.admitted[name] = now
+                self._admitted_one.set()
             runtime = self.classes[name].runtime_seconds
-            timer = asyncio.get_running_loop().call_later(runtime, self._act, name, _ended)
+            timer = asyncio.get_running_loop().call_later(runtime, self._end, name)
             self._running[name] = now, timer
+
+    def _end(self, name: str) -> None:
+        """Finish a Workload that ran for long enough; one of an earlier wave not before the last wave was admitted."""
+        if self.classes[name].wave < self.load.waves - 1 and len(self.waves) < self.load.waves:
+            self._prolonged.add(name)
+        else:
+            self._act(name, _ended)
 
     def _stop(self, name: str, now: float) -> float:
         """End the run of a Workload, and return the CPU seconds that it took."""
@@ -137,6 +194,7 @@ class Player:
             return 0.0
         since, timer = self._running.pop(name)
         timer.cancel()
+        self._prolonged.discard(name)
         taken = (now - since) * self.classes[name].cpu
         self.cpu_seconds += taken
         return taken

@@ -95,9 +95,13 @@ def measure(load: Load, cap: int, managers: Mapping[str, Program], rounds: int, 
                 figures = _measure.run(engine, load, limit)
             runs[name].append(figures)
             state = "" if _measure.is_complete(figures) else f"; NOT FINISHED: {figures['left']}"
+            for wave, each in enumerate(figures["waves"], 1):
+                state += f"; wave {wave} created after {each['created']:.1f} s, admitted after {each['admitted']:.1f} s"
+                state += f", WITHOUT {each['missing']} of it" if each["missing"] else ""
+            evicted = f"evictions {figures['evictions_by_reason']}, {figures['lost_cpu_seconds']:.1f} CPU s lost"
             print(
                 f"  round {number + 1}, {name}: {figures['wall_seconds']:.1f} s, {figures['admissions']} admissions, "
-                f"evictions {figures['evictions_by_reason']}, load average {figures['machine_load']:.1f}{state}",
+                f"{evicted}, load average {figures['machine_load']:.1f}{state}",
                 flush=True,
             )
     return runs

@@ -162,8 +162,9 @@ def _decoded(data: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def started(*flags: str, durable: bool = False) -> Iterator[Client]:
-    """A fresh, empty cluster. `flags` go to kube-apiserver as they are; `durable` has etcd sync what it writes."""
+def started(*flags: str, durable: bool = False, environment: Mapping[str, str] | None = None) -> Iterator[Client]:
+    """A fresh, empty cluster. `flags` and `environment` go to kube-apiserver as they are; `durable` has etcd sync what it
+    writes."""
     binaries = assets.ensure()
     with tempfile.TemporaryDirectory(prefix="pykueue-real-") as home, contextlib.ExitStack() as running:
         folder = Path(home)
@@ -210,6 +211,7 @@ def started(*flags: str, durable: bool = False) -> Iterator[Client]:
                 # keep a finalizer that another removes.
                 "--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
                 *flags,
+                environment=environment,
             )
         )
         ids = {"etcd": etcd.pid, "kube-apiserver": server.pid}
