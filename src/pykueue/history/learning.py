@@ -21,7 +21,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from statistics import NormalDist
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -40,7 +40,6 @@ _LEFT_MIN: Final = 0.01
 _REMEMBERED: Final = 256
 
 ClassKey: TypeAlias = tuple[str, ...]
-T = TypeVar("T")
 
 
 class Run(NamedTuple):
@@ -63,10 +62,10 @@ class _Steps(NamedTuple):
 
 def _product_limit(lengths: Iterable[float]) -> _Steps:
     """The product-limit estimate of runs; of a bound, the length is negative [RT6]."""
-    ordered = sorted(lengths, key=abs)
-    count, longest = len(ordered), abs(ordered[-1])
-    if min(ordered) >= 0:
-        return _Steps(ordered, _even_shares(count), longest)
+    ordered = sorted(lengths)
+    count = len(ordered)
+    if ordered[0] >= 0:
+        return _Steps(ordered, _even_shares(count), ordered[-1])
     times: list[float] = []
     shares: list[float] = []
     share = 1.0
@@ -76,7 +75,7 @@ def _product_limit(lengths: Iterable[float]) -> _Steps:
             share *= (count - place - 1) / (count - place)
             times.append(length)
             shares.append(share)
-    return _Steps(times, shares, longest)
+    return _Steps(times, shares, max(-ordered[0], ordered[-1]))
 
 
 @lru_cache(maxsize=RUNS_KEPT)
@@ -130,15 +129,14 @@ class RunMixture:
         return longest * last / max(wanted, 1e-9)
 
     def level(self, length: float, among: float) -> float:
-        """The level whose quantile a length is. Between two examples, and at equal ones, it is the place `among`, from
-        0 to 1: so levels of runs that come from this distribution are spread evenly."""
+        """The level from which on quantiles reach a length. At equal examples, which any quantile reaches, it is the
+        place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
         found = 0.0
         for weight, factor, (times, shares, _) in self.parts:
             place = bisect.bisect_left(times, length / factor)
-            # Behind the examples that are equal, or else behind the next one.
-            behind = bisect.bisect_right(times, length / factor) or 1
+            behind = bisect.bisect_right(times, length / factor)
             before = shares[place - 1] if place else 1.0
-            after = shares[min(max(behind, place + 1), len(shares)) - 1] if shares else 1.0
+            after = shares[behind - 1] if behind else 1.0
             found += weight * (1.0 - before + (before - after) * among)
         return min(1.0, max(0.0, found))
 
@@ -188,19 +186,19 @@ class LevelShift(msgspec.Struct, frozen=True):
         """The level of the distribution that covers a share of the runs. It does not fall when the share grows."""
         if not 0.0 < share < 1.0:
             return share
-        return _share(_along(_KNOTS, self.knots, math.log(share / (1.0 - share))))
+        return _share(_along(_KNOTS, self.knots, _odds(share)))
 
     def covered(self, level: float) -> float:
         """The share of the runs that a level of the distribution covers: the inverse of `shifted`."""
         if not 0.0 < level < 1.0:
             return level
-        return _share(_along(self.knots, _KNOTS, math.log(level / (1.0 - level))))
+        return _share(_along(self.knots, _KNOTS, _odds(level)))
 
     def learned(self, level: float, *, is_bound: bool) -> LevelShift:
         """The shift after a run at a level of its own distribution; of a bound the level would have been higher."""
         moved: list[float] = []
         for share, knot, fixed, rate in zip(_LEVELS, self.knots, _KNOTS, _RATES, strict=True):
-            missed = 1.0 if level > _share(knot) else 0.0
+            missed = 1.0 if level >= _share(knot) else 0.0
             if is_bound and not missed:
                 # As likely as it is after what the run has covered already.
                 missed = min(1.0, (1.0 - share) / max(1.0 - self.covered(level), 1e-9))
@@ -211,6 +209,11 @@ class LevelShift(msgspec.Struct, frozen=True):
 
 
 _NO_SHIFT: Final = LevelShift()
+
+
+def _odds(share: float) -> float:
+    bounded = min(max(share, 1e-12), 1.0 - 1e-12)
+    return math.log(bounded / (1.0 - bounded))
 
 
 def _share(odds: float) -> float:
@@ -281,7 +284,7 @@ class RunTimes:
 
     def __init__(self, classes_max: int = CLASSES_MAX) -> None:
         self._classes: OrderedDict[ClassKey, PastRuns] = OrderedDict()
-        self._shifts: OrderedDict[ClassKey, LevelShift] = OrderedDict()
+        self._shift = _NO_SHIFT
         self._classes_max = classes_max
 
     def learn(self, record: WorkloadRecord) -> None:
@@ -290,79 +293,81 @@ class RunTimes:
         if not found:
             return
         last, ended = found[-1], max(attempt.released or 0 for attempt in record.attempts)
-        self._learn_level(record, last)
-        for key in (*_like(record), *_like_with_limit(record, record.limit_seconds), *_wider(record)):
+        classes = _classes_of(record)
+        self._learn_level(record, classes, last)
+        for key in (*classes.like, *classes.like_with(record.limit_seconds), *classes.of_user, *classes.fallbacks):
             self._add(key, found, ended)
         if record.expected_seconds:
-            self._add(_of_user(record), [Run(last.value / record.expected_seconds, last.is_bound)], ended)
+            self._add(classes.expected, [Run(last.value / record.expected_seconds, last.is_bound)], ended)
         if record.limit_seconds:
             # A run that its limit ended took all of it.
             ratio = [Run(min(1.0, last.value / record.limit_seconds))]
-            for key in (*map(_limits_in, _of_user_in_queue(record)), _of_limits(record)):
+            for key in (*map(_limits_in, classes.of_user), classes.limits):
                 self._add(key, ratio, ended)
 
-    def _learn_level(self, record: WorkloadRecord, run: Run) -> None:
+    def _learn_level(self, record: WorkloadRecord, classes: _Classes, run: Run) -> None:
         """Compare a run with the estimate that there was when its Workload was submitted [RT9].
 
         What ended since then does not count: those are the shorter ones of the runs that began with it."""
-        mixture = self._mixture(record, record.submitted)
+        mixture = self._mixture(record, classes, record.submitted)
         if mixture is None:
             return
-        key = ("level", f"{record.namespace}/{record.queue}")
         by_limit = record.limit_seconds is not None and run.value >= record.limit_seconds
         level = mixture.level(run.value, _among(record.uid))
-        shift = self._shifts.get(key, _NO_SHIFT)
-        _keep(self._shifts, key, shift.learned(level, is_bound=run.is_bound and not by_limit), self._classes_max)
+        self._shift = self._shift.learned(level, is_bound=run.is_bound and not by_limit)
 
     def _add(self, key: ClassKey, runs: Iterable[Run], ended: int) -> None:
-        kept = self._classes.get(key) or PastRuns()
+        kept = self._classes.get(key)
+        if kept is None:
+            kept = self._classes[key] = PastRuns()
         kept.add(runs, ended)
-        _keep(self._classes, key, kept, self._classes_max)
+        self._classes.move_to_end(key)
+        if len(self._classes) > self._classes_max:
+            self._classes.popitem(last=False)
 
     def estimate(self, record: WorkloadRecord) -> RunEstimate | None:
         """The estimate of a Workload; None if nothing is known [RT3]."""
-        limit = record.limit_seconds
-        source, runs, alone = self._source(record)
+        classes, limit = _classes_of(record), record.limit_seconds
+        source, runs, alone = self._source(record, classes)
         if not source:
             return None
-        mixture = self._mixture(record)
+        mixture = self._mixture(record, classes)
         if mixture is None:
             assert alone is not None, "a source that is no hint has runs"
             return RunEstimate(source, runs, _Conditional(alone), limit)
-        shift = self._shifts.get(("level", f"{record.namespace}/{record.queue}"), _NO_SHIFT)
-        return RunEstimate(source, runs, _Covering(mixture, shift), limit)
+        return RunEstimate(source, runs, _Covering(mixture, self._shift), limit)
 
-    def _source(self, record: WorkloadRecord) -> tuple[str, int, Callable[[float], float] | None]:
+    def _source(self, record: WorkloadRecord, classes: _Classes) -> tuple[str, int, Callable[[float], float] | None]:
         """Where an estimate comes from, how many runs that has, and the hint that stands alone without runs; an empty
         source if there is no estimate [RT3]."""
         limit = record.limit_seconds
-        for key in _like_it(record):
+        for key in classes.like_it(limit):
             if (runs := self._count(key)) >= RUNS_MIN:
                 return f"{runs} runs like it", runs, None
-        for key in _of_user_in_queue(record):
+        for key in classes.of_user:
             if limit and (runs := self._count(_limits_in(key))) >= RUNS_MIN:
                 return f"the limit, and {runs} runs of the user", runs, None
             if (runs := self._count(key)) >= RUNS_MIN:
                 return f"{runs} runs of the user", runs, None
         if record.expected_seconds:
-            if (runs := self._count(_of_user(record))) >= RUNS_MIN:
+            if (runs := self._count(classes.expected)) >= RUNS_MIN:
                 return f"the expected time, and {runs} runs of the user", runs, None
             return "the expected time", 0, _AroundExpected(record.expected_seconds)
         if limit:
-            if (runs := self._count(_of_limits(record))) >= RUNS_MIN:
+            if (runs := self._count(classes.limits)) >= RUNS_MIN:
                 return f"the limit, and {runs} runs of the LocalQueue", runs, None
             return "the limit", 0, _BelowLimit(limit)
-        for key, word in zip(_fallbacks(record), ("the LocalQueue", "the ClusterQueue"), strict=False):
+        for key, word in zip(classes.fallbacks, ("the LocalQueue", "the ClusterQueue"), strict=False):
             if (runs := self._count(key)) >= RUNS_MIN:
                 return f"{runs} runs of {word}", runs, None
         return "", 0, None
 
-    def _mixture(self, record: WorkloadRecord, time: int | None = None) -> RunMixture | None:
+    def _mixture(self, record: WorkloadRecord, classes: _Classes, time: int | None = None) -> RunMixture | None:
         """The runs of all classes of a Workload, narrow ones with more weight [RT8]; those that were known at a time.
         None without a run."""
         parts: list[tuple[float, float, _Steps]] = []
         left = 1.0
-        for key, factor in self._parts(record):
+        for key, factor in self._parts(record, classes):
             kept = self._classes.get(key)
             runs = () if kept is None else kept.latest() if time is None else kept.before(time)
             if runs:
@@ -378,37 +383,30 @@ class RunTimes:
             return RunMixture((*parts, (left, *hint)))
         return RunMixture(tuple((weight / (1.0 - left), factor, part) for weight, factor, part in parts))
 
-    def _parts(self, record: WorkloadRecord) -> Iterator[tuple[ClassKey, float]]:
+    def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[ClassKey, float]]:
         """The classes of a Workload with the factors of their lengths, the narrowest first."""
         limit = record.limit_seconds
-        for key in _like_it(record):
+        for key in classes.like_it(limit):
             yield key, 1.0
-        for key in _of_user_in_queue(record):
+        for key in classes.of_user:
             yield (_limits_in(key), float(limit)) if limit and self._count(_limits_in(key)) >= RUNS_MIN else (key, 1.0)
-        if record.expected_seconds and self._count(_of_user(record)) >= RUNS_MIN:
-            yield _of_user(record), float(record.expected_seconds)
+        if record.expected_seconds and self._count(classes.expected) >= RUNS_MIN:
+            yield classes.expected, float(record.expected_seconds)
         if record.expected_seconds:
             return
         if not limit:
-            yield from ((key, 1.0) for key in _fallbacks(record))
-        elif self._count(_of_limits(record)) >= RUNS_MIN:
-            yield _of_limits(record), float(limit)
+            yield from ((key, 1.0) for key in classes.fallbacks)
+        elif self._count(classes.limits) >= RUNS_MIN:
+            yield classes.limits, float(limit)
 
     def _count(self, key: ClassKey) -> int:
         found = self._classes.get(key)
         return 0 if found is None else len(found)
 
-    def snapshot(self) -> dict[ClassKey, Sequence[float] | LevelShift]:
-        """Everything that was learned, to compare [RT-L4]."""
-        return {key: kept.latest() for key, kept in self._classes.items()} | dict(self._shifts)
-
-
-def _keep(kept: OrderedDict[ClassKey, T], key: ClassKey, value: T, entries_max: int) -> None:
-    """Set an entry; of too many, the one that was set longest ago is dropped."""
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > entries_max:
-        kept.popitem(last=False)
+    def snapshot(self) -> tuple[dict[ClassKey, Sequence[float]], LevelShift]:
+        """Everything that was learned, to compare: the lengths of each class, negative for bounds, and the shift of
+        levels [RT-L4]."""
+        return {key: kept.latest() for key, kept in self._classes.items()}, self._shift
 
 
 def runs_of(record: WorkloadRecord) -> Iterator[Run]:
@@ -424,55 +422,49 @@ def runs_of(record: WorkloadRecord) -> Iterator[Run]:
         yield Run(float(max(seconds, 1)), not ended_itself or by_limit)
 
 
-def _like(record: WorkloadRecord) -> tuple[ClassKey, ...]:
-    """The classes of runs like it, the narrowest first [RT4]."""
+class _Classes(NamedTuple):
+    """The classes of a Workload."""
+
+    # Runs like it, the narrowest first.
+    like: tuple[ClassKey, ...]
+    # All runs of its user in its LocalQueue; none without a user.
+    of_user: tuple[ClassKey, ...]
+    # All runs of its LocalQueue, and of its ClusterQueue.
+    fallbacks: tuple[ClassKey, ...]
+    # Ratios to expected times of its user, and to limits in its LocalQueue.
+    expected: ClassKey
+    limits: ClassKey
+
+    def like_with(self, limit: int | None) -> Iterator[ClassKey]:
+        """The classes of runs like it that had this limit, or none."""
+        return ((*key, str(limit or "")) for key in self.like)
+
+    def like_it(self, limit: int | None) -> Iterator[ClassKey]:
+        """The classes of runs like it, the narrowest first: a program with another limit has other work [RT4]."""
+        if not limit:
+            yield from self.like
+            return
+        for same, unlimited in zip(self.like_with(limit), self.like_with(None), strict=True):
+            yield same
+            yield unlimited
+
+
+def _classes_of(record: WorkloadRecord) -> _Classes:
     queue, name = f"{record.namespace}/{record.queue}", name_shape(record.job)
     shape = blake2b(record.shape, digest_size=8).hexdigest()
-    return ("same", record.user, queue, name, shape), ("name", queue, name)
-
-
-def _like_with_limit(record: WorkloadRecord, limit: int | None) -> tuple[ClassKey, ...]:
-    """The classes of runs like it that had this limit, or none."""
-    return tuple((*key, str(limit or "")) for key in _like(record))
-
-
-def _like_it(record: WorkloadRecord) -> Iterator[ClassKey]:
-    """The classes of runs like it, the narrowest first: with another limit, a program has other work to do [RT4]."""
-    if not record.limit_seconds:
-        yield from _like(record)
-        return
-    for same, unlimited in zip(
-        _like_with_limit(record, record.limit_seconds), _like_with_limit(record, None), strict=True
-    ):
-        yield same
-        yield unlimited
-
-
-def _wider(record: WorkloadRecord) -> tuple[ClassKey, ...]:
-    return (*_of_user_in_queue(record), *_fallbacks(record))
-
-
-def _of_user_in_queue(record: WorkloadRecord) -> tuple[ClassKey, ...]:
-    """The class of all runs of a user in a LocalQueue."""
-    return (("user", record.user, f"{record.namespace}/{record.queue}"),) if record.user else ()
+    cluster_queue = record.cluster_queue
+    return _Classes(
+        like=(("same", record.user, queue, name, shape), ("name", queue, name)),
+        of_user=(("user", record.user, queue),) if record.user else (),
+        fallbacks=(("queue", queue), *((("clusterqueue", cluster_queue),) if cluster_queue else ())),
+        expected=("expected", record.user),
+        limits=("limit", queue),
+    )
 
 
 def _limits_in(key: ClassKey) -> ClassKey:
     """The class of the same runs as shares of their limits."""
     return ("limit", *key)
-
-
-def _fallbacks(record: WorkloadRecord) -> tuple[ClassKey, ...]:
-    cluster_queue = ("clusterqueue", record.cluster_queue)
-    return (("queue", f"{record.namespace}/{record.queue}"), *((cluster_queue,) if record.cluster_queue else ()))
-
-
-def _of_user(record: WorkloadRecord) -> ClassKey:
-    return ("expected", record.user)
-
-
-def _of_limits(record: WorkloadRecord) -> ClassKey:
-    return ("limit", f"{record.namespace}/{record.queue}")
 
 
 def _hint(record: WorkloadRecord) -> tuple[float, _Steps] | None:
