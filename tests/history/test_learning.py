@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from history.lives import START, Life
 from pykueue.history import records
-from pykueue.history.learning import Run as PastRun
 from pykueue.history.learning import LevelShift, RunDistribution, RunTimes, name_shape
+from pykueue.history.learning import Run as PastRun
 from pykueue.history.records import WorkloadRecord
 
 
@@ -179,7 +179,7 @@ def test_wider_classes_count_with_the_weight_that_narrow_ones_leave() -> None:
 
 
 def test_a_run_is_compared_with_what_was_known_when_it_was_submitted() -> None:
-    """Runs that began with it and ended before it are the shorter ones: they say nothing about it."""
+    """Runs that began with it and ended before it are the shorter ones: they do not count."""
     past = [run(str(n), 600) for n in range(20)]
     times = learned(*past, run("long", 6000))
     assert times.snapshot()[1] == LevelShift()

@@ -36,7 +36,7 @@ CLASSES_MAX: Final = 50_000
 WIDER_RUNS: Final = 4
 # Wider classes do not count where narrower ones leave less.
 _LEFT_MIN: Final = 0.01
-# Runs before the last RUNS_KEPT are remembered to tell what was known when a Workload was submitted [RT9].
+# Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT9].
 _REMEMBERED: Final = 256
 
 ClassKey: TypeAlias = tuple[str, ...]
@@ -171,6 +171,8 @@ _KNOTS: Final = tuple(math.log(level / (1.0 - level)) for level in _LEVELS)
 # How far one run shifts a level whose quantile it exceeds: much at 0.9, where few runs do.
 _RATES: Final = (0.03, 0.01, 0.03)
 _SHIFT_MAX: Final = 6.0
+# Without a limit, which cuts an estimate, a larger shift covers few more runs by far longer times.
+_SHIFT_MAX_UNLIMITED: Final = 0.7
 
 
 class LevelShift(msgspec.Struct, frozen=True):
@@ -193,6 +195,10 @@ class LevelShift(msgspec.Struct, frozen=True):
         if not 0.0 < level < 1.0:
             return level
         return _share(_along(self.knots, _KNOTS, _odds(level)))
+
+    def within(self, most: float) -> LevelShift:
+        """The shift, of no level by more than this."""
+        return LevelShift(tuple(min(max(k, at - most), at + most) for k, at in zip(self.knots, _KNOTS, strict=True)))
 
     def learned(self, level: float, *, is_bound: bool) -> LevelShift:
         """The shift after a run at a level of its own distribution; of a bound the level would have been higher."""
@@ -235,7 +241,7 @@ class RunEstimate(msgspec.Struct, frozen=True):
     """How long a Workload will run: a distribution, never beyond the limit; and where it comes from."""
 
     source: str
-    # The past runs that it rests on; 0 for one that rests on a hint alone.
+    # The past runs of the class that names it; 0 for a hint, which fewer than five runs may change [RT8].
     runs: int
     length: Callable[[float, float], float]
     limit_seconds: int | None = None
@@ -335,7 +341,8 @@ class RunTimes:
         if mixture is None:
             assert alone is not None, "a source that is no hint has runs"
             return RunEstimate(source, runs, _Conditional(alone), limit)
-        return RunEstimate(source, runs, _Covering(mixture, self._shift), limit)
+        shift = self._shift if limit else self._shift.within(_SHIFT_MAX_UNLIMITED)
+        return RunEstimate(source, runs, _Covering(mixture, shift), limit)
 
     def _source(self, record: WorkloadRecord, classes: _Classes) -> tuple[str, int, Callable[[float], float] | None]:
         """Where an estimate comes from, how many runs that has, and the hint that stands alone without runs; an empty
@@ -468,7 +475,7 @@ def _limits_in(key: ClassKey) -> ClassKey:
 
 
 def _hint(record: WorkloadRecord) -> tuple[float, _Steps] | None:
-    """What the expected time or the limit alone says, as a factor and ratios to it."""
+    """The expected time or the limit as a factor, and the ratios to it that are taken without experience."""
     if record.expected_seconds:
         return float(record.expected_seconds), _RATIOS_EXPECTED
     return (float(record.limit_seconds), _RATIOS_LIMIT) if record.limit_seconds else None
