@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from history.lives import START, Life
 from pykueue.history import records
+from pykueue.history.learning import LevelShift, RunDistribution, RunTimes, name_shape
 from pykueue.history.learning import Run as PastRun
-from pykueue.history.learning import RunDistribution, RunTimes, name_shape
 from pykueue.history.records import WorkloadRecord
 
 
@@ -156,6 +156,38 @@ def test_another_program_of_the_user_takes_the_same_share_of_its_limit() -> None
     assert (found.source, found.quantile(0.5)) == ("5 runs of the user", 1800)
 
 
+def test_runs_of_the_same_program_with_another_limit_count_as_shares_of_their_limits() -> None:
+    past = [run(str(n), 1800, active_deadline_seconds="3600") for n in range(5)]
+    found = learned(*past).estimate(waiting(active_deadline_seconds="36000"))
+    assert found is not None
+    assert (found.source, found.quantile(0.5)) == ("the limit, and 5 runs of the user", 18_000)
+    found = learned(*past).estimate(waiting(active_deadline_seconds="3600"))
+    assert found is not None
+    assert (found.source, found.quantile(0.5)) == ("5 runs like it", 1800)
+
+
+def test_wider_classes_count_with_the_weight_that_narrow_ones_leave() -> None:
+    """Five runs of the program have 5/9 of the weight; the other runs of the user keep the P90 above the longest."""
+    past = [run(f"o{n}", 6000, job="other") for n in range(20)] + [run(str(n), 600) for n in range(5)]
+    found = learned(*past).estimate(waiting())
+    assert found is not None
+    assert (found.source, found.quantile(0.5), found.quantile(0.9)) == ("5 runs like it", 600, 6000)
+    # With more runs of its own, they count less.
+    found = learned(*past, *(run(f"m{n}", 600) for n in range(59))).estimate(waiting())
+    assert found is not None
+    assert (found.source, found.quantile(0.9)) == ("64 runs like it", 600)
+
+
+def test_a_run_is_compared_with_what_was_known_when_it_was_submitted() -> None:
+    """Runs that began with it and ended before it are the shorter ones: they do not count."""
+    past = [run(str(n), 600) for n in range(20)]
+    times = learned(*past, run("long", 6000))
+    assert times.snapshot()[1] == LevelShift()
+    later = replace(run("later", 6000), submitted=START + 601)
+    times.learn(later)
+    assert times.snapshot()[1].shifted(0.9) > 0.9
+
+
 def test_only_the_last_runs_of_a_class_count() -> None:
     times = learned(*(run(str(n), 60) for n in range(64)), *(run(f"n{n}", 600) for n in range(64)))
     found = times.estimate(waiting())
@@ -167,7 +199,7 @@ def test_the_class_that_was_used_longest_ago_is_dropped() -> None:
     times = RunTimes(classes_max=6)
     for number in range(5):
         times.learn(run(str(number), 60, job=f"job-{chr(97 + number)}", user=f"u{number}"))
-    assert len(times.snapshot()) == 6
+    assert len(times.snapshot()[0]) == 6
 
 
 def test_the_product_limit_estimate_of_a_known_sample() -> None:

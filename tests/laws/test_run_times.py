@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
+import random
+from collections.abc import Callable
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from history.lives import START
-from pykueue.history.learning import Run, RunDistribution, RunTimes
+from pykueue.history.learning import LevelShift, Run, RunDistribution, RunTimes
 from pykueue.history.queries import RecordFilter
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.history.store import HistoryStore
@@ -91,18 +94,137 @@ def test_after_runs_of_one_length_every_quantile_is_that_length(length: int, cou
 def test_a_run_changes_only_the_classes_of_its_own_workload(past: list[WorkloadRecord], new: WorkloadRecord) -> None:
     """[RT-L3]"""
     times = learned(past)
-    before = times.snapshot()
+    before, _ = times.snapshot()
     times.learn(new)
     own = f"{new.namespace}/{new.queue}"
-    for key, kept in times.snapshot().items():
+    for key, kept in times.snapshot()[0].items():
         if kept != before.get(key):
             assert own in key or new.user in key or new.cluster_queue in key
 
 
-@given(histories())
-def test_run_times_rebuilt_from_the_history_equal_those_that_were_kept(past: list[WorkloadRecord]) -> None:
+@given(histories(), records(), shares, shares, st.integers(0, 200_000))
+def test_quantiles_of_an_estimate_do_not_fall_when_the_probability_grows(
+    past: list[WorkloadRecord], wanted: WorkloadRecord, one: float, other: float, elapsed: int
+) -> None:
+    """[RT-L5], of mixtures with shifted levels."""
+    estimate = learned(past).estimate(wanted)
+    if estimate is not None:
+        low, high = sorted((one, other))
+        assert estimate.quantile(low, elapsed) <= estimate.quantile(high, elapsed)
+
+
+@given(histories(), records())
+def test_run_times_rebuilt_from_the_history_equal_those_that_were_kept(
+    past: list[WorkloadRecord], wanted: WorkloadRecord
+) -> None:
     """[RT-L4]"""
     with contextlib.closing(HistoryStore(None)) as store:
         store.save(past)
         assert len(store.select(RecordFilter())[0]) == len(past)
-        assert learned(store.runs(1000)).snapshot() == learned(past).snapshot()
+        kept, rebuilt = learned(past), learned(store.runs(1000))
+        assert rebuilt.snapshot() == kept.snapshot()
+        one, other = kept.estimate(wanted), rebuilt.estimate(wanted)
+        assert (one and one.quantile(0.9)) == (other and other.quantile(0.9))
+
+
+# --- Levels -----------------------------------------------------------------------------------------------------------
+
+levels = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), max_size=200)
+
+
+def shift_after(seen: list[tuple[float, bool]]) -> LevelShift:
+    shift = LevelShift()
+    for level, is_bound in seen:
+        shift = shift.learned(level, is_bound=is_bound)
+    return shift
+
+
+@given(st.floats(0.0, 1.0))
+def test_without_evidence_no_level_is_shifted(share: float) -> None:
+    """[RT-L7]"""
+    assert abs(LevelShift().shifted(share) - share) < 1e-9
+
+
+@given(levels, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_shifted_levels_keep_their_order_and_can_be_undone(
+    seen: list[tuple[float, bool]], one: float, other: float
+) -> None:
+    """[RT-L5]"""
+    shift = shift_after(seen)
+    low, high = sorted((one, other))
+    assert 0.0 <= shift.shifted(low) <= shift.shifted(high) <= 1.0
+    if 0.01 < one < 0.99:
+        assert abs(shift.covered(shift.shifted(one)) - one) < 1e-6
+
+
+@given(st.integers(1, 400))
+def test_without_a_limit_levels_are_shifted_less(count: int) -> None:
+    """[RT9]: of runs that exceed every example, the P90 stays below a level of 0.95, and levels keep their order."""
+    shift = shift_after([(1.0, False)] * count).within(0.7)
+    assert 0.9 < shift.shifted(0.9) < 0.95
+    assert shift.shifted(0.1) < shift.shifted(0.5) < shift.shifted(0.9)
+
+
+@given(levels)
+def test_a_run_that_was_evicted_at_once_shifts_no_level(seen: list[tuple[float, bool]]) -> None:
+    """[RT9]: nothing is known of its length."""
+    shift = shift_after(seen)
+    for before, after in zip(shift.knots, shift.learned(0.0, is_bound=True).knots, strict=True):
+        assert abs(before - after) < 1e-9
+
+
+@given(st.lists(st.floats(1.0, 10.0), min_size=1, max_size=3), st.integers(0, 10**6))
+@settings(max_examples=10, deadline=None)
+def test_levels_are_shifted_until_they_cover_their_share(powers: list[float], seed: int) -> None:
+    """[RT-L8]: of runs whose levels are anything but evenly spread, nine of ten are below the shifted level of 0.9."""
+    rng, shift, below = random.Random(seed), LevelShift(), 0
+    for number in range(6000):
+        level = rng.random() ** (1.0 / powers[number % len(powers)])
+        below += number >= 2000 and level < shift.shifted(0.9)
+        shift = shift.learned(level, is_bound=False)
+    assert 0.88 <= below / 4000 <= 0.92
+
+
+def coverage(jobs: int, seconds: Callable[[int], float]) -> tuple[float, float]:
+    """The shares of the jobs of one program, in the second half, that ran no longer than their P50 and their P90 when
+    they were submitted."""
+    times = RunTimes()
+    running: list[tuple[int, int, WorkloadRecord]] = []
+    covered = [0, 0]
+    for number in range(jobs):
+        now = START + 600 * number
+        while running and running[0][0] <= now:
+            times.learn(heapq.heappop(running)[2])
+        ran = max(1, round(seconds(number)))
+        attempt = Attempt(now, "cq", now, now, now + ran, "Finished")
+        record = WorkloadRecord(
+            uid=str(number), namespace="ns", name="w", job_name="train", queue="one", user="ana", submitted=now,
+            outcome=Outcome.SUCCEEDED, limit_seconds=10**6, attempts=(attempt,),
+        )  # fmt: skip
+        estimate = times.estimate(record)
+        assert estimate is not None
+        if number >= jobs // 2:
+            for place, share in enumerate((0.5, 0.9)):
+                covered[place] += ran <= estimate.quantile(share)
+        heapq.heappush(running, (now + ran, number, record))
+    return covered[0] / (jobs - jobs // 2), covered[1] / (jobs - jobs // 2)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=5, deadline=None)
+def test_quantiles_cover_their_shares_after_jobs_became_three_times_longer(seed: int) -> None:
+    """[RT-L8]"""
+    rng = random.Random(seed)
+    p50, p90 = coverage(1200, lambda number: rng.lognormvariate(6, 0.5) * (3 if number >= 600 else 1))
+    assert 0.4 <= p50 <= 0.6
+    assert 0.84 <= p90 <= 0.95
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=5, deadline=None)
+def test_quantiles_cover_their_shares_while_jobs_become_longer_and_longer(seed: int) -> None:
+    """[RT-L8]: the last runs are always shorter than the next one, which only a shift of levels can make good."""
+    rng = random.Random(seed)
+    p50, p90 = coverage(1600, lambda number: 20 * 1.004**number * rng.lognormvariate(0, 0.2))
+    assert 0.4 <= p50 <= 0.6
+    assert 0.85 <= p90 <= 0.95

@@ -5,16 +5,21 @@ comes from runs that are like the Workload, from what its user expects, or, spre
 
 A run that was evicted, cancelled or ended by its limit would have taken longer: it counts as a run of at least its
 length, by the product-limit (Kaplan–Meier) estimate [RT6].
+
+    classes of runs, narrowest first ──▶ a mixture [RT8] ──▶ the level is shifted [RT9] ──▶ cut at the limit
 """
 
 from __future__ import annotations
 
 import bisect
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+import math
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
+from itertools import accumulate
 from statistics import NormalDist
 from typing import Final, NamedTuple, TypeAlias
 
@@ -27,6 +32,12 @@ from pykueue.history.records import FINISHED, Outcome, WorkloadRecord
 RUNS_MIN: Final = 5
 RUNS_KEPT: Final = 64
 CLASSES_MAX: Final = 50_000
+# A class has the weight n / (n + WIDER_RUNS) of what narrower classes leave; the wider ones share the rest [RT8].
+WIDER_RUNS: Final = 4
+# Wider classes do not count where narrower ones leave less.
+_LEFT_MIN: Final = 0.01
+# Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT9].
+_REMEMBERED: Final = 256
 
 ClassKey: TypeAlias = tuple[str, ...]
 
@@ -41,66 +52,196 @@ class Run(NamedTuple):
 # --- Distributions ----------------------------------------------------------------------------------------------------
 
 
+class _Steps(NamedTuple):
+    """The lengths at which runs ended, in order, the share of runs that are longer, and the longest run."""
+
+    times: Sequence[float]
+    shares: Sequence[float]
+    longest: float
+
+
+def _product_limit(lengths: Iterable[float]) -> _Steps:
+    """The product-limit estimate of runs; of a bound, the length is negative [RT6]."""
+    ordered = sorted(lengths)
+    count = len(ordered)
+    if ordered[0] >= 0:
+        return _Steps(ordered, _even_shares(count), ordered[-1])
+    times: list[float] = []
+    shares: list[float] = []
+    share = 1.0
+    # Of equal lengths, those that ended come first: a bound is longer.
+    for place, length in enumerate(sorted(ordered, key=lambda each: (abs(each), each < 0))):
+        if length >= 0:
+            share *= (count - place - 1) / (count - place)
+            times.append(length)
+            shares.append(share)
+    return _Steps(times, shares, max(-ordered[0], ordered[-1]))
+
+
+@lru_cache(maxsize=RUNS_KEPT)
+def _even_shares(count: int) -> tuple[float, ...]:
+    return tuple((count - place) / count for place in range(1, count + 1))
+
+
 @dataclass(frozen=True)
-class RunDistribution:
-    """The distribution of the lengths of runs, by the product-limit estimate.
+class RunMixture:
+    """A mixture of distributions, each with a weight and a factor for its lengths [RT8]. The weights add up to 1.
 
     Beyond the longest run the survival falls as longest / t: a run that is longer than all examples is expected to take
     as long again [RT7]."""
 
-    runs: tuple[Run, ...]
+    parts: tuple[tuple[float, float, _Steps], ...]
 
     @cached_property
-    def _steps(self) -> tuple[list[float], list[float]]:
-        """The lengths at which runs ended, and the share of runs that are longer."""
-        ordered = sorted(self.runs)
-        times: list[float] = []
-        survival: list[float] = []
-        left, share = len(ordered), 1.0
-        for value, is_bound in ordered:
-            if not is_bound:
-                share *= (left - 1) / left
-                if times and times[-1] == value:
-                    survival[-1] = share
-                else:
-                    times.append(value)
-                    survival.append(share)
-            left -= 1
-        return times, survival
-
-    @cached_property
-    def longest(self) -> float:
-        return max(run.value for run in self.runs)
+    def _steps(self) -> _Steps:
+        if len(self.parts) == 1 and self.parts[0][1] == 1.0:
+            return self.parts[0][2]
+        falls: list[tuple[float, float]] = []
+        for weight, factor, (times, shares, _) in self.parts:
+            falls += [
+                (time * factor, weight * (before - after))
+                for time, before, after in zip(times, (1.0, *shares), shares, strict=False)
+            ]
+        falls.sort()
+        left = accumulate((fall for _, fall in falls), float.__sub__, initial=1.0)
+        next(left)
+        return _Steps([time for time, _ in falls], list(left), max(each[1] * each[2].longest for each in self.parts))
 
     def survival(self, length: float) -> float:
         """The share of runs that are longer, up to the longest example."""
-        times, shares = self._steps
-        place = bisect.bisect_right(times, length)
-        return shares[place - 1] if place else 1.0
+        place = bisect.bisect_right(self._steps.times, length)
+        return max(0.0, self._steps.shares[place - 1]) if place else 1.0
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
         """The length that a share of the runs that are longer than `elapsed` does not exceed."""
+        times, shares, longest = self._steps
         left = self.survival(elapsed)
-        times, shares = self._steps
-        longest = max(self.longest, elapsed)
-        if left <= 0.0 or elapsed >= self.longest:
+        if left <= _ROUNDING or elapsed >= longest:
             # No example is as long as this run is already.
-            return longest / max(1.0 - share, 1e-9)
+            return max(longest, elapsed) / max(1.0 - share, 1e-9)
         wanted = left * (1.0 - share)
         # Rounding must not skip the step that reaches exactly the wanted share.
-        for time, survives in zip(times, shares, strict=True):
-            if time > elapsed and survives <= wanted + 1e-12:
-                return time
+        place = bisect.bisect_left(shares, -wanted - _ROUNDING, bisect.bisect_right(times, elapsed), key=float.__neg__)
+        if place < len(times):
+            return times[place]
         # The longest runs were ended: all that is known is that they would have taken longer.
         last = shares[-1] if shares else 1.0
         return longest * last / max(wanted, 1e-9)
+
+    def level(self, length: float, among: float) -> float:
+        """The level from which on quantiles reach a length. At equal examples, which any quantile reaches, it is the
+        place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
+        found = 0.0
+        for weight, factor, (times, shares, _) in self.parts:
+            place = bisect.bisect_left(times, length / factor)
+            behind = bisect.bisect_right(times, length / factor)
+            before = shares[place - 1] if place else 1.0
+            after = shares[behind - 1] if behind else 1.0
+            found += weight * (1.0 - before + (before - after) * among)
+        return min(1.0, max(0.0, found))
+
+
+@dataclass(frozen=True)
+class RunDistribution:
+    """The distribution of the lengths of runs, by the product-limit estimate."""
+
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def _alone(self) -> RunMixture:
+        return RunMixture(((1.0, 1.0, _product_limit(-run.value if run.is_bound else run.value for run in self.runs)),))
+
+    def survival(self, length: float) -> float:
+        """The share of runs that are longer, up to the longest example."""
+        return self._alone.survival(length)
+
+    def quantile(self, share: float, elapsed: float = 0.0) -> float:
+        """The length that a share of the runs that are longer than `elapsed` does not exceed."""
+        return self._alone.quantile(share, elapsed)
+
+
+_ROUNDING: Final = 1e-12
+
+
+# --- Levels -----------------------------------------------------------------------------------------------------------
+
+# The levels whose coverage is followed, as log odds.
+_LEVELS: Final = (0.1, 0.5, 0.9)
+_KNOTS: Final = tuple(math.log(level / (1.0 - level)) for level in _LEVELS)
+# How far one run shifts a level whose quantile it exceeds: much at 0.9, where few runs do.
+_RATES: Final = (0.03, 0.01, 0.03)
+_SHIFT_MAX: Final = 6.0
+# Without a limit, which cuts an estimate, a larger shift covers few more runs by far longer times.
+_SHIFT_MAX_UNLIMITED: Final = 0.7
+
+
+class LevelShift(msgspec.Struct, frozen=True):
+    """How far levels are shifted, as log odds, so that quantiles cover what they should [RT9].
+
+    If runs exceed the P90 more often than one in ten times, the P90 is taken from a higher level of the distribution.
+    Each run moves the shift up by the rate if it exceeds the quantile, less by the share that should: over many runs,
+    the two cancel only if the quantile covers its share (adaptive conformal inference)."""
+
+    knots: tuple[float, ...] = _KNOTS
+
+    def shifted(self, share: float) -> float:
+        """The level of the distribution that covers a share of the runs. It does not fall when the share grows."""
+        if not 0.0 < share < 1.0:
+            return share
+        return _share(_along(_KNOTS, self.knots, _odds(share)))
+
+    def covered(self, level: float) -> float:
+        """The share of the runs that a level of the distribution covers: the inverse of `shifted`."""
+        if not 0.0 < level < 1.0:
+            return level
+        return _share(_along(self.knots, _KNOTS, _odds(level)))
+
+    def within(self, most: float) -> LevelShift:
+        """The shift, of no level by more than this."""
+        return LevelShift(tuple(min(max(k, at - most), at + most) for k, at in zip(self.knots, _KNOTS, strict=True)))
+
+    def learned(self, level: float, *, is_bound: bool) -> LevelShift:
+        """The shift after a run at a level of its own distribution; of a bound the level would have been higher."""
+        moved: list[float] = []
+        for share, knot, fixed, rate in zip(_LEVELS, self.knots, _KNOTS, _RATES, strict=True):
+            missed = 1.0 if level >= _share(knot) else 0.0
+            if is_bound and not missed:
+                # As likely as it is after what the run has covered already.
+                missed = min(1.0, (1.0 - share) / max(1.0 - self.covered(level), 1e-9))
+            found = min(max(knot + rate * (missed - (1.0 - share)), fixed - _SHIFT_MAX), fixed + _SHIFT_MAX)
+            # Knots stay apart, so that a higher share has a higher level.
+            moved.append(max(found, moved[-1] + 0.01) if moved else found)
+        return LevelShift(tuple(moved))
+
+
+_NO_SHIFT: Final = LevelShift()
+
+
+def _odds(share: float) -> float:
+    bounded = min(max(share, 1e-12), 1.0 - 1e-12)
+    return math.log(bounded / (1.0 - bounded))
+
+
+def _share(odds: float) -> float:
+    return 1.0 / (1.0 + math.exp(-odds))
+
+
+def _along(at: Sequence[float], values: Sequence[float], wanted: float) -> float:
+    """The value between the knots; beyond them, as far from the last one as `wanted` is."""
+    if wanted <= at[0]:
+        return values[0] + wanted - at[0]
+    for place in range(1, len(at)):
+        if wanted <= at[place]:
+            part = (wanted - at[place - 1]) / (at[place] - at[place - 1])
+            return values[place - 1] + part * (values[place] - values[place - 1])
+    return values[-1] + wanted - at[-1]
 
 
 class RunEstimate(msgspec.Struct, frozen=True):
     """How long a Workload will run: a distribution, never beyond the limit; and where it comes from."""
 
     source: str
-    # The past runs that it rests on; 0 for one that rests on a hint alone.
+    # The past runs of the class that names it; 0 for a hint, which fewer than five runs may change [RT8].
     runs: int
     length: Callable[[float, float], float]
     limit_seconds: int | None = None
@@ -114,11 +255,42 @@ class RunEstimate(msgspec.Struct, frozen=True):
 # --- Learning ---------------------------------------------------------------------------------------------------------
 
 
+class PastRuns:
+    """The last runs of a class, with the times at which they were learned: 16 bytes for a run."""
+
+    def __init__(self) -> None:
+        self._lengths = array("d")  # negative for a bound
+        self._ends = array("q")
+
+    def __len__(self) -> int:
+        return min(len(self._lengths), RUNS_KEPT)
+
+    def add(self, runs: Iterable[Run], ended: int) -> None:
+        for run in runs:
+            self._lengths.append(-run.value if run.is_bound else run.value)
+            self._ends.append(ended)
+        if len(self._lengths) > _REMEMBERED + _REMEMBERED // 4:
+            del self._lengths[:-_REMEMBERED], self._ends[:-_REMEMBERED]
+
+    def latest(self) -> Sequence[float]:
+        """The lengths of the last runs; negative for bounds."""
+        return self._lengths[-RUNS_KEPT:]
+
+    def before(self, time: int) -> Sequence[float]:
+        """The last runs that were known at a time. Of a class with more runs since then than are remembered, its
+        oldest ones: they are the nearest."""
+        place = bisect.bisect_right(self._ends, time)
+        if len(self._ends) >= _REMEMBERED:
+            place = max(place, RUNS_KEPT // 4)
+        return self._lengths[max(0, place - RUNS_KEPT) : place]
+
+
 class RunTimes:
     """The runs of each class, learned from records in the order of their ends."""
 
     def __init__(self, classes_max: int = CLASSES_MAX) -> None:
-        self._classes: OrderedDict[ClassKey, deque[Run]] = OrderedDict()
+        self._classes: OrderedDict[ClassKey, PastRuns] = OrderedDict()
+        self._shift = _NO_SHIFT
         self._classes_max = classes_max
 
     def learn(self, record: WorkloadRecord) -> None:
@@ -126,67 +298,122 @@ class RunTimes:
         found = list(runs_of(record))
         if not found:
             return
-        for key in (*_like(record), *_of_user_in_queue(record), *_fallbacks(record)):
-            self._add(key, found)
-        last = found[-1]
+        last, ended = found[-1], max(attempt.released or 0 for attempt in record.attempts)
+        classes = _classes_of(record)
+        self._learn_level(record, classes, last)
+        for key in (*classes.like, *classes.like_with(record.limit_seconds), *classes.of_user, *classes.fallbacks):
+            self._add(key, found, ended)
         if record.expected_seconds:
-            self._add(_of_user(record), [Run(last.value / record.expected_seconds, last.is_bound)])
+            self._add(classes.expected, [Run(last.value / record.expected_seconds, last.is_bound)], ended)
         if record.limit_seconds:
             # A run that its limit ended took all of it.
-            for key in (_of_limits(record), *map(_limits_in, _of_user_in_queue(record))):
-                self._add(key, [Run(min(1.0, last.value / record.limit_seconds))])
+            ratio = [Run(min(1.0, last.value / record.limit_seconds))]
+            for key in (*map(_limits_in, classes.of_user), classes.limits):
+                self._add(key, ratio, ended)
 
-    def _add(self, key: ClassKey, runs: Iterable[Run]) -> None:
+    def _learn_level(self, record: WorkloadRecord, classes: _Classes, run: Run) -> None:
+        """Compare a run with the estimate that there was when its Workload was submitted [RT9].
+
+        What ended since then does not count: those are the shorter ones of the runs that began with it."""
+        mixture = self._mixture(record, classes, record.submitted)
+        if mixture is None:
+            return
+        by_limit = record.limit_seconds is not None and run.value >= record.limit_seconds
+        level = mixture.level(run.value, _among(record.uid))
+        self._shift = self._shift.learned(level, is_bound=run.is_bound and not by_limit)
+
+    def _add(self, key: ClassKey, runs: Iterable[Run], ended: int) -> None:
         kept = self._classes.get(key)
         if kept is None:
-            kept = self._classes[key] = deque(maxlen=RUNS_KEPT)
-        kept.extend(runs)
+            kept = self._classes[key] = PastRuns()
+        kept.add(runs, ended)
         self._classes.move_to_end(key)
         if len(self._classes) > self._classes_max:
             self._classes.popitem(last=False)
 
     def estimate(self, record: WorkloadRecord) -> RunEstimate | None:
         """The estimate of a Workload; None if nothing is known [RT3]."""
+        classes, limit = _classes_of(record), record.limit_seconds
+        source, runs, alone = self._source(record, classes)
+        if not source:
+            return None
+        mixture = self._mixture(record, classes)
+        if mixture is None:
+            assert alone is not None, "a source that is no hint has runs"
+            return RunEstimate(source, runs, _Conditional(alone), limit)
+        shift = self._shift if limit else self._shift.within(_SHIFT_MAX_UNLIMITED)
+        return RunEstimate(source, runs, _Covering(mixture, shift), limit)
+
+    def _source(self, record: WorkloadRecord, classes: _Classes) -> tuple[str, int, Callable[[float], float] | None]:
+        """Where an estimate comes from, how many runs that has, and the hint that stands alone without runs; an empty
+        source if there is no estimate [RT3]."""
         limit = record.limit_seconds
-        for key in _like(record):
-            if (known := self._enough(key)) is not None:
-                return RunEstimate(f"{len(known.runs)} runs like it", len(known.runs), known.quantile, limit)
-        for key in _of_user_in_queue(record):
-            if limit and (ratios := self._enough(_limits_in(key))) is not None:
-                source = f"the limit, and {len(ratios.runs)} runs of the user"
-                return RunEstimate(source, len(ratios.runs), _Scaled(ratios, limit), limit)
-            if (known := self._enough(key)) is not None:
-                return RunEstimate(f"{len(known.runs)} runs of the user", len(known.runs), known.quantile, limit)
+        for key in classes.like_it(limit):
+            if (runs := self._count(key)) >= RUNS_MIN:
+                return f"{runs} runs like it", runs, None
+        for key in classes.of_user:
+            if limit and (runs := self._count(_limits_in(key))) >= RUNS_MIN:
+                return f"the limit, and {runs} runs of the user", runs, None
+            if (runs := self._count(key)) >= RUNS_MIN:
+                return f"{runs} runs of the user", runs, None
         if record.expected_seconds:
-            return self._expected(record, record.expected_seconds)
+            if (runs := self._count(classes.expected)) >= RUNS_MIN:
+                return f"the expected time, and {runs} runs of the user", runs, None
+            return "the expected time", 0, _AroundExpected(record.expected_seconds)
         if limit:
-            return self._limited(record, limit)
-        for key, word in zip(_fallbacks(record), ("the LocalQueue", "the ClusterQueue"), strict=False):
-            if (known := self._enough(key)) is not None:
-                return RunEstimate(f"{len(known.runs)} runs of {word}", len(known.runs), known.quantile, limit)
-        return None
+            if (runs := self._count(classes.limits)) >= RUNS_MIN:
+                return f"the limit, and {runs} runs of the LocalQueue", runs, None
+            return "the limit", 0, _BelowLimit(limit)
+        for key, word in zip(classes.fallbacks, ("the LocalQueue", "the ClusterQueue"), strict=False):
+            if (runs := self._count(key)) >= RUNS_MIN:
+                return f"{runs} runs of {word}", runs, None
+        return "", 0, None
 
-    def _expected(self, record: WorkloadRecord, expected: int) -> RunEstimate:
-        ratios = self._enough(_of_user(record))
-        if ratios is None:
-            return RunEstimate("the expected time", 0, _Conditional(_AroundExpected(expected)), record.limit_seconds)
-        source = f"the expected time, and {len(ratios.runs)} runs of the user"
-        return RunEstimate(source, len(ratios.runs), _Scaled(ratios, expected), record.limit_seconds)
+    def _mixture(self, record: WorkloadRecord, classes: _Classes, time: int | None = None) -> RunMixture | None:
+        """The runs of all classes of a Workload, narrow ones with more weight [RT8]; those that were known at a time.
+        None without a run."""
+        parts: list[tuple[float, float, _Steps]] = []
+        left = 1.0
+        for key, factor in self._parts(record, classes):
+            kept = self._classes.get(key)
+            runs = () if kept is None else kept.latest() if time is None else kept.before(time)
+            if runs:
+                weight = left * len(runs) / (len(runs) + WIDER_RUNS)
+                parts.append((weight, factor, _product_limit(runs)))
+                left -= weight
+            if left < _LEFT_MIN:
+                break
+        if not parts:
+            return None
+        hint = _hint(record)
+        if hint is not None:
+            return RunMixture((*parts, (left, *hint)))
+        return RunMixture(tuple((weight / (1.0 - left), factor, part) for weight, factor, part in parts))
 
-    def _limited(self, record: WorkloadRecord, limit: int) -> RunEstimate:
-        ratios = self._enough(_of_limits(record))
-        if ratios is None:
-            return RunEstimate("the limit", 0, _Conditional(_BelowLimit(limit)), limit)
-        source = f"the limit, and {len(ratios.runs)} runs of the LocalQueue"
-        return RunEstimate(source, len(ratios.runs), _Scaled(ratios, limit), limit)
+    def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[ClassKey, float]]:
+        """The classes of a Workload with the factors of their lengths, the narrowest first."""
+        limit = record.limit_seconds
+        for key in classes.like_it(limit):
+            yield key, 1.0
+        for key in classes.of_user:
+            yield (_limits_in(key), float(limit)) if limit and self._count(_limits_in(key)) >= RUNS_MIN else (key, 1.0)
+        if record.expected_seconds and self._count(classes.expected) >= RUNS_MIN:
+            yield classes.expected, float(record.expected_seconds)
+        if record.expected_seconds:
+            return
+        if not limit:
+            yield from ((key, 1.0) for key in classes.fallbacks)
+        elif self._count(classes.limits) >= RUNS_MIN:
+            yield classes.limits, float(limit)
 
-    def _enough(self, key: ClassKey) -> RunDistribution | None:
+    def _count(self, key: ClassKey) -> int:
         found = self._classes.get(key)
-        return RunDistribution(tuple(found)) if found is not None and len(found) >= RUNS_MIN else None
+        return 0 if found is None else len(found)
 
-    def snapshot(self) -> dict[ClassKey, tuple[Run, ...]]:
-        """Everything that was learned, to compare [RT-L4]."""
-        return {key: tuple(runs) for key, runs in self._classes.items()}
+    def snapshot(self) -> tuple[dict[ClassKey, Sequence[float]], LevelShift]:
+        """Everything that was learned, to compare: the lengths of each class, negative for bounds, and the shift of
+        levels [RT-L4]."""
+        return {key: kept.latest() for key, kept in self._classes.items()}, self._shift
 
 
 def runs_of(record: WorkloadRecord) -> Iterator[Run]:
@@ -202,16 +429,44 @@ def runs_of(record: WorkloadRecord) -> Iterator[Run]:
         yield Run(float(max(seconds, 1)), not ended_itself or by_limit)
 
 
-def _like(record: WorkloadRecord) -> tuple[ClassKey, ...]:
-    """The classes of runs like it, the narrowest first [RT4]."""
+class _Classes(NamedTuple):
+    """The classes of a Workload."""
+
+    # Runs like it, the narrowest first.
+    like: tuple[ClassKey, ...]
+    # All runs of its user in its LocalQueue; none without a user.
+    of_user: tuple[ClassKey, ...]
+    # All runs of its LocalQueue, and of its ClusterQueue.
+    fallbacks: tuple[ClassKey, ...]
+    # Ratios to expected times of its user, and to limits in its LocalQueue.
+    expected: ClassKey
+    limits: ClassKey
+
+    def like_with(self, limit: int | None) -> Iterator[ClassKey]:
+        """The classes of runs like it that had this limit, or none."""
+        return ((*key, str(limit or "")) for key in self.like)
+
+    def like_it(self, limit: int | None) -> Iterator[ClassKey]:
+        """The classes of runs like it, the narrowest first: a program with another limit has other work [RT4]."""
+        if not limit:
+            yield from self.like
+            return
+        for same, unlimited in zip(self.like_with(limit), self.like_with(None), strict=True):
+            yield same
+            yield unlimited
+
+
+def _classes_of(record: WorkloadRecord) -> _Classes:
     queue, name = f"{record.namespace}/{record.queue}", name_shape(record.job)
     shape = blake2b(record.shape, digest_size=8).hexdigest()
-    return ("same", record.user, queue, name, shape), ("name", queue, name)
-
-
-def _of_user_in_queue(record: WorkloadRecord) -> tuple[ClassKey, ...]:
-    """The class of all runs of a user in a LocalQueue."""
-    return (("user", record.user, f"{record.namespace}/{record.queue}"),) if record.user else ()
+    cluster_queue = record.cluster_queue
+    return _Classes(
+        like=(("same", record.user, queue, name, shape), ("name", queue, name)),
+        of_user=(("user", record.user, queue),) if record.user else (),
+        fallbacks=(("queue", queue), *((("clusterqueue", cluster_queue),) if cluster_queue else ())),
+        expected=("expected", record.user),
+        limits=("limit", queue),
+    )
 
 
 def _limits_in(key: ClassKey) -> ClassKey:
@@ -219,17 +474,16 @@ def _limits_in(key: ClassKey) -> ClassKey:
     return ("limit", *key)
 
 
-def _fallbacks(record: WorkloadRecord) -> tuple[ClassKey, ...]:
-    cluster_queue = ("clusterqueue", record.cluster_queue)
-    return (("queue", f"{record.namespace}/{record.queue}"), *((cluster_queue,) if record.cluster_queue else ()))
+def _hint(record: WorkloadRecord) -> tuple[float, _Steps] | None:
+    """The expected time or the limit as a factor, and the ratios to it that are taken without experience."""
+    if record.expected_seconds:
+        return float(record.expected_seconds), _RATIOS_EXPECTED
+    return (float(record.limit_seconds), _RATIOS_LIMIT) if record.limit_seconds else None
 
 
-def _of_user(record: WorkloadRecord) -> ClassKey:
-    return ("expected", record.user)
-
-
-def _of_limits(record: WorkloadRecord) -> ClassKey:
-    return ("limit", f"{record.namespace}/{record.queue}")
+def _among(uid: str) -> float:
+    """A number between 0 and 1 that depends on the Workload alone."""
+    return (int.from_bytes(blake2b(uid.encode(), digest_size=7).digest()) + 0.5) / 2.0**56
 
 
 _P90: Final = NormalDist().inv_cdf(0.9)
@@ -243,14 +497,20 @@ def _spread(share: float) -> float:
 # Values and not closures: estimates are sent to another process.
 
 
-class _Scaled(msgspec.Struct, frozen=True):
-    """The quantile of a length whose ratios to a known length are known."""
+class _Covering(msgspec.Struct, frozen=True):
+    """The quantile of a mixture at the level that covers the share."""
 
-    ratios: RunDistribution
-    length: float
+    mixture: RunMixture
+    shift: LevelShift
 
     def __call__(self, share: float, elapsed: float) -> float:
-        return self.length * self.ratios.quantile(share, elapsed / self.length)
+        if self.shift == _NO_SHIFT:
+            return self.mixture.quantile(share, elapsed)
+        # Among the runs that are longer than `elapsed`: the share of all of them that is covered then.
+        passed = 1.0 - self.mixture.survival(elapsed)
+        covered = self.shift.covered(passed)
+        level = max(self.shift.shifted(covered + (1.0 - covered) * share), passed)
+        return self.mixture.quantile((level - passed) / (1.0 - passed) if passed < 1.0 else share, elapsed)
 
 
 class _AroundExpected(msgspec.Struct, frozen=True):
@@ -278,3 +538,9 @@ class _Conditional(msgspec.Struct, frozen=True):
             middle = (low + high) / 2
             low, high = (middle, high) if self.inverse(middle) <= elapsed else (low, middle)
         return self.inverse(low + (1.0 - low) * share) if low < 1.0 - 1e-6 else elapsed / max(1.0 - share, 1e-9)
+
+
+# Ten ratios for each hint, at the middles of the tenths.
+_TENTHS: Final = tuple((tenth + 0.5) / 10 for tenth in range(10))
+_RATIOS_EXPECTED: Final = _product_limit(map(_AroundExpected(1.0), _TENTHS))
+_RATIOS_LIMIT: Final = _product_limit(map(_BelowLimit(1.0), _TENTHS))
