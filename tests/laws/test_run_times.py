@@ -159,7 +159,7 @@ def test_shifted_levels_keep_their_order_and_can_be_undone(
 
 @given(st.integers(1, 400))
 def test_without_a_limit_levels_are_shifted_less(count: int) -> None:
-    """[RT9]: of runs that exceed every example, the P90 stays below a level of 0.95, and levels keep their order."""
+    """[RT11]: of runs that exceed every example, the P90 stays below a level of 0.95, and levels keep their order."""
     shift = shift_after([(1.0, False)] * count).within(0.7)
     assert 0.9 < shift.shifted(0.9) < 0.95
     assert shift.shifted(0.1) < shift.shifted(0.5) < shift.shifted(0.9)
@@ -167,7 +167,7 @@ def test_without_a_limit_levels_are_shifted_less(count: int) -> None:
 
 @given(levels)
 def test_a_run_that_was_evicted_at_once_shifts_no_level(seen: list[tuple[float, bool]]) -> None:
-    """[RT9]: nothing is known of its length."""
+    """[RT11]: nothing is known of its length."""
     shift = shift_after(seen)
     for before, after in zip(shift.knots, shift.learned(0.0, is_bound=True).knots, strict=True):
         assert abs(before - after) < 1e-9

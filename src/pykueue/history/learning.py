@@ -6,7 +6,7 @@ comes from runs that are like the Workload, from what its user expects, or, spre
 A run that was evicted, cancelled or ended by its limit would have taken longer: it counts as a run of at least its
 length, by the product-limit (Kaplan–Meier) estimate [RT6].
 
-    classes of runs, narrowest first ──▶ a mixture [RT8] ──▶ the level is shifted [RT9] ──▶ cut at the limit
+    classes of runs, narrowest first ──▶ a mixture [RT10] ──▶ the level is shifted [RT11] ──▶ cut at the limit
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from pykueue.history.records import FINISHED, Outcome, WorkloadRecord
 RUNS_MIN: Final = 5
 RUNS_KEPT: Final = 64
 CLASSES_MAX: Final = 50_000
-# A class has the weight n / (n + WIDER_RUNS) of what narrower classes leave; the wider ones share the rest [RT8].
+# A class has the weight n / (n + WIDER_RUNS) of what narrower classes leave; the wider ones share the rest [RT10].
 WIDER_RUNS: Final = 4
 # Wider classes do not count where narrower ones leave less.
 _LEFT_MIN: Final = 0.01
-# Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT9].
+# Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT11].
 _REMEMBERED: Final = 256
 
 ClassKey: TypeAlias = tuple[str, ...]
@@ -85,7 +85,7 @@ def _even_shares(count: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class RunMixture:
-    """A mixture of distributions, each with a weight and a factor for its lengths [RT8]. The weights add up to 1.
+    """A mixture of distributions, each with a weight and a factor for its lengths [RT10]. The weights add up to 1.
 
     Beyond the longest run the survival falls as longest / t: a run that is longer than all examples is expected to take
     as long again [RT7]."""
@@ -176,7 +176,7 @@ _SHIFT_MAX_UNLIMITED: Final = 0.7
 
 
 class LevelShift(msgspec.Struct, frozen=True):
-    """How far levels are shifted, as log odds, so that quantiles cover what they should [RT9].
+    """How far levels are shifted, as log odds, so that quantiles cover what they should [RT11].
 
     If runs exceed the P90 more often than one in ten times, the P90 is taken from a higher level of the distribution.
     Each run moves the shift up by the rate if it exceeds the quantile, less by the share that should: over many runs,
@@ -241,7 +241,7 @@ class RunEstimate(msgspec.Struct, frozen=True):
     """How long a Workload will run: a distribution, never beyond the limit; and where it comes from."""
 
     source: str
-    # The past runs of the class that names it; 0 for a hint, which fewer than five runs may change [RT8].
+    # The past runs of the class that names it; 0 for a hint, which fewer than five runs may change [RT10].
     runs: int
     length: Callable[[float, float], float]
     limit_seconds: int | None = None
@@ -312,7 +312,7 @@ class RunTimes:
                 self._add(key, ratio, ended)
 
     def _learn_level(self, record: WorkloadRecord, classes: _Classes, run: Run) -> None:
-        """Compare a run with the estimate that there was when its Workload was submitted [RT9].
+        """Compare a run with the estimate that there was when its Workload was submitted [RT11].
 
         What ended since then does not count: those are the shorter ones of the runs that began with it."""
         mixture = self._mixture(record, classes, record.submitted)
@@ -370,7 +370,7 @@ class RunTimes:
         return "", 0, None
 
     def _mixture(self, record: WorkloadRecord, classes: _Classes, time: int | None = None) -> RunMixture | None:
-        """The runs of all classes of a Workload, narrow ones with more weight [RT8]; those that were known at a time.
+        """The runs of all classes of a Workload, narrow ones with more weight [RT10]; those that were known at a time.
         None without a run."""
         parts: list[tuple[float, float, _Steps]] = []
         left = 1.0
