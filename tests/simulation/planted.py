@@ -595,7 +595,7 @@ BUGS = (
     Bug("acknowledges what it cannot keep", _acknowledges_what_it_cannot_keep, ("S11",), weather={"disk full": 0.1}),
     Bug("never writes again after its disk was full", _never_writes_again, ("S11",), weather={"disk full": 0.1}),
     Bug("does not notice that its clock is set", _does_not_notice_that_its_clock_is_set, ("L1", "L6", "kept", "limit"), traits=("pods ready", "retention"), weather={"hour slow": 0.2}),
-    Bug("forgets deferred preemptions in a second pass", _forgets_deferred_preemptions_in_a_second_pass, ("S1", "L4", "promise"), traits=("checks", "deferred preemptions", "provisioning", "topology", "rush"), first_seed=12),
+    Bug("forgets deferred preemptions in a second pass", _forgets_deferred_preemptions_in_a_second_pass, ("S1", "L4", "promise"), traits=("checks", "deferred preemptions", "provisioning", "topology", "rush"), first_seed=44),
     Bug("takes a part of a job for a job", _takes_a_part_of_a_job_for_a_job, ("S9",), traits=("job kinds",), weather={}),
     Bug("restores only the first template of a job", _restores_only_the_first_template, ("flavor",), traits=("job kinds", "taints", "meddling", "rush"), weather={}, first_seed=9),
     Bug("places only the first template of a job", _places_only_the_first_template, ("flavor",), traits=("job kinds", "taints"), weather={}),

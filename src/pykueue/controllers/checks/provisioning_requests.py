@@ -30,7 +30,7 @@ class ProvisioningRequestClient:
         self._client = client
         self._flavors = flavors
         self._deleted: set[str] = set()  # UIDs whose end the watch has not shown yet
-        self._handed_over: set[str] = set()  # UIDs of requests that own their templates
+        self._handed_over: dict[tuple[str, str], str] = {}  # requests that own their templates, and their UIDs
 
     def is_going(self, request: ProvisioningRequest) -> bool:
         return request.metadata.uid in self._deleted or request.metadata.deletion_timestamp is not None
@@ -38,7 +38,8 @@ class ProvisioningRequestClient:
     def forget(self, request: ProvisioningRequest) -> None:
         """Forget a deleted request."""
         self._deleted.discard(request.metadata.uid)
-        self._handed_over.discard(request.metadata.uid)
+        if self._handed_over.get(_place(request)) == request.metadata.uid:
+            del self._handed_over[_place(request)]
 
     async def delete(self, request: ProvisioningRequest) -> None:
         metadata = request.metadata
@@ -53,6 +54,8 @@ class ProvisioningRequestClient:
         if isinstance(asked, PodSetConflict | Missing):
             raise CannotCreateRequest(asked.message)
         pod_sets = []
+        # Whatever happens to the request: from here on its templates are new ones, which the Workload owns.
+        self._handed_over.pop((workload.metadata.namespace, attempt.name), None)
         for each in asked:
             name = names.provisioning_template_name(attempt.name, each.pod_set)
             await self._make_template({**_owned(_TEMPLATE, name, workload), "template": each.template})
@@ -70,9 +73,7 @@ class ProvisioningRequestClient:
             if found is None:
                 raise
             made, is_new = found, False  # made before, and the watch has not shown it yet
-        request = codec.from_tree(made, ProvisioningRequest)
-        self._handed_over.discard(request.metadata.uid)  # its templates are new ones
-        await self.hand_over(request)
+        await self.hand_over(codec.from_tree(made, ProvisioningRequest))
         return is_new
 
     async def _make_template(self, tree: Tree) -> None:
@@ -94,14 +95,18 @@ class ProvisioningRequestClient:
     async def hand_over(self, request: ProvisioningRequest) -> None:
         """Make the request the owner of its templates: they are deleted with it. Until then the Workload owns them."""
         metadata = request.metadata
-        if metadata.uid in self._handed_over:
+        if self._handed_over.get(_place(request)) == metadata.uid:
             return
         owners = [_reference(REQUEST, metadata)]
         for pod_set in request.spec.pod_sets:
             tree = await self._client.find(_TEMPLATE, pod_set.pod_template_ref.name, metadata.namespace)
             if tree is not None and unstructured.get(tree, "metadata", "ownerReferences") != owners:
                 await self._client.replace(_TEMPLATE, unstructured.put(tree, ("metadata", "ownerReferences"), owners))
-        self._handed_over.add(metadata.uid)
+        self._handed_over[_place(request)] = metadata.uid
+
+
+def _place(request: ProvisioningRequest) -> tuple[str, str]:
+    return request.metadata.namespace, request.metadata.name
 
 
 def _owned(kind: Kind, name: str, workload: kueue.Workload) -> Tree:
