@@ -408,11 +408,6 @@ class RequestParser(_MessageParser):
         self.is_dropping = False
         self.more = b""
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether a part of it has arrived."""
-        return bool(self.method or self._rest)
-
     def drop_body(self) -> None:
         """Keep nothing of the body."""
         self.is_dropping = True

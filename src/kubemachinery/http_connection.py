@@ -395,7 +395,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             response = await self._served.handler(request)
         except _MalformedBody:
-            return self._send_text(parser, 400, "malformed request\n") and False
+            return self._send_text(parser, 400, "malformed request\n")
         except ConnectionError:
             if self.is_open:
                 raise

@@ -67,9 +67,7 @@ def tune_garbage_collector(*, is_growing: bool = False) -> None:
 
 def objects_read() -> None:
     """Exempt the objects that have been read since `tune_garbage_collector`. Does nothing in a process without it."""
-    global _is_growing
     if _is_growing:
-        _is_growing = False
         tune_garbage_collector()
 
 

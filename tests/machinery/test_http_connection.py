@@ -21,7 +21,7 @@ from waiting import PATIENCE_SECONDS, eventually
 
 
 async def _echo(request: Request) -> Response:
-    """The method, the target and the body; with /late the body is not read, with /large it is returned often."""
+    """The method, the path and the body, so often as `times` has it. /unread does not read the body."""
     if request.path == "/unread":
         return Response(413, b"too large")
     body = await request.read(1_000_000)

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from kubemachinery import http1
 from kubemachinery.client.http_connections import ConnectionPool, Connector, NotConnected
 from kubemachinery.client.http_transport import host_header
-from kubemachinery.client.transport import CONNECT_SECONDS, ApiRequest, ConnectionOptions, reason_of
+from kubemachinery.client.transport import CONNECT_SECONDS, SAFE, ApiRequest, ConnectionOptions, reason_of
 
 _CONNECTIONS: Final = 64  # to each server
 _SERVERS: Final = 64
@@ -28,7 +28,6 @@ class Sender:
     def __init__(self, agent: str) -> None:
         self._agent = agent
         self._pools: dict[_Server, ConnectionPool] = {}  # the one used last at the end
-        self._closing: set[asyncio.Task[None]] = set()
 
     async def post(
         self, url: str, body: bytes, *, tls: ssl.SSLContext, timeout_seconds: float, bytes_max: int
@@ -58,9 +57,9 @@ class Sender:
             raise SendError(str(error) or type(error).__name__) from None
 
     def _bytes_of(self, address: urllib.parse.SplitResult, body: bytes) -> bytes:
-        target = urllib.parse.quote(address.path or "/", safe="/%:@!$&'()*+,;=~")
+        target = urllib.parse.quote(address.path or "/", safe=SAFE)
         if address.query:
-            target += f"?{urllib.parse.quote(address.query, safe='/%:@!$&()*+,;=~?')}"
+            target += "?" + urllib.parse.quote(address.query, safe=SAFE + "?")
         headers = (
             ("Host", host_header(address)),
             ("User-Agent", self._agent),
@@ -75,11 +74,9 @@ class Sender:
         if pool is None:
             connector = Connector(address, ConnectionOptions(tls=tls), CONNECT_SECONDS)
             pool = ConnectionPool(connector, _CONNECTIONS)
-            while len(self._pools) >= _SERVERS:
-                oldest = self._pools.pop(next(iter(self._pools)))
-                closing = asyncio.get_running_loop().create_task(oldest.close())
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+            if len(self._pools) >= _SERVERS:
+                # Requests in progress end, and a pool closes connections that are idle by itself.
+                del self._pools[next(iter(self._pools))]
         self._pools[server] = pool
         return pool
 
@@ -87,4 +84,3 @@ class Sender:
         pools, self._pools = tuple(self._pools.values()), {}
         for pool in pools:
             await pool.close()
-        await asyncio.gather(*self._closing)

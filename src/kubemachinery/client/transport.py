@@ -34,7 +34,7 @@ LINE_BYTES: Final = 4 * 1024 * 1024
 # The largest response, unpacked: a small one can unpack to any size.
 BODY_BYTES: Final = 1024 * 1024 * 1024
 CONNECT_SECONDS: Final = 10.0
-_SAFE: Final = "/:@!$&'()*+,;=~%"
+SAFE: Final = "/:@!$&'()*+,;=~%"
 
 
 # Returns whether a write may still be sent.
@@ -110,7 +110,7 @@ def check_fence(request: ApiRequest) -> None:
 
 def target_of(prefix: str, request: ApiRequest) -> str:
     """The path and the query of a request, percent-encoded; `prefix` is the path in the address of the server."""
-    path = urllib.parse.quote(prefix + request.path, safe=_SAFE)
+    path = urllib.parse.quote(prefix + request.path, safe=SAFE)
     return f"{path}?{_encoded(request.query)}" if request.query else path
 
 

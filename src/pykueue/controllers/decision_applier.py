@@ -116,9 +116,14 @@ class DecisionApplier:
         """Whether many Workloads were admitted within the last second, or as many are being written as may be."""
         return self.is_full or self._status.is_rush
 
-    def postpone_reason(self, key: ObjectKey, permit: Callable[[ObjectKey], None]) -> None:
-        """Call `permit` when the reason why a Workload is pending may be written without delaying admissions."""
-        self._status.postpone(key, permit)
+    @property
+    def on_reason_permitted(self) -> list[Callable[[ObjectKey], None]]:
+        """Called when a reason that was postponed may be written without delaying admissions."""
+        return self._status.on_permitted
+
+    def postpone_reason(self, key: ObjectKey) -> None:
+        """Postpone the reason why a Workload is pending until `on_reason_permitted`."""
+        self._status.postpone(key)
 
     def release(self, key: ObjectKey) -> None:
         """Release an assumed reservation that is not written."""

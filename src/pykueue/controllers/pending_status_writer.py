@@ -67,7 +67,9 @@ class PendingStatusWriter:
         self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
         self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written
         self._status_writers = 0
-        self._postponed: dict[ObjectKey, Callable[[ObjectKey], None]] = {}
+        self._postponed: dict[ObjectKey, None] = {}  # in the order in which they may be written
+        # Called when a reason that was postponed may be written.
+        self.on_permitted: list[Callable[[ObjectKey], None]] = []
 
     @property
     def is_admitting(self) -> bool:
@@ -101,14 +103,14 @@ class PendingStatusWriter:
             self._status_writers += 1
             self._tasks.track(self._write_statuses())
 
-    def postpone(self, key: ObjectKey, permit: Callable[[ObjectKey], None]) -> None:
-        """Call `permit` when the reason of a Workload, which another controller writes, may be written.
+    def postpone(self, key: ObjectKey) -> None:
+        """Call `on_permitted` when the reason of a Workload, which another controller writes, may be written.
 
         The reason of a decision that is still to be written is more precise, and its write wakes that controller.
         """
         if str(key) in self._pending_status or str(key) in self._writing_status:
             return
-        self._postponed[key] = permit
+        self._postponed[key] = None
         if len(self._postponed) == 1:
             self._tasks.track(self._permit_postponed())
 
@@ -118,8 +120,10 @@ class PendingStatusWriter:
             if self._postponed:
                 key = next(iter(self._postponed))
                 await self._pay()
-                if (permit := self._postponed.pop(key, None)) is not None:
-                    permit(key)
+                if key in self._postponed:  # no decision came meanwhile
+                    del self._postponed[key]
+                    for observer in self.on_permitted:
+                        observer(key)
 
     def supersede(self, newer: Decision) -> None:
         """Drop the reason that is not written yet, because there is a newer decision.

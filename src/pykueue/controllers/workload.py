@@ -53,6 +53,7 @@ class WorkloadController:
         informers.checks.add_handler(self._check_seen)
         informers.flavors.add_handler(self._flavor_seen)
         scheduler.applier.on_settled.append(self.loop.add)
+        scheduler.applier.on_reason_permitted.append(self._permit_reason)
 
     # --- What wakes it ------------------------------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class WorkloadController:
             due = self._due(key, workload)
             now = self._clock.now()
             if self._can_wait(key, workload, due):
-                self._scheduler.applier.postpone_reason(key, self._permit_reason)
+                self._scheduler.applier.postpone_reason(key)
             elif due.changes:
                 await self._writer.workload(workload, due.changes, WORKLOADS, now)
                 self._may_write_reason.discard(key)
