@@ -77,25 +77,13 @@ def serve(folder: Path) -> None:
     event_loop().run(run())
 
 
-def manage(arguments: list[str]) -> None:
-    """`pykueue manager` that leads the API server to no webhooks."""
-    from pykueue import cli
-    from pykueue.webhooks import webhook_server
-
-    async def nowhere(served: webhook_server.WebhookServer) -> None:
-        """No webhook is called."""
-
-    webhook_server.WebhookServer.register = nowhere  # type: ignore[assignment, method-assign]
-    cli.main(["manager", *arguments])
-
-
 @contextlib.contextmanager
 def embedded(configuration: Mapping[str, Any] | None = None) -> Iterator[Engine]:
     """The server of `pykueue up`, with the manager inside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         (folder / "configuration").write_text(json.dumps(configuration))
-        with process_of(sys.executable, __file__, "--serve", home) as process:
+        with process_of(sys.executable, __file__, home) as process:
             until((folder / "ready").exists, process)
 
             def requests() -> dict[str, int]:
@@ -121,7 +109,7 @@ class Program:
 
 
 def ours(*, webhooks: bool) -> Program:
-    start = ("-m", "pykueue", "manager") if webhooks else (__file__, "--manage")
+    start = ("-m", "pykueue", "manager") if webhooks else (str(ROOT / "bench" / "_manager.py"),)
     return Program((sys.executable, *start), tuple(schema.crd(row) for row in registry.KUEUE))
 
 
@@ -256,7 +244,4 @@ def memory_mib(pid: int, what: str = "VmRSS") -> float:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--serve":
-        serve(Path(sys.argv[2]))
-    else:
-        manage(sys.argv[2:])
+    serve(Path(sys.argv[1]))

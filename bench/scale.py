@@ -238,8 +238,8 @@ def measure(size: Size, seconds: float, rate: float) -> Figures:
         with process_of(sys.executable, __file__, "--serve", home, str(size.pending)) as server:
             until(kubeconfig.exists, server, _START_SECONDS)
             client = Client.of(kubeconfig)
-            engines = str(Path(__file__).with_name("_engines.py"))
-            command = (sys.executable, engines, "--manage", "--kubeconfig", str(kubeconfig), "--config")
+            program = str(Path(__file__).with_name("_manager.py"))
+            command = (sys.executable, program, "--kubeconfig", str(kubeconfig), "--config")
             began = time.monotonic()
             with process_of(*command, str(folder / "config"), log=folder / "manager.log") as manager:
                 connection = client.connection()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural.embedded import compile_embedded
 from kubemachinery.structural.node import ABSENT, Json, SchemaNode, new_parts
-from kubemachinery.structural.rules import compile_rules
 from kubemachinery.structural.uniqueness import compile_uniqueness
 from kubemachinery.structural.values import Finding, compile_values
 
@@ -27,6 +27,20 @@ _RULES_NOT_ASKED: Final = FieldError(
 _TOO_DEEP: Final = FieldError("", ErrorType.INVALID, "the object is nested too deeply")
 
 
+def _has_rules(node: SchemaNode) -> bool:
+    below = (*node.fields.values(), node.additional, node.items)
+    return bool(node.rules) or any(_has_rules(each) for each in below if each is not None)
+
+
+def _rules(node: SchemaNode) -> Callable[[Json, Json], list[FieldError]] | None:
+    """The evaluation of the rules below the node; CEL is imported for the first schema that has rules."""
+    if not _has_rules(node):
+        return None
+    from kubemachinery.structural.rules import compile_rules
+
+    return compile_rules(node)
+
+
 class Validation:
     """The checks of one schema."""
 
@@ -34,7 +48,7 @@ class Validation:
         self._values = compile_values(node, root=True)
         self._embedded = compile_embedded(node)
         self._uniqueness = compile_uniqueness(node)
-        self._rules = compile_rules(node)
+        self._rules = _rules(node)
 
     def errors(self, tree: Json, old: Json) -> list[FieldError]:
         """The errors of the tree; with `old`, of an update."""

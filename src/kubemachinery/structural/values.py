@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Final
 
 import msgspec
 
-from kubemachinery.cel import re2
 from kubemachinery.field_errors import ErrorType, FieldError
 from kubemachinery.structural import formats
 from kubemachinery.structural.correlation import old_items, same, unchanged
@@ -158,15 +158,26 @@ def _length_and_pattern(node: SchemaNode) -> Check:
 
 
 def _pattern(text: str) -> Check:
+    # Compiled for the first value: most objects have few of the fields with a pattern.
+    @cache
+    def compiled() -> Check:
+        return _compiled_pattern(text)
+
+    return lambda value, old: compiled()(value, old)
+
+
+def _compiled_pattern(text: str) -> Check:
+    from kubemachinery.cel import re2  # only here: a program without patterns does not need it in memory
+
     try:
-        compiled = re2.compile(text)
+        pattern = re2.compile(text)
     except re2.PatternError as error:
         message = f"cannot be checked, the pattern {text!r} is not valid: {error}"
         return lambda value, old: _one(ErrorType.INVALID, message, value)
 
     def check(value: str, old: Json) -> Findings:
         try:
-            if compiled.search(value):
+            if pattern.search(value):
                 return None
         except re2.TooCostly as error:
             return _one(ErrorType.INVALID, str(error))
