@@ -79,6 +79,7 @@ async def _measure(engine: Engine, load: Load, limit_seconds: float) -> dict[str
                     await player.create()
                     if load.is_held:
                         await _until_pending(client, load)
+                        await _until_idle(engine)
                         before = _Counters.read(engine, client)
                         await player.release()
                     await player.all_done.wait()
@@ -112,9 +113,9 @@ async def _until_seen(client: ApiClient, load: Load) -> None:
 
 
 async def _until_idle(engine: Engine) -> None:
-    """Wait until the server has finished what follows its start: CRDs that are served are also described (OpenAPI).
+    """Wait until the server has finished what was before: its start, and writes about Workloads that are held.
 
-    A manager that starts sooner would otherwise be measured while the server is still busy with that.
+    A manager that starts sooner would otherwise be measured while the server still describes its CRDs (OpenAPI).
     """
     async with asyncio.timeout(_READY_SECONDS):
         idle_looks = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ WORKLOADS = 200
 HELD = "Suspended"
 # So many at once, and ten in each second.
 BURST, RATE = 20, 10
+# The same in a rush, which is twenty admissions within a second.
+RUSH_BURST, RUSH_RATE = 5, 4
 
 
 async def reasons(made: Site) -> Counter[str]:
@@ -73,6 +76,34 @@ async def test_reasons_are_few_while_workloads_are_admitted_and_complete_soon_af
         found = await reasons(made)
         assert found[HELD] == 0
         assert found.total() == WORKLOADS - 2 * seconds - 1
+
+
+@virtual_time
+async def test_reasons_are_fewer_still_in_a_rush_of_admissions() -> None:
+    async with site(cpu=200) as made, leading(made.client, made.clock):
+        await made.queue("rush", cpu=1000)
+        await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "Hold"}})
+        for number in range(WORKLOADS):
+            await made.workload(f"w{number:03}", cpu=200)
+        await asyncio.sleep(60)
+        assert await reasons(made) == {HELD: WORKLOADS}
+
+        async def rush(seconds: int) -> None:
+            for _ in range(10 * seconds):
+                for _ in range(3):
+                    await made.workload(f"admitted-{next(numbers)}", queue="rush")
+                await asyncio.sleep(0.1)
+
+        numbers = itertools.count()
+        await rush(seconds=2)
+        await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "None"}})
+        seconds = 5
+        await rush(seconds)
+        found = await reasons(made)
+        assert WORKLOADS - RUSH_BURST - RUSH_RATE * (seconds + 2) <= found[HELD] <= WORKLOADS - seconds
+        await asyncio.sleep(3)
+        assert (await reasons(made))[HELD] == 0
+        assert len(await made.reserved()) == next(numbers) + 1
 
 
 @virtual_time

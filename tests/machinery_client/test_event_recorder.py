@@ -161,6 +161,30 @@ async def test_burst_of_events_is_written_at_once_and_then_at_the_rate() -> None
         running.cancel()
 
 
+@virtual_time
+async def test_few_events_are_written_in_a_rush_of_other_writes_and_the_rest_after_it() -> None:
+    """Five at once, then four a second. An important one waits for no other."""
+    async with virtual.server() as client:
+        recorder = EventRecorder(client, SystemClock(), "me", is_rush=lambda: is_rush)
+        is_rush = True
+        for number in range(60):
+            recorder.emit(note(f"Reason{number}"))
+        running = asyncio.ensure_future(recorder.run())
+        await asyncio.sleep(0.01)
+        assert client.sent["POST", "events"] == 5
+        await asyncio.sleep(5)
+        assert 5 + 5 * 3 < client.sent["POST", "events"] <= 5 + 5 * 4
+        before = client.sent["POST", "events"]
+        recorder.emit(note("EvictionLoop", important=True))
+        await asyncio.sleep(0.1)
+        assert "EvictionLoop" in {each["reason"] for each in await events(client)}
+        assert client.sent["POST", "events"] <= before + 3
+        is_rush = False
+        await asyncio.sleep(0.2)
+        assert client.sent["POST", "events"] == 61
+        running.cancel()
+
+
 def test_long_note_is_truncated_to_the_limit_of_the_api() -> None:
     assert len(truncate_note("x" * 5000)) == 1024
     assert truncate_note("x" * 5000).endswith(" ...")

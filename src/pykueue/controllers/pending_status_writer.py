@@ -40,8 +40,10 @@ _ADMISSION_TIMEOUT_SECONDS: Final = 3.0
 _RATE_UNDER_LOAD: Final = 10.0
 _BURST_UNDER_LOAD: Final = 20
 _LOAD_SECONDS: Final = 1.0
-# Admissions within such a second that make a rush.
+# Admissions within such a second that make a rush, and the limits of reasons in it.
 _RUSH: Final = 20
+_RATE_IN_A_RUSH: Final = 4.0
+_BURST_IN_A_RUSH: Final = 5
 _COALESCE_SECONDS: Final = 0.005
 _FIRST_RETRY_SECONDS: Final = 0.1
 _LONGEST_RETRY_SECONDS: Final = 5.0
@@ -64,6 +66,7 @@ class PendingStatusWriter:
         self._admitted_at = -math.inf  # in seconds of the event loop
         self._last = deque[float](maxlen=_RUSH)  # when the last admissions began
         self._rate = RateLimiter(_RATE_UNDER_LOAD, _BURST_UNDER_LOAD)
+        self._rush_rate = RateLimiter(_RATE_IN_A_RUSH, _BURST_IN_A_RUSH)
         self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
         self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written
         self._status_writers = 0
@@ -167,6 +170,8 @@ class PendingStatusWriter:
         """Wait, if Workloads are being admitted, until one more reason may be written."""
         if self.is_admitting:
             await self._rate.take()
+        if self.is_rush:
+            await self._rush_rate.take()
 
     async def _write_status_with_retry(self, decision: Preempt | Wait) -> None:
         """Write a reason. The Workload is not decided about again before something changes, so a write that fails is
