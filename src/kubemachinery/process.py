@@ -45,7 +45,7 @@ async def monitored_event_loop(observe: Callable[[float], None]) -> AsyncIterato
 
 # Objects that are new before they are searched for cycles: some milliseconds. What survives ten such searches is
 # searched once more, and everything after a hundred of those.
-_THRESHOLDS: Final = (50_000, 10, 100)
+_THRESHOLDS: Final = (10_000, 10, 100)
 _NEVER: Final = 1_000_000_000
 _is_growing = False
 

@@ -25,7 +25,7 @@ from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
 from pykueue.core.workload import AssignedPodSet, Reservation
 from pykueue.state import admission, preemption_loops
 from pykueue.state.preemption_loops import DELAY_MAX, LoopDetector
-from pykueue.state.troubles import PASSED_MIN, StarvationRules, starving, starving_counts
+from pykueue.state.troubles import PASSED_MIN, StarvationRules, starving, starving_count
 from pykueue.state.world import World
 
 # As Kueue decides: the rules that end preemptions under fair sharing are off.
@@ -363,8 +363,8 @@ def test_starving_workloads_are_those_that_a_list_of_all_starts_gives(seed: int)
     expected = {
         key for key, waited in passed_over.items() if waited > 3 * (forecasts.get(key, queued[key][1]) - queued[key][1])
     }
-    assert {each.workload for each in starving(closed.world, closed.now, rules)} == expected
-    assert starving_counts(closed.world, closed.now, rules).get("q0", 0) == len(expected)
+    assert {each.workload for each in starving(closed.world, "q0", closed.now, rules)} == expected
+    assert starving_count(closed.world, "q0", closed.now, rules) == len(expected)
 
 
 # --- Planted bugs: each breaks a law -----------------------------------------------------------------------------------

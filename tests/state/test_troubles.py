@@ -268,6 +268,6 @@ def test_starving_workload_has_what_would_help(gate: bool, annotated: bool, help
         queue = case.thing()
         metadata = structs.replace(queue.metadata, annotations={backfill.MODE: "EASY"})
         world.put(structs.replace(queue, metadata=metadata), CASE_NOW)
-    [found] = troubles.starving(world, CASE_NOW, troubles.StarvationRules(has_limit=lambda key: True))
+    [found] = troubles.starving(world, case.name, CASE_NOW, troubles.StarvationRules(has_limit=lambda key: True))
     assert found.workload == waits.key
     assert found.message.endswith(f"have started; {helps}")

@@ -187,6 +187,10 @@ class Informer(Generic[T]):
     def values(self) -> Iterator[T]:
         return (value for _, value in self.items())
 
+    def unordered(self) -> list[T]:
+        """Every object, in no order that means anything: many keys take long to sort."""
+        return [held.value for held in self._store.values()]
+
     def revision_of(self, key: ObjectKey) -> int:
         """The revision of the cached object; 0 when it is not cached."""
         held = self._store.get(key)

@@ -512,7 +512,7 @@ class Forecaster:
         self._has_loaded = True
         for name, stored in scores.items():
             self.calibrations[name] = QueueCalibration.of(stored).joined(self.calibrations.get(name))
-        present = {each.metadata.uid: each for each in self._informers.workloads.values()}
+        present = {each.metadata.uid: each for each in self._informers.workloads.unordered()}
         for uid, rows in shown.items():
             # A forecast of this manager is later than the stored ones, so these come first [FC4], [LG7].
             self._shown[uid] = [*map(_Shown.of, rows), *self._shown.get(uid, ())]

@@ -61,8 +61,8 @@ class ManagerMetrics:
             forecast_waits=lambda: self.forecast_waits(),
             forecast_coverage=lambda: self.forecast_coverage(),
             workload=self._workload,
-            starving=lambda: troubles.starving_counts(world, clock.now(), self.starvation_rules()),
-            oldest_pending_seconds=lambda: troubles.oldest_pending_seconds(world, clock.now()),
+            starving=lambda name: troubles.starving_count(world, name, clock.now(), self.starvation_rules()),
+            oldest_pending_seconds=lambda name: troubles.oldest_pending_seconds(world, name, clock.now()),
         )
         self._gauges = Gauges(self.metrics, sources, self._has_series)
         informers.workloads.add_handler(self._workload_seen)

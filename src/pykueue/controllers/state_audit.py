@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from kubemachinery import turns
 from kubemachinery.clock import Clock
 from pykueue.controllers.informers import Informers
 from pykueue.state import audit
@@ -19,7 +20,6 @@ from pykueue.state.world import World
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS: Final = 60.0
-_AT_A_TIME: Final = 200
 
 
 class StateAuditor:
@@ -43,16 +43,19 @@ class StateAuditor:
         before = self._moment()
         rebuilt, now = self._empty(), self._clock.now()
         for informer in (*self._informers.scheduling, self._informers.workloads):
-            for number, thing in enumerate(list(informer.values())):
+            async for thing in turns.in_turns(informer.unordered()):
                 rebuilt.put(thing, now)
-                if number % _AT_A_TIME == _AT_A_TIME - 1:
-                    await asyncio.sleep(0)
         if self._moment() != before:
             return None
         rebuilt.set_windows(self._world.windows.schedules, now)
         rebuilt.settle(now)
         self._world.settle(now)
-        found = audit.differences(self._world, rebuilt)
+        found: list[str] = []
+        async for difference in turns.in_turns(audit.compared(self._world, rebuilt)):
+            if self._moment() != before:
+                return None
+            if difference is not None:
+                found.append(difference)
         self._count(len(found))
         for difference in found:
             log.error("the scheduler's state differs from the objects: %s", difference)

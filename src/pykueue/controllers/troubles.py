@@ -16,6 +16,7 @@ from kubemachinery import codec, status
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
 from kubemachinery.serving.views import CollectionView, VirtualResource
+from kubemachinery.turns import in_turns
 from kubemachinery.unstructured import Tree
 from pykueue.api import backfill, kueue, schema
 from pykueue.controllers import history_views
@@ -41,6 +42,8 @@ _EVERY_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 30.0
 # How long the next Event of the same kind on the same Workload has to wait.
 _EVENT_EVERY: Final = {TroubleType.STARVING: 24 * 3600 * SECOND, TroubleType.THRASHING: 3600 * SECOND}
+
+_TYPES: Final = tuple(TroubleType)
 
 _PARAMETERS: Final = {
     "since": "With it, the list is from the history: troubles that ended later, or have not ended. In RFC 3339.",
@@ -85,27 +88,32 @@ class TroubleReporter:
         try:
             while True:
                 await asyncio.sleep(_EVERY_SECONDS)
-                self.look()
+                await self.look()
         finally:
             resuming.cancel()
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Emit an Event about each Workload that starves or thrashes: once a day, or once an hour. Record what is
         found, and what is not found any more."""
-        now = self._clock.now()
-        self._record()
+        found, now = await self.found(), self._clock.now()
+        self._record(found)
         self._reported = {key: at for key, at in self._reported.items() if now - at < _EVENT_EVERY[key[0]]}
-        for found in (*troubles.thrashing(self._world, now), *troubles.starving(self._world, now, self.rules)):
-            workload = self._writer.current(key_of(found.workload))
-            if workload is None or (found.type, workload.metadata.uid) in self._reported:
+        for each in found:
+            workload = self._writer.current(key_of(each.workload)) if each.type in _EVENT_EVERY else None
+            if workload is None or (each.type, workload.metadata.uid) in self._reported:
                 continue
-            self._reported[found.type, workload.metadata.uid] = now
-            note = f"{found.message[:1].upper()}{found.message[1:]}"
-            self._writer.emit(workload, EmitEvent(EventType.WARNING, found.type, note), SCHEDULER)
+            self._reported[each.type, workload.metadata.uid] = now
+            note = f"{each.message[:1].upper()}{each.message[1:]}"
+            self._writer.emit(workload, EmitEvent(EventType.WARNING, each.type, note), SCHEDULER)
 
-    def found(self) -> list[Trouble]:
-        """Return the troubles that exist now."""
-        return troubles.find(self._world, self._clock.now(), self.rules)
+    async def found(self) -> list[Trouble]:
+        """Return the troubles that exist now, by type and Workload. Other tasks run between ClusterQueues."""
+        world, now = self._world, self._clock.now()
+        found: list[Trouble] = []
+        async for name in in_turns(list(world.queues)):
+            found += troubles.starving(world, name, now, self.rules)
+        found += [*troubles.in_loops(world), *troubles.thrashing(world, now)]
+        return sorted(found, key=lambda each: (_TYPES.index(each.type), each.workload))
 
     # --- Records [LG9] ------------------------------------------------------------------------------------------------
 
@@ -115,10 +123,10 @@ class TroubleReporter:
             members = troubles.in_loop(self._world, loop)
             self._history.save_troubles(self._log.begin(self._records(members)))
 
-    def _record(self) -> None:
+    def _record(self, found: Iterable[Trouble]) -> None:
         """Record the troubles that begin, and those that are not found any more."""
         if self._history is not None:
-            changed = self._log.compare(self._records(self.found()), self._clock.now() // SECOND)
+            changed = self._log.compare(self._records(found), self._clock.now() // SECOND)
             self._history.save_troubles(changed)
 
     async def _resume(self) -> None:
@@ -212,7 +220,7 @@ class TroubleReporter:
         else:
             items = [
                 self._document(found)
-                for found in self.found()
+                for found in await self.found()
                 if not namespace or found.workload.startswith(f"{namespace}/")
             ]
         if namespace:
@@ -223,7 +231,7 @@ class TroubleReporter:
         if self._history is None:
             raise status.bad_request("this manager keeps no history: --history names a file for it")
         if self._history.is_open:
-            self._record()  # those of the last minute
+            self._record(await self.found())  # those of the last minute
         try:
             return await self._history.ask(lambda store: store.troubles(wanted))
         except HistoryStoreError as error:

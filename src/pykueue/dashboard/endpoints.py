@@ -242,10 +242,12 @@ class DashboardEndpoints:
             descending=_is_on(request, "descending"),
         )
         await self._summaries.refresh()
+        await self._summaries.read_troubles()
         return _json(self._summaries.workloads(query, offset, limit))
 
     async def _workload(self, request: Request, namespace: str, name: str) -> Response:
         await self._require(request, "get", kueue.Workload, namespace, name)
+        await self._summaries.read_troubles()
         found = self._summaries.workload(namespace, name)
         if found is None:
             raise _gone("Workload", f"{namespace}/{name}")

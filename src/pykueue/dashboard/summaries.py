@@ -46,6 +46,10 @@ _AT_ONCE: Final = 200
 _EXPLANATIONS_MAX: Final = 64
 
 
+async def _no_troubles() -> Iterable[Trouble]:
+    return ()
+
+
 class DashboardSources(msgspec.Struct, frozen=True, kw_only=True):
     """What the summaries are computed from. The Workload informer has the index `queue` (namespace/name of the
     LocalQueue)."""
@@ -59,7 +63,7 @@ class DashboardSources(msgspec.Struct, frozen=True, kw_only=True):
     explain: ExplainFunction | None = None
     # The objects of the API server that an explanation of a Workload of this namespace needs besides those above.
     unwatched: Callable[[str], Awaitable[Iterable[msgspec.Struct]]] | None = None
-    troubles: Callable[[], Iterable[Trouble]] = tuple
+    troubles: Callable[[], Awaitable[Iterable[Trouble]]] = _no_troubles
     history: AskHistory | None = None
     budgets: Informer[Budget] | None = None
     forecasts: ForecastSource | None = None
@@ -199,14 +203,17 @@ class DashboardSummaries:
             for name in cluster_queues:
                 self._sources.forecasts.ask_later(name)
 
-    def _troubles_of(self, namespace: str, name: str) -> list[Tree]:
-        """Return the troubles of a Workload. They are read at most once per second, for all Workloads."""
+    async def read_troubles(self) -> None:
+        """Read the troubles of all Workloads, unless they are less than a second old."""
         if self._clock.monotonic() - self._troubles_read >= FRESH_SECONDS:
             self._troubles_read = self._clock.monotonic()
-            self._troubles = {}
-            for each in self._sources.troubles():
+            found: dict[str, list[Tree]] = {}
+            for each in await self._sources.troubles():
                 shown = {"type": str(each.type), "since": format_time(each.since), "message": each.message}
-                self._troubles.setdefault(each.workload, []).append(shown)
+                found.setdefault(each.workload, []).append(shown)
+            self._troubles = found
+
+    def _troubles_of(self, namespace: str, name: str) -> list[Tree]:
         return self._troubles.get(f"{namespace}/{name}", [])
 
     def cluster_queue(self, name: str) -> Tree | None:

@@ -57,8 +57,8 @@ class GaugeSources(msgspec.Struct, frozen=True):
     forecast_coverage: Callable[[], Iterable[tuple[str, float]]] = tuple
     workload: Callable[[str], kueue.Workload | None] = lambda key: None
     # By ClusterQueue.
-    starving: Callable[[], Mapping[str, int]] = dict
-    oldest_pending_seconds: Callable[[], Mapping[str, float]] = dict
+    starving: Callable[[str], int] = lambda name: 0
+    oldest_pending_seconds: Callable[[str], float] = lambda name: 0.0
 
 
 class Gauges(Collector):
@@ -208,12 +208,10 @@ class Gauges(Collector):
     # --- Starvation ---------------------------------------------------------------------------------------------------
 
     def _starving(self) -> Iterator[Sample]:
-        counts = self._sources.starving()
-        yield from (((name,), counts.get(name, 0)) for name in self._names())
+        yield from (((name,), self._sources.starving(name)) for name in self._names())
 
     def _oldest_pending(self) -> Iterator[Sample]:
-        waits = self._sources.oldest_pending_seconds()
-        yield from (((name,), waits.get(name, 0.0)) for name in self._names())
+        yield from (((name,), self._sources.oldest_pending_seconds(name)) for name in self._names())
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 

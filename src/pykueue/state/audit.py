@@ -12,11 +12,20 @@ from pykueue.state.world import World
 
 def differences(kept: World, rebuilt: World) -> list[str]:
     """Return how the incrementally updated state differs from the rebuilt one."""
-    return [*_reservations(kept, rebuilt), *_usage(kept, rebuilt), *_pending(kept, rebuilt)]
+    return [found for found in compared(kept, rebuilt) if found is not None]
 
 
-def _reservations(kept: World, rebuilt: World) -> Iterator[str]:
+def compared(kept: World, rebuilt: World) -> Iterator[str | None]:
+    """Yield the differences, and None before each part that is compared: a caller may let other tasks run there, and
+    must not go on once one of the states has changed."""
+    yield from _reservations(kept, rebuilt)
+    yield from _usage(kept, rebuilt)
+    yield from _pending(kept, rebuilt)
+
+
+def _reservations(kept: World, rebuilt: World) -> Iterator[str | None]:
     for key in sorted(kept.reservations.keys() | rebuilt.reservations.keys()):
+        yield None
         ours, theirs = kept.reservations.get(key), rebuilt.reservations.get(key)
         if ours is None or theirs is None:
             if not kept.is_assumed(key):  # what is still being written is not in the objects yet
@@ -25,10 +34,11 @@ def _reservations(kept: World, rebuilt: World) -> Iterator[str]:
             yield f"{key}: holds {ours.usage} in {ours.cluster_queue}, rebuilt {theirs.usage} in {theirs.cluster_queue}"
 
 
-def _usage(kept: World, rebuilt: World) -> Iterator[str]:
+def _usage(kept: World, rebuilt: World) -> Iterator[str | None]:
     if kept.assumed_count:
         return  # the sums differ by what is being written
     _copy_deferred_preemptions(kept, rebuilt)
+    yield None
     ours, theirs = _figures(kept), _figures(rebuilt)
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name, 0) != theirs.get(name, 0):
@@ -50,8 +60,9 @@ def _copy_deferred_preemptions(kept: World, rebuilt: World) -> None:
             rebuilt._parts.structure.recount(theirs)
 
 
-def _pending(kept: World, rebuilt: World) -> Iterator[str]:
+def _pending(kept: World, rebuilt: World) -> Iterator[str | None]:
     for name in sorted(kept.queues.keys() | rebuilt.queues.keys()):
+        yield None
         ours, theirs = _waiting(kept, name), _waiting(rebuilt, name)
         for key in sorted(ours ^ theirs):
             if not kept.is_assumed(key):

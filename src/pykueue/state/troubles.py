@@ -7,8 +7,7 @@ Starving       a Workload waits for long, and others behind it start [LG7]
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -17,7 +16,6 @@ import msgspec
 from kubemachinery.meta import SECOND, Nanoseconds
 from pykueue.api import backfill
 from pykueue.core.workload import WorkloadInfo
-from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.preemption_loops import PreemptionLoop
 from pykueue.state.thrashing import Thrashing
 from pykueue.state.world import World
@@ -60,12 +58,6 @@ def long_wait(after: Nanoseconds, queued: Nanoseconds, first_p90: Nanoseconds | 
     """Return after how long a wait is too long: `after`, or three times the wait that the first forecast named as its
     P90, whichever is longer."""
     return after if first_p90 is None else max(after, FORECAST_TIMES * (first_p90 - queued))
-
-
-def find(world: World, now: Nanoseconds, rules: StarvationRules) -> list[Trouble]:
-    """Return all troubles, by type and Workload."""
-    found = [*in_loops(world), *thrashing(world, now), *starving(world, now, rules)]
-    return sorted(found, key=lambda each: (list(TroubleType).index(each.type), each.workload))
 
 
 def in_loops(world: World) -> Iterator[Trouble]:
@@ -127,26 +119,25 @@ def within(message: str, namespace: str) -> str:
 # --- Starvation [LG7] -------------------------------------------------------------------------------------------------
 
 
-def starving(world: World, now: Nanoseconds, rules: StarvationRules) -> Iterator[Trouble]:
-    """Yield a trouble for each Workload that waits for too long and was passed by others."""
-    for name, queue in world.queues.items():
-        starved = [workload for workload in _pending(queue) if _starves(world, workload, now, rules)]
-        help_ = _what_would_help(world, name, rules) if starved else ""
-        for workload in starved:
-            hours = (now - workload.queue_time) // (3600 * SECOND)
-            passed = world.passed_by(workload)
-            p90 = rules.first_p90(workload.key)
-            expected = "" if p90 is None else f" instead of at most {_hours_up(p90 - workload.queue_time)} as forecast"
-            yield Trouble(
-                type=TroubleType.STARVING,
-                workload=workload.key,
-                cluster_queue=name,
-                since=workload.queue_time,
-                message=(
-                    f"waits for {hours} hours{expected}; {passed:,} Workloads behind it in ClusterQueue {name} have "
-                    f"started; {help_}"
-                ),
-            )
+def starving(world: World, name: str, now: Nanoseconds, rules: StarvationRules) -> Iterator[Trouble]:
+    """Yield a trouble for each Workload of a ClusterQueue that waits for too long and was passed by others."""
+    starved = list(_starved(world, name, now, rules))
+    help_ = _what_would_help(world, name, rules) if starved else ""
+    for workload in starved:
+        hours = (now - workload.queue_time) // (3600 * SECOND)
+        passed = world.passed_by(workload)
+        p90 = rules.first_p90(workload.key)
+        expected = "" if p90 is None else f" instead of at most {_hours_up(p90 - workload.queue_time)} as forecast"
+        yield Trouble(
+            type=TroubleType.STARVING,
+            workload=workload.key,
+            cluster_queue=name,
+            since=workload.queue_time,
+            message=(
+                f"waits for {hours} hours{expected}; {passed:,} Workloads behind it in ClusterQueue {name} have "
+                f"started; {help_}"
+            ),
+        )
 
 
 def _hours_up(wait: Nanoseconds) -> int:
@@ -154,28 +145,27 @@ def _hours_up(wait: Nanoseconds) -> int:
     return max(1, -(-wait // (3600 * SECOND)))
 
 
-def starving_counts(world: World, now: Nanoseconds, rules: StarvationRules) -> Mapping[str, int]:
-    """Return how many Workloads starve, by ClusterQueue."""
-    return Counter(
-        name
-        for name, queue in world.queues.items()
-        for workload in _pending(queue)
-        if _starves(world, workload, now, rules)
-    )
+def starving_count(world: World, name: str, now: Nanoseconds, rules: StarvationRules) -> int:
+    """Return how many Workloads of a ClusterQueue starve."""
+    return sum(1 for _ in _starved(world, name, now, rules))
 
 
-def oldest_pending_seconds(world: World, now: Nanoseconds) -> Mapping[str, float]:
-    """Return how long the oldest pending Workload of each ClusterQueue waits; 0 without one."""
-    return {
-        name: max((max(0, now - workload.queue_time) / SECOND for workload in _pending(queue)), default=0.0)
-        for name, queue in world.queues.items()
-    }
+def oldest_pending_seconds(world: World, name: str, now: Nanoseconds) -> float:
+    """Return how long the oldest pending Workload of a ClusterQueue waits; 0 without one."""
+    oldest = min((workload.queue_time for workload in _pending(world, name)), default=now)
+    return max(0, now - oldest) / SECOND
 
 
-def _pending(queue: PendingQueue) -> Iterator[WorkloadInfo]:
-    yield from queue.active()
-    yield from queue.in_flight.values()
-    yield from queue.parked()
+def _pending(world: World, name: str) -> Iterator[WorkloadInfo]:
+    queue = world.queues.get(name)
+    if queue is not None:
+        yield from queue.active()
+        yield from queue.in_flight.values()
+        yield from queue.parked()
+
+
+def _starved(world: World, name: str, now: Nanoseconds, rules: StarvationRules) -> Iterator[WorkloadInfo]:
+    return (workload for workload in _pending(world, name) if _starves(world, workload, now, rules))
 
 
 def _starves(world: World, workload: WorkloadInfo, now: Nanoseconds, rules: StarvationRules) -> bool:
