@@ -113,6 +113,7 @@ class Manager:
         election: LeaderElector | None = None,
     ) -> None:
         self.client = client
+        self._clock = clock
         client = client.with_fence(election.may_write if election is not None else None)
         self.informers = Informers(client, rng, topology=options.policy.topology)
         self.recorder = EventRecorder(client.low_priority(), clock, instance)
@@ -232,13 +233,15 @@ class Manager:
         `start_order` reorders the informers that start together: no behaviour may depend on their order.
         """
         timeout = self._sync_timeout_seconds
-        async with (
-            run_informers(start_order(self.informers.shaping), timeout),
-            run_informers((self.informers.workloads,), timeout),
-            run_informers(start_order(self._jobs), timeout),
-        ):
-            process.objects_read()
-            yield
+        async with run_informers(start_order(self.informers.shaping), timeout):
+            # Trees of cohorts exist before Workloads are read: each of these is then added by itself, in turns.
+            self.world.settle(self._clock.now())
+            async with (
+                run_informers((self.informers.workloads,), timeout),
+                run_informers(start_order(self._jobs), timeout),
+            ):
+                process.objects_read()
+                yield
 
     async def take_over(self) -> None:
         """Lead after another manager, which may have reserved quota that no watch has shown here yet."""
