@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from ssl import SSLContext
 
@@ -18,12 +19,29 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 def load_into(context: SSLContext, identity: KeyPair) -> None:
-    """Use this certificate in the context from the next connection on. OpenSSL reads files only: this one is readable
-    by this user alone, and deleted at once."""
+    """Use this certificate in the context from the next connection on."""
+    with _private_file(identity.certificate + b"\n" + identity.key) as both:
+        context.load_cert_chain(both)
+
+
+@contextmanager
+def _private_file(content: bytes) -> Iterator[str]:
+    """Return the path of a file for the time of the `with`, because OpenSSL reads files only. It is in memory where the
+    system has such files; elsewhere it is readable by this user alone, and deleted at once."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("key-pair"), "wb") as file:
+            file.write(content)
+            file.flush()
+            path = f"/proc/self/fd/{file.fileno()}"
+            if os.access(path, os.R_OK):
+                yield path
+                return
+    import tempfile  # half a MiB, which a manager on Linux does not need
+
     with tempfile.TemporaryDirectory() as private:
         both = Path(private) / "both.pem"
-        write_private(both, identity.certificate + b"\n" + identity.key)
-        context.load_cert_chain(both)
+        write_private(both, content)
+        yield str(both)
 
 
 def write_private(path: Path, content: bytes) -> None:

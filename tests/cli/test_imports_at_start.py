@@ -26,6 +26,12 @@ SCHEDULER = ("pykueue.core.cycle", "pykueue.state", "pykueue.projection.case", "
 HISTORY = ("pykueue.history", "pykueue.runner")
 # Requests are sent with a client of our own.
 UNNEEDED = ("http.client", "cryptography", "importlib.metadata")
+# What a manager without a dashboard does not need: 3 MiB of its memory.
+NOT_IN_MANAGERS = (
+    *("prometheus_client", "http.server", "http.client", "wsgiref", "socketserver", "urllib.request", "email", "html"),
+    *("mimetypes", "lzma", "bz2", "gzip", "zipfile", "shutil", "tempfile", "importlib.resources"),
+    *("kubeserver", "pykueue.dashboard", "pykueue.runner", "aiohttp", "cryptography", "importlib.metadata"),
+)
 
 # Creating a dataclass generates and compiles code: fifty times the time of a Struct. Those of `pykueue.client` are
 # for users, who may want `dataclasses.asdict`.
@@ -108,6 +114,13 @@ def test_explain_that_computes_imports_no_server_and_no_cel(kubeconfig: Path) ->
     # Pods are read by the rules of pods, whichever the kind of the job.
     assert KIND_MODULES & modules <= {"pykueue.jobs.pod"}
     assert not below(modules, (*SERVERS, *UNNEEDED, "kubemachinery.cel"))
+
+
+def test_manager_imports_no_dashboard_and_no_servers_of_the_standard_library() -> None:
+    script = "import sys, pykueue.cli.manager, pykueue.app.cluster_manager; print(*sys.modules, file=sys.stderr)"
+    modules = modules_of(Path("none"), script=script)
+    assert "pykueue.observe.metrics" in modules
+    assert not below(modules, NOT_IN_MANAGERS)
 
 
 def test_help_imports_no_client() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 import random
 import ssl
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,21 @@ def test_by_default_tls_12_and_13_are_accepted(identity: key_pairs.KeyPair) -> N
     context = served(settings.defaults(), identity)
     assert shaken(context, client(TLS12))[0] == "TLSv1.2"
     assert shaken(context, client(TLS13))[0] == "TLSv1.3"
+
+
+@pytest.mark.parametrize("absent", ["files in memory", "/proc", ""])
+def test_key_pair_is_loaded_and_leaves_no_file(
+    identity: key_pairs.KeyPair, absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if absent == "files in memory":
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    if absent == "/proc":
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+    before = set(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else set()
+    assert shaken(served(settings.defaults(), identity), client())[0] == "TLSv1.3"
+    assert not list(tmp_path.iterdir())
+    assert (set(os.listdir("/proc/self/fd")) if before else set()) == before
 
 
 def test_min_version_13_refuses_tls_12(identity: key_pairs.KeyPair) -> None:

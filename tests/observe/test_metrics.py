@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubemachinery import meta
+from kubemachinery import meta, turns
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND
 from pykueue import settings
@@ -452,6 +453,28 @@ async def test_scrape_returns_what_is_counted_and_what_is_read() -> None:
     assert text == metrics.exposition()
     assert b"kueue_build_info" in text
     assert b"kueue_pending_workloads" in text
+
+
+async def test_series_may_change_while_they_are_scraped() -> None:
+    metrics, _ = measured(*WORLD)
+    for index in range(1000):
+        metrics.changes(workload(), [Reserved(f"cq{index}", SECOND)])
+    turns.limit(asyncio.get_running_loop(), -1)
+    scraping = asyncio.create_task(metrics.scrape())
+    changed = 0
+    while not scraping.done():
+        metrics.forget_cluster_queue(f"cq{changed}")
+        metrics.changes(workload(), [Reserved("cq999", SECOND), Reserved(f"new{changed}", SECOND)])
+        changed += 1
+        await asyncio.sleep(0)
+    assert changed > 20
+    lines = (await scraping).decode().splitlines()
+    found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    labels = 'cluster_queue="cq999",priority_class="high",replica_role="standalone"'
+    bucket = labels.replace(",", ',le="+Inf",', 1)
+    histogram = "kueue_quota_reserved_wait_time_seconds"
+    assert 1 < float(found[f"{histogram}_count{{{labels}}}"]) < changed
+    assert found[f"{histogram}_count{{{labels}}}"] == found[f"{histogram}_bucket{{{bucket}}}"]
 
 
 def test_quota_is_read_in_units_and_no_limit_is_infinite() -> None:

@@ -11,7 +11,6 @@ import base64
 import binascii
 import json
 import ssl
-import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,10 +19,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from kubemachinery import meta, yaml_documents
+from kubemachinery import key_pairs, meta, yaml_documents
 from kubemachinery.client.transport import ConnectionOptions, Headers, Transport
 from kubemachinery.clock import Clock
 from kubemachinery.errors import UsageError
+from kubemachinery.key_pairs import KeyPair
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -311,17 +311,12 @@ def _tls(target: ClientConfig) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     certificate, key = _bytes(user, "client-certificate", folder), _bytes(user, "client-key", folder)
     if certificate and key:
-        # OpenSSL reads certificates from files only. This file is readable by this user alone, and deleted at once.
-        with tempfile.TemporaryDirectory() as private:
-            both = Path(private) / "client.pem"
-            both.touch(mode=0o600)
-            both.write_bytes(certificate + b"\n" + key)
-            try:
-                context.load_cert_chain(both)
-            except ssl.SSLError:
-                raise UsageError(
-                    "the client-certificate and client-key of the kubeconfig are not a PEM certificate and its key"
-                ) from None
+        try:
+            key_pairs.load_into(context, KeyPair(certificate, key))
+        except ssl.SSLError:
+            raise UsageError(
+                "the client-certificate and client-key of the kubeconfig are not a PEM certificate and its key"
+            ) from None
     return context
 
 

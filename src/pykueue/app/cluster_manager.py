@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -26,7 +27,6 @@ from pykueue.controllers.aggregation import SERVICE_BESIDE
 from pykueue.controllers.assembly import Manager, ManagerOptions
 from pykueue.controllers.history_recorder import HistoryOptions
 from pykueue.controllers.populator import Populator, PopulatorConfiguration
-from pykueue.dashboard.summaries import ExplainFunction
 from pykueue.errors import NegativeResult
 from pykueue.install.names import METRICS_SERVICE
 from pykueue.observe.metrics import ReplicaRole
@@ -36,6 +36,9 @@ from pykueue.state.troubles import STARVING_AFTER
 from pykueue.version import __version__
 from pykueue.webhooks import webhook_server
 from pykueue.webhooks.facts import InformerSources
+
+if TYPE_CHECKING:
+    from pykueue.dashboard.summaries import ExplainFunction
 
 log = logging.getLogger(__name__)
 

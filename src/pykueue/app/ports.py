@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -27,13 +27,15 @@ from pykueue.controllers import forecast_views, history_views, visibility
 from pykueue.controllers.aggregation import Aggregated
 from pykueue.controllers.assembly import Manager
 from pykueue.controllers.informers import Informers
-from pykueue.dashboard.endpoints import PREFIX, DashboardEndpoints
-from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries, ExplainFunction
 from pykueue.observe import health, state_dump
 from pykueue.observe import profiling as profiles
 from pykueue.observe.visibility import BIND_PORT
 from pykueue.settings import Settings, is_address
 from pykueue.webhooks import webhook_server
+
+if TYPE_CHECKING:
+    from pykueue.dashboard.endpoints import DashboardEndpoints
+    from pykueue.dashboard.summaries import ExplainFunction
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +143,8 @@ async def dashboard(
     if address is None:
         yield
         return
+    from pykueue.dashboard.endpoints import PREFIX
+
     with dashboard_pages(manager, authorizer, clock, explain) as pages:
         async with _served("dashboard", pages.answer, address, served.another_context()) as http:
             if http is not None:
@@ -153,6 +157,10 @@ def dashboard_pages(
     manager: Manager, authorizer: DelegatedAuthorizer, clock: Clock, explain: ExplainFunction | None
 ) -> Iterator[DashboardEndpoints]:
     """Return the endpoints of the dashboard for a manager; their streams end on exit."""
+    # A manager does not serve the dashboard unless it is told to.
+    from pykueue.dashboard.endpoints import DashboardEndpoints
+    from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries
+
     informers = manager.informers
     sources = DashboardSources(
         world=manager.world,

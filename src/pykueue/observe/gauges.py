@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from kubemachinery import conditions
+from kubemachinery.metrics import ReadFamily
 from pykueue.api import kueue
 from pykueue.api.conditions import ActiveCondition, WorkloadCondition
 from pykueue.api.config import MetricLabelSource
@@ -24,7 +23,7 @@ from pykueue.core.cohort import QuotaNode
 from pykueue.core.queue import FlavorResource, Quota
 from pykueue.core.workload import Reservation, WorkloadInfo
 from pykueue.lifecycle import states, variants
-from pykueue.observe.metrics import BY_NAME, EnabledBy, LocalQueueFilter, Metrics, MetricType
+from pykueue.observe.metrics import BY_NAME, EnabledBy, LocalQueueFilter, Metric, Metrics
 from pykueue.state.world import World
 
 # The values of the labels of a metric without the replica role, and the value.
@@ -61,8 +60,8 @@ class GaugeSources(msgspec.Struct, frozen=True):
     oldest_pending_seconds: Callable[[str], float] = lambda name: 0.0
 
 
-class Gauges(Collector):
-    """A collector of `Metrics` that reads the gauges on every scrape."""
+class Gauges:
+    """Reads the gauges of `Metrics` on every scrape."""
 
     def __init__(self, metrics: Metrics, sources: GaugeSources, has_series: LocalQueueFilter = lambda *_: True) -> None:
         self._metrics = metrics
@@ -72,7 +71,7 @@ class Gauges(Collector):
         self._finished: Counter[tuple[str, str, str]] = Counter()  # ClusterQueue, LocalQueue, its namespace
         self._unadmitted: Counter[tuple[str, str, str, str, str]] = Counter()  # and the two reasons
         self._deleted_cohorts: set[str] = set()
-        metrics.read_registry.register(self)
+        metrics.registry.add_reader(self.read)
 
     # --- Maintained counts --------------------------------------------------------------------------------------------
 
@@ -91,20 +90,25 @@ class Gauges(Collector):
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    def collect(self) -> Iterator[Metric]:
+    def read(self) -> Iterator[ReadFamily]:
+        """Return the gauges one after the other. Each is read at once, when it is asked for: between two of them the
+        state may change."""
         split = self._split_readings()
         for name, read in (*self._readings().items(), *self._own_readings().items()):
             metric = BY_NAME[name]
-            if metric.enabled_by not in self._metrics.options.on:
-                continue
-            make = CounterMetricFamily if metric.type is MetricType.COUNTER else GaugeMetricFamily
-            family = make(metric.name, metric.help, labels=self._metrics.labels(metric))
-            role = self._metrics.role.value
-            for labels, value in read() if name not in split else ():
-                family.add_metric((*labels, role, *self._metrics.custom_values(metric, labels)), value)
-            for labels, custom, value in split[name]() if name in split else ():
-                family.add_metric((*labels, role, *custom), value)
-            yield family
+            if metric.enabled_by in self._metrics.options.on:
+                samples = self._split(split[name]) if name in split else self._with_custom(metric, read)
+                yield ReadFamily(metric.name, metric.help, metric.type, self._metrics.labels(metric), samples)
+
+    def _with_custom(self, metric: Metric, read: Callable[[], Iterator[Sample]]) -> Iterator[Sample]:
+        role, custom_values = self._metrics.role.value, self._metrics.custom_values
+        for labels, value in read():
+            yield (*labels, role, *custom_values(metric, labels)), value
+
+    def _split(self, read: Callable[[], Iterator[SplitSample]]) -> Iterator[Sample]:
+        role = self._metrics.role.value
+        for labels, custom, value in read():
+            yield (*labels, role, *custom), value
 
     def _split_readings(self) -> dict[str, Callable[[], Iterator[SplitSample]]]:
         """Gauges of several series where custom labels of Workloads, or of the ClusterQueues of a cohort, differ."""

@@ -10,25 +10,22 @@ read from the state on every scrape (`gauges`), so that nothing has to be kept i
 
 Names, types, labels and buckets are those of Kueue, so that dashboards and alerts keep working. Metrics that only this
 program has begin with `pykueue_`. The two metrics of MultiKueue are declared and have no series, because this program
-dispatches
-no Workload to other clusters: a series that is always zero would be wrong.
+dispatches no Workload to other clusters: a series that is always zero would be wrong.
 """
 
 from __future__ import annotations
 
-import asyncio
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
-import prometheus_client
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kubemachinery import selectors
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds, ObjectMeta
+from kubemachinery.metrics import CounterFamily, GaugeFamily, HistogramFamily, Labels, MetricType, Registry
 from kubemachinery.selectors import Selector
 from kubemachinery.turns import in_turns
 from pykueue.api import config, kueue
@@ -42,14 +39,6 @@ from pykueue.state.planning import PlanChange, PlanEvent
 from pykueue.version import __version__
 
 # --- The table --------------------------------------------------------------------------------------------------------
-
-
-class MetricType(StrEnum):
-    """The types of Prometheus metrics."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
 
 
 class EnabledBy(StrEnum):
@@ -83,7 +72,7 @@ def _doubling(first: float, count: int) -> tuple[float, ...]:
 E14: Final = (1.0, *_doubling(2.5, 13))
 E16: Final = (1.0, *_doubling(2.5, 15))
 F11: Final = _doubling(0.01, 11)
-# The default buckets of the Go client, which Kueue uses; the Python client has others.
+# The default buckets of the Go client, which Kueue uses.
 DEFAULT: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 OWN: Final = "pykueue_"
@@ -542,32 +531,6 @@ class MetricsOptions(msgspec.Struct, frozen=True):
 
 # --- Counting ---------------------------------------------------------------------------------------------------------
 
-Labels: TypeAlias = tuple[str, ...]
-
-
-class _Series:
-    """The series of one metric. Each is looked up in the library once and then cached."""
-
-    def __init__(self, made: Counter | Gauge | Histogram, labels: tuple[str, ...]) -> None:
-        self._made = made
-        self._labels = labels
-        self._bound: dict[Labels, Any] = {}
-
-    def __getitem__(self, values: Labels) -> Any:
-        bound = self._bound.get(values)
-        if bound is None:
-            bound = self._bound[values] = self._made.labels(*values)
-        return bound
-
-    def forget(self, **labels: str) -> None:
-        """Drop the series that have all of these labels, where the metric has them."""
-        places = [(self._labels.index(name), value) for name, value in labels.items() if name in self._labels]
-        if len(places) < len(labels):
-            return
-        for values in [one for one in self._bound if all(one[place] == value for place, value in places)]:
-            del self._bound[values]
-            self._made.remove(*values)
-
 
 class ReplicaRole(StrEnum):
     """The values of the label `replica_role`."""
@@ -585,17 +548,6 @@ Ancestors: TypeAlias = Callable[[str], Iterable[str]]
 MetadataOf: TypeAlias = Callable[[MetricLabelSource, str, str], ObjectMeta | None]
 
 
-class _Collected(CollectorRegistry):
-    """Families that were collected before."""
-
-    def __init__(self, families: Sequence[prometheus_client.Metric]) -> None:
-        super().__init__(auto_describe=False)
-        self._families = families
-
-    def collect(self) -> Iterable[prometheus_client.Metric]:
-        return self._families
-
-
 class Metrics:
     """The counters and histograms of one manager."""
 
@@ -608,33 +560,31 @@ class Metrics:
         ancestors: Ancestors = lambda cluster_queue: (),
         metadata_of: MetadataOf = lambda source, namespace, name: None,
     ) -> None:
-        # The library would add a `_created` series for each series.
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.options: Final = options
         self.role = role
         self.admissions = 0
-        self.registry: Final = CollectorRegistry(auto_describe=False)
-        # The gauges that are read from the state. Only the thread of the event loop may collect these.
-        self.read_registry: Final = CollectorRegistry(auto_describe=False)
+        self.registry: Final = Registry()
         self._has_series = has_series
         self._ancestors = ancestors
         self._metadata_of = metadata_of
-        self._series: Final = {
-            metric.name: _Series(self._made(metric), self.labels(metric))
-            for metric in METRICS
-            if metric.enabled_by in options.on and not is_read(metric)
-        }
-        self._set("kueue_build_info", __version__, "", "", "", platform.python_implementation(), _platform())
+        self._counters: Final[dict[str, CounterFamily]] = {}
+        self._gauges: Final[dict[str, GaugeFamily]] = {}
+        self._histograms: Final[dict[str, HistogramFamily]] = {}
+        for metric in METRICS:
+            if metric.enabled_by in options.on and not is_read(metric):
+                self._declare(metric)
+        build = (__version__, "", "", "", platform.python_implementation(), _platform())
+        self._gauges["kueue_build_info"][build].set(1)
 
-    def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
-        name, labels = metric.name, self.labels(metric)
+    def _declare(self, metric: Metric) -> None:
+        name, help, labels = metric.name, metric.help, self.labels(metric)
         match metric.type:
             case MetricType.COUNTER:
-                return Counter(name, metric.help, labels, registry=self.registry)
+                self._counters[name] = self.registry.add(CounterFamily(name, help, labels))
             case MetricType.GAUGE:
-                return Gauge(name, metric.help, labels, registry=self.registry)
+                self._gauges[name] = self.registry.add(GaugeFamily(name, help, labels))
             case MetricType.HISTOGRAM:
-                return Histogram(name, metric.help, labels, buckets=metric.buckets, registry=self.registry)
+                self._histograms[name] = self.registry.add(HistogramFamily(name, help, labels, metric.buckets))
 
     def labels(self, metric: Metric) -> tuple[str, ...]:
         """All labels of a metric, those that the Configuration adds included."""
@@ -665,29 +615,29 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
-        text: bytes = prometheus_client.generate_latest(self.registry)
-        return text + prometheus_client.generate_latest(self.read_registry)
+        return "".join(self.registry.pieces()).encode()
 
     async def scrape(self) -> bytes:
-        """Return the same without blocking the event loop: gauges are read one after the other, and a thread collects
-        the counts and makes the text."""
-        read = _Collected([family async for family in in_turns(self.read_registry.collect())])
-        return await asyncio.to_thread(
-            lambda: prometheus_client.generate_latest(self.registry) + prometheus_client.generate_latest(read)
-        )
+        """Return the same without blocking the event loop for long: it continues between pieces of the text."""
+        return b"".join([piece.encode() async for piece in in_turns(self.registry.pieces())])
 
     def forget_cluster_queue(self, name: str) -> None:
         """Drop the series of a deleted ClusterQueue."""
-        for series in self._series.values():
-            series.forget(cluster_queue=name)
+        for family in self._families():
+            family.forget(cluster_queue=name)
 
     def forget_cohort(self, name: str) -> None:
         """Drop the counts of a deleted cohort."""
-        self._series["kueue_cohort_subtree_admitted_workloads_total"].forget(cohort=name)
+        self._counters["kueue_cohort_subtree_admitted_workloads_total"].forget(cohort=name)
 
     def forget_local_queue(self, namespace: str, name: str) -> None:
-        for series in self._series.values():
-            series.forget(namespace=namespace, name=name)
+        for family in self._families():
+            family.forget(namespace=namespace, name=name)
+
+    def _families(self) -> Iterator[CounterFamily | GaugeFamily | HistogramFamily]:
+        yield from self._counters.values()
+        yield from self._gauges.values()
+        yield from self._histograms.values()
 
     # --- Changes of Workloads -----------------------------------------------------------------------------------------
 
@@ -761,17 +711,18 @@ class Metrics:
                     self._add("kueue_preempted_workloads_total", decision.cluster_queue, str(victim.reason))
         # A cycle without skips keeps the value of the last cycle with skips, as in Kueue.
         for cluster_queue, count in skips.items():
-            self._bound("kueue_admission_cycle_preemption_skips", (cluster_queue,)).set(count)
+            name = "kueue_admission_cycle_preemption_skips"
+            self._gauges[name][self._values(name, (cluster_queue,))].set(count)
 
     def audited(self, differences: int) -> None:
         """Count an audit of the scheduler state and its differences."""
         for name, count in (("audits", 1), ("differences", differences)):
-            self._series[f"{OWN}memory_{name}_total"][self.role.value,].inc(count)
+            self._counters[f"{OWN}memory_{name}_total"][self.role.value,].inc(count)
 
     def swept(self, admitted: int) -> None:
         """Count a sweep: a periodic retry of all inadmissible Workloads."""
         for name, count in (("sweeps", 1), ("admitted_by_sweep", admitted)):
-            self._series[f"{OWN}{name}_total"][self.role.value,].inc(count)
+            self._counters[f"{OWN}{name}_total"][self.role.value,].inc(count)
 
     def loop_found(self, cluster_queue: str) -> None:
         """Count a preemption loop."""
@@ -779,7 +730,7 @@ class Metrics:
 
     def loop_delayed(self, seconds: float) -> None:
         """Observe by how much a timer of the event loop was late."""
-        self._series[f"{OWN}event_loop_delay_seconds"][self.role.value,].observe(seconds)
+        self._histograms[f"{OWN}event_loop_delay_seconds"][self.role.value,].observe(seconds)
 
     def plan_changed(self, change: PlanChange) -> None:
         """Count a change of a planned start."""
@@ -795,7 +746,7 @@ class Metrics:
 
     def history_gaps(self, count: int) -> None:
         """Count Workloads that the history does not have as they were."""
-        self._series[f"{OWN}history_gaps_total"][self.role.value,].inc(count)
+        self._counters[f"{OWN}history_gaps_total"][self.role.value,].inc(count)
 
     def slice_replaced(self, cluster_queue: str) -> None:
         self._add("kueue_replaced_workload_slices_total", cluster_queue)
@@ -836,8 +787,9 @@ class Metrics:
             yield name, namespace
 
     def _add(self, name: str, *labels: str, workload: ObjectMeta | None = None) -> None:
-        if name in self._series:
-            self._bound(name, labels, workload).inc()
+        family = self._counters.get(name)
+        if family is not None:
+            family[self._values(name, labels, workload)].inc()
 
     def _observe(
         self,
@@ -847,17 +799,15 @@ class Metrics:
         workload: ObjectMeta | None = None,
         local_queue: str = "",
     ) -> None:
-        if name in self._series:
-            self._bound(name, labels, workload, local_queue).observe(lasted / SECOND)
+        family = self._histograms.get(name)
+        if family is not None:
+            family[self._values(name, labels, workload, local_queue)].observe(lasted / SECOND)
 
-    def _bound(self, name: str, labels: Labels, workload: ObjectMeta | None = None, local_queue: str = "") -> Any:
+    def _values(self, name: str, labels: Labels, workload: ObjectMeta | None = None, local_queue: str = "") -> Labels:
+        """Return the values of all labels of a series; `labels` are those before the role."""
         if not self.options.custom.rows:
-            return self._series[name][(*labels, self.role.value)]
-        custom = self.custom_values(BY_NAME[name], labels, workload, local_queue)
-        return self._series[name][(*labels, self.role.value, *custom)]
-
-    def _set(self, name: str, *labels: str) -> None:
-        self._series[name][labels].set(1)
+            return (*labels, self.role.value)
+        return (*labels, self.role.value, *self.custom_values(BY_NAME[name], labels, workload, local_queue))
 
 
 def is_read(metric: Metric) -> bool:
