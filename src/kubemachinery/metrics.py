@@ -201,21 +201,27 @@ class HistogramFamily(_Family[Histogram]):
 
 
 class ReadFamily:
-    """The samples of a counter or gauge that is read for each scrape: the values of the labels, and the value."""
+    """The samples of a counter or gauge that is read for each scrape: the values of the labels, and the value.
+
+    Samples are read while they are rendered. None among them is no sample: it ends a piece where reading takes long.
+    """
 
     def __init__(
-        self, name: str, help: str, type: MetricType, labels: Labels, samples: Iterable[tuple[Labels, float]]
+        self, name: str, help: str, type: MetricType, labels: Labels, samples: Iterable[tuple[Labels, float] | None]
     ) -> None:
         self._head = _head(name, help, type, labels)
         self._template = _template(name, labels)
-        self._samples = list(samples)
+        self._samples = samples
 
     def pieces(self) -> Iterator[str]:
         yield self._head
         write = self._template.format
-        for start in range(0, len(self._samples), _PIECE):
-            samples = self._samples[start : start + _PIECE]
-            yield "".join([f"{write(*_escaped(values))} {number(value)}\n" for values, value in samples])
+        for sample in self._samples:
+            if sample is None:
+                yield ""
+            else:
+                values, value = sample
+                yield f"{write(*_escaped(values))} {number(value)}\n"
 
 
 # Reads families from the state of the program.
@@ -237,8 +243,8 @@ class Registry:
         self._readers.append(reader)
 
     def pieces(self) -> Iterator[str]:
-        """Return the text of all families in pieces. Each takes about a millisecond at most, apart from the reading of
-        a family, which is done at once."""
+        """Return the text of all families in pieces. Each takes about a millisecond at most, as far as those who read
+        samples see to it."""
         for family in self._families:
             yield from family.pieces()
         for reader in self._readers:

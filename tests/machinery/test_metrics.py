@@ -197,20 +197,27 @@ def test_series_may_be_added_changed_and_removed_between_pieces() -> None:
     assert values['h_count{queue="q999"}'] == values['h_bucket{le="+Inf",queue="q999"}']
 
 
-def test_families_are_read_when_their_text_is_asked_for() -> None:
-    registry, state = Registry(), {"a": 1.0}
+def test_samples_are_read_when_their_text_is_asked_for() -> None:
+    registry, state = Registry(), {"a": 1.0, "b": 1.0}
+
+    def samples() -> Iterator[tuple[tuple[str, ...], float] | None]:
+        for key in "ab":
+            yield None
+            yield (key,), state[key]
 
     def read() -> Iterator[ReadFamily]:
         for name in ("first", "second"):
-            yield ReadFamily(name, "", MetricType.GAUGE, ("key",), (((key,), value) for key, value in state.items()))
+            yield ReadFamily(name, "", MetricType.GAUGE, ("key",), samples())
 
     registry.add_reader(read)
     pieces = registry.pieces()
     assert next(pieces).startswith("# HELP first")
-    state["b"] = 2.0
+    assert next(pieces) == "", "a piece without a sample, where reading takes long"
+    assert next(pieces) == 'first{key="a"} 1.0\n'
+    state.update(a=2.0, b=2.0)
     rest = "".join(pieces)
-    assert 'first{key="b"}' not in rest
-    assert 'second{key="b"} 2.0\n' in rest
+    assert 'first{key="b"} 2.0\n' in rest
+    assert 'second{key="a"} 2.0\n' in rest
 
 
 # --- Broken invariants ------------------------------------------------------------------------------------------------

@@ -477,6 +477,42 @@ async def test_series_may_change_while_they_are_scraped() -> None:
     assert found[f"{histogram}_count{{{labels}}}"] == found[f"{histogram}_bucket{{{bucket}}}"]
 
 
+async def test_the_state_may_change_while_gauges_are_read() -> None:
+    """Between two samples, ClusterQueues, LocalQueues and Workloads come and go."""
+    runner = scenario_runner.ScenarioRunner()
+    for number in range(40):
+        runner.run(f"cluster-queue q{number:02} cohort=c{number % 4} cpu=10")
+        runner.run(f"holds held-{number:02} queue=q{number:02} cpu=4")
+        runner.run(f"submit waits-{number:02} queue=q{number:02} cpu=8")
+    runner.run("cycle")
+    world = runner.world
+    local_queues = {
+        name: kueue.LocalQueue(
+            metadata=meta.ObjectMeta(name=name, namespace=scenario_runner.NAMESPACE),
+            spec=kueue.LocalQueueSpec(cluster_queue=name),
+        )
+        for name in world.cluster_queues
+    }
+    metrics = Metrics(EVERYTHING)
+    sources = GaugeSources(
+        world, lambda: (world.cluster_queues[name] for name in sorted(world.cluster_queues)), local_queues.values
+    )
+    Gauges(metrics, sources)
+    turns.limit(asyncio.get_running_loop(), -1)
+    for removed in range(10, 30):
+        scraping = asyncio.create_task(metrics.scrape())
+        for _ in range(5 * removed):
+            await asyncio.sleep(0)
+        assert not scraping.done()
+        name = f"q{removed}"
+        world.drop(world.cluster_queues[name])
+        del local_queues[name]
+        runner.run(f"finish held-{removed}")
+        lines = (await scraping).decode().splitlines()
+        assert 'kueue_cluster_queue_status{cluster_queue="q39",replica_role="standalone",status="active"} 0.0' in lines
+        assert any(line.startswith("pykueue_oldest_pending_seconds") and '"q39"' in line for line in lines)
+
+
 def test_quota_is_read_in_units_and_no_limit_is_infinite() -> None:
     found = series(measured(*WORLD)[0])
 

@@ -30,6 +30,8 @@ from pykueue.state.world import World
 Sample: TypeAlias = tuple[tuple[str, ...], float]
 # The same with the values of custom labels before the value.
 SplitSample: TypeAlias = tuple[tuple[str, ...], tuple[str, ...], float]
+# Samples; at None the state may change, as between samples.
+Reading: TypeAlias = Iterator[Sample | None]
 
 # The number of requests by (verb, resource).
 Requests: TypeAlias = Callable[[], Mapping[tuple[str, str], int]]
@@ -37,6 +39,7 @@ Requests: TypeAlias = Callable[[], Mapping[tuple[str, str], int]]
 _STATES: Final = ("pending", "active", "terminating")
 _READING: Final = ("GET", "watch")
 _NANO: Final = 1_000_000_000
+_AT_A_TIME: Final = 1_000
 
 
 class GaugeSources(msgspec.Struct, frozen=True):
@@ -91,8 +94,9 @@ class Gauges:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     def read(self) -> Iterator[ReadFamily]:
-        """Return the gauges one after the other. Each is read at once, when it is asked for: between two of them the
-        state may change."""
+        """Return the gauges one after the other. They are read when they are asked for; between two samples, and where
+        a reading yields None, the state may change. What is counted over all Workloads does so after each
+        ClusterQueue: with a hundred thousand of them a count takes long."""
         split = self._split_readings()
         for name, read in (*self._readings().items(), *self._own_readings().items()):
             metric = BY_NAME[name]
@@ -100,10 +104,14 @@ class Gauges:
                 samples = self._split(split[name]) if name in split else self._with_custom(metric, read)
                 yield ReadFamily(metric.name, metric.help, metric.type, self._metrics.labels(metric), samples)
 
-    def _with_custom(self, metric: Metric, read: Callable[[], Iterator[Sample]]) -> Iterator[Sample]:
+    def _with_custom(self, metric: Metric, read: Callable[[], Reading]) -> Reading:
         role, custom_values = self._metrics.role.value, self._metrics.custom_values
-        for labels, value in read():
-            yield (*labels, role, *custom_values(metric, labels)), value
+        for sample in read():
+            if sample is None:
+                yield None
+            else:
+                labels, value = sample
+                yield (*labels, role, *custom_values(metric, labels)), value
 
     def _split(self, read: Callable[[], Iterator[SplitSample]]) -> Iterator[Sample]:
         role = self._metrics.role.value
@@ -134,7 +142,7 @@ class Gauges:
 
     def _split_tenants_admitted(self) -> Iterator[SplitSample]:
         held: dict[tuple[str, str], list[str]] = {}
-        for one in self._world.reservations.values():
+        for one in self._world.reservations.values():  # at once: nothing is yielded before all are grouped
             if one.admitted:
                 held.setdefault(_local_queue_key(one), []).append(one.key)
         for local_queue in self._local_queues():
@@ -159,12 +167,14 @@ class Gauges:
         for name, above in self._ancestors():
             for node in above:
                 below.setdefault(node.name, set()).add(self._metrics.custom_values(metric, (name,)))
-        for labels, count in self._subtree_admitted():
-            for custom in sorted(below.get(labels[0], ())):
-                yield labels, custom, count
+        for sample in self._subtree_admitted():
+            if sample is not None:
+                labels, count = sample
+                for custom in sorted(below.get(labels[0], ())):
+                    yield labels, custom, count
 
-    def _readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
-        public: dict[str, Callable[[], Iterator[Sample]]] = {
+    def _readings(self) -> dict[str, Callable[[], Reading]]:
+        public: dict[str, Callable[[], Reading]] = {
             "pending_workloads": self._pending,
             "local_queue_pending_workloads": self._local_queue_pending,
             "pending_scheduling_hashes": self._equivalence_classes,
@@ -197,7 +207,7 @@ class Gauges:
         }
         return {f"kueue_{name}": read for name, read in public.items()}
 
-    def _own_readings(self) -> dict[str, Callable[[], Iterator[Sample]]]:
+    def _own_readings(self) -> dict[str, Callable[[], Reading]]:
         return {
             "pykueue_framework_waiting": self._waiting_frameworks,
             "pykueue_starving_workloads": self._starving,
@@ -223,13 +233,13 @@ class Gauges:
         yield from (((framework,), absent) for framework, absent in sorted(self._sources.waiting_frameworks().items()))
 
     def _budget_ratios(self) -> Iterator[Sample]:
-        yield from (((budget, group), ratio) for budget, group, ratio in self._sources.budget_ratios())
+        yield from (((budget, group), ratio) for budget, group, ratio in list(self._sources.budget_ratios()))
 
     def _forecast_waits(self) -> Iterator[Sample]:
-        yield from (((name, quantile), seconds) for name, quantile, seconds in self._sources.forecast_waits())
+        yield from (((name, quantile), seconds) for name, quantile, seconds in list(self._sources.forecast_waits()))
 
     def _forecast_coverage(self) -> Iterator[Sample]:
-        yield from (((name,), ratio) for name, ratio in self._sources.forecast_coverage())
+        yield from (((name,), ratio) for name, ratio in list(self._sources.forecast_coverage()))
 
     def _requests(self) -> Iterator[Sample]:
         yield from sorted(self._sources.requests().items())
@@ -259,12 +269,13 @@ class Gauges:
             yield (name, "active"), len({workload.equivalence_class for workload in active})
             yield (name, "inadmissible"), len({workload.equivalence_class for workload in inadmissible})
 
-    def _local_queue_pending(self) -> Iterator[Sample]:
+    def _local_queue_pending(self) -> Reading:
         waiting: Counter[tuple[str, str, str]] = Counter()
         for _, active, inadmissible in self._queues():
             for status, workloads in (("active", active), ("inadmissible", inadmissible)):
                 for workload in workloads:
                     waiting[workload.local_queue, workload.namespace, status] += 1
+            yield None
         for name, namespace in self._local_queues():
             for status in ("active", "inadmissible"):
                 yield (name, namespace, status), waiting[name, namespace, status]
@@ -273,8 +284,11 @@ class Gauges:
         for name in self._names():
             yield (name,), sum(map(counts, self._world.reservations_in(name)))
 
-    def _local_queue_holding(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
-        held = Counter(_local_queue_key(one) for one in self._world.reservations.values() if counts(one))
+    def _local_queue_holding(self, counts: Callable[[Reservation], bool]) -> Reading:
+        held: Counter[tuple[str, str]] = Counter()
+        for reservations in self._reservations():
+            held.update(_local_queue_key(one) for one in reservations if counts(one))
+            yield None
         for local_queue in self._local_queues():
             yield local_queue, held[local_queue]
 
@@ -310,14 +324,14 @@ class Gauges:
                 yield (name, namespace, cluster_queue, *why), count
 
     def _status(self) -> Iterator[Sample]:
-        for queue in self._sources.cluster_queues():
+        for queue in list(self._sources.cluster_queues()):
             active = conditions.is_true(queue.status.conditions, ActiveCondition.ACTIVE)
             found = "terminating" if queue.metadata.deletion_timestamp else "active" if active else "pending"
             for status in _STATES:
                 yield (queue.metadata.name, status), float(status == found)
 
     def _local_queue_status(self) -> Iterator[Sample]:
-        for queue in self._sources.local_queues():
+        for queue in list(self._sources.local_queues()):
             place = (queue.metadata.name, queue.metadata.namespace)
             if self._has_series(place[1], place[0]):
                 condition = conditions.find(queue.status.conditions, ActiveCondition.ACTIVE)
@@ -335,11 +349,12 @@ class Gauges:
             for (flavor, resource), amount in sorted(total.items()):
                 yield (_parent(node), name, flavor, resource), _figure(resource, amount)
 
-    def _local_queue_taken(self, counts: Callable[[Reservation], bool]) -> Iterator[Sample]:
+    def _local_queue_taken(self, counts: Callable[[Reservation], bool]) -> Reading:
         by_local_queue: dict[tuple[str, str], list[Reservation]] = {}
-        for one in self._world.reservations.values():
-            if counts(one):
+        for reservations in self._reservations():
+            for one in filter(counts, reservations):
                 by_local_queue.setdefault(_local_queue_key(one), []).append(one)
+            yield None
         for local_queue in self._local_queues():
             total: dict[tuple[str, str], int] = {}
             _add_up(total, by_local_queue.get(local_queue, ()))
@@ -411,21 +426,23 @@ class Gauges:
                 if node.subtree[number] > 0:
                     yield (node.name, pair.flavor, pair.resource), _figure(pair.resource, node.subtree[number])
 
-    def _subtree_reservations(self) -> Iterator[Sample]:
+    def _subtree_reservations(self) -> Reading:
         total: dict[str, dict[tuple[str, str], int]] = {}
         for name, above in self._ancestors():
             for node in above:
                 _add_up(total.setdefault(node.name, {}), self._world.reservations_in(name))
+            yield None
         for node in self._cohorts():
             for (flavor, resource), amount in sorted(total.get(node.name, {}).items()):
                 if amount > 0:
                     yield (node.name, flavor, resource), _figure(resource, amount)
 
-    def _subtree_admitted(self) -> Iterator[Sample]:
+    def _subtree_admitted(self) -> Reading:
         admitted: Counter[str] = Counter()
         for name, above in self._ancestors():
             count = sum(map(_admitted, self._world.reservations_in(name)))
             admitted.update({node.name: count for node in above})
+            yield None
         for node in self._cohorts():
             yield (node.name,), admitted[node.name]
 
@@ -451,13 +468,18 @@ class Gauges:
     def _names(self) -> list[str]:
         return sorted(self._world.cluster_queues)
 
+    def _reservations(self) -> Iterator[list[Reservation]]:
+        """All reservations, a thousand at a time."""
+        every = list(self._world.reservations.values())
+        yield from (every[start : start + _AT_A_TIME] for start in range(0, len(every), _AT_A_TIME))
+
     def _quotas(self, cluster_queue: str) -> Mapping[FlavorResource, Quota]:
         spec = self._world.queue_spec(cluster_queue)
         return spec.quotas if spec is not None else {}
 
     def _local_queues(self) -> Iterator[tuple[str, str]]:
         """The LocalQueues with series, each as (name, namespace)."""
-        for queue in self._sources.local_queues():
+        for queue in list(self._sources.local_queues()):
             if self._has_series(queue.metadata.namespace, queue.metadata.name):
                 yield queue.metadata.name, queue.metadata.namespace
 
