@@ -44,8 +44,8 @@ async def monitored_event_loop(observe: Callable[[float], None]) -> AsyncIterato
 
 
 # So many new objects are searched for cycles at once; what survives is searched once more after two such searches, and
-# everything after 2,500 of those, if it has grown by a quarter. 15,000 objects take up to 40 ms.
-_THRESHOLDS: Final = (5_000, 2, 2_500)
+# everything after 5,000 of those, if it has grown by a quarter. 6,000 objects take up to 30 ms in a large process.
+_THRESHOLDS: Final = (2_000, 2, 5_000)
 _NEVER: Final = 1_000_000_000
 _is_growing = False
 
