@@ -22,6 +22,7 @@ from kubemachinery import meta
 from kubemachinery.client.informer import Informer, InformerEvent
 from kubemachinery.clock import Clock
 from kubemachinery.meta import SECOND
+from kubemachinery.turns import in_turns
 from pykueue.api import kube, kueue
 from pykueue.history import records
 from pykueue.history import store as stores
@@ -354,10 +355,12 @@ class HistoryRecorder:
             self._note_problem(error)
             return False
         if not self._is_reading:
-            uids = [workload.metadata.uid for workload in self._workloads.values()]
+            uids = [workload.metadata.uid for workload in self._workloads.unordered()]
             known = await self._work(lambda: _known(store, [*uids, *self._missed]))
             self._run_times = await self._work(lambda: _learned(store))
             self._begin(known)
+            self._store = store  # from here on, what is recorded is saved if this ends
+            await self._observe_all()
         else:
             # A new file after a damaged one: the records of all live Workloads belong into it.
             self._unsaved = {**self._records, **self._unsaved}
@@ -375,12 +378,10 @@ class HistoryRecorder:
         return self._file
 
     def _begin(self, known: dict[str, WorkloadRecord]) -> None:
-        """Go on from the stored records with the states of all Workloads as they are now."""
+        """Go on from the stored records, with the ends of Workloads that were deleted since."""
         self._is_reading = True
-        live = {workload.metadata.uid: workload for workload in self._workloads.values()}
+        live = {workload.metadata.uid for workload in self._workloads.unordered()}
         self._records = {uid: record for uid, record in known.items() if uid in live or uid in self._missed}
-        for workload in live.values():
-            self.observe(workload)
         for last, seen in self._missed.values():
             self.observe(last)
             record = self._records.pop(last.metadata.uid)
@@ -394,6 +395,14 @@ class HistoryRecorder:
             log.warning("%d Workloads disappeared while no manager ran; their end is unknown", len(gone))
             self._count_gaps(len(gone))
         self._missed.clear()
+
+    async def _observe_all(self) -> None:
+        """Record the states of all Workloads as they are now. Other tasks run meanwhile, and events of the watch are
+        recorded, too: a state that was recorded already changes nothing."""
+        async for each in in_turns(self._workloads.unordered()):
+            workload = self._workloads.get(each.metadata.name, each.metadata.namespace)
+            if workload is not None:
+                self.observe(workload)
 
     def _note_problem(self, error: HistoryStoreError) -> None:
         if str(error) != self._problem:
