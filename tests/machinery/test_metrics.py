@@ -154,7 +154,7 @@ def test_read_families_have_the_text_of_prometheus_client(rows: list[Family]) ->
 @example(1e-7)
 @example(True)
 def test_numbers_have_the_text_of_prometheus_client(value: float) -> None:
-    assert number(value) == floatToGoString(value)
+    assert number(value) == floatToGoString(value)  # type: ignore[no-untyped-call]
 
 
 def test_buckets_with_a_million_observations_have_exponents() -> None:
