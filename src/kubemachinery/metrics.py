@@ -1,12 +1,12 @@
 """Counters, gauges and histograms, and their text for Prometheus (format 0.0.4).
 
-    registry = Registry()
+    registry = MetricRegistry()
     admissions = registry.add(CounterFamily("admissions_total", "Admissions.", ("queue",)))
     admissions["main",].inc()
     registry.add_reader(lambda: [ReadFamily("depth", "Pending.", MetricType.GAUGE, ("queue",), [(("main",), 3)])])
     b"".join(piece.encode() for piece in registry.pieces())
 
-One thread changes series and renders them, so series have no locks. `Registry.pieces` may be consumed in turns
+One thread changes series and renders them, so series have no locks. `MetricRegistry.pieces` may be consumed in turns
 (`kubemachinery.turns`): between two pieces, series may be added, changed and removed. A series is always within one
 piece, therefore the buckets of a histogram agree with its sum.
 """
@@ -94,7 +94,7 @@ class Histogram:
 
 class _Rendered(Protocol):
     def pieces(self) -> Iterator[str]:
-        """Return the text in pieces; see `Registry.pieces`."""
+        """Return the text in pieces; see `MetricRegistry.pieces`."""
 
 
 class _Family(Generic[S]):
@@ -222,7 +222,7 @@ class ReadFamily:
 Reader: TypeAlias = Callable[[], Iterable[ReadFamily]]
 
 
-class Registry:
+class MetricRegistry:
     """All families of a program, in the order in which they were added, and then those that are read."""
 
     def __init__(self) -> None:

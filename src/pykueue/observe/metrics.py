@@ -26,7 +26,7 @@ import msgspec
 from kubemachinery import selectors
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds, ObjectMeta
-from kubemachinery.metrics import CounterFamily, GaugeFamily, HistogramFamily, Labels, MetricType, Registry
+from kubemachinery.metrics import CounterFamily, GaugeFamily, HistogramFamily, Labels, MetricRegistry, MetricType
 from kubemachinery.selectors import Selector
 from kubemachinery.turns import in_turns
 from pykueue.api import config, kueue
@@ -564,7 +564,7 @@ class Metrics:
         self.options: Final = options
         self.role = role
         self.admissions = 0
-        self.registry: Final = Registry()
+        self.registry: Final = MetricRegistry()
         self._has_series = has_series
         self._ancestors = ancestors
         self._metadata_of = metadata_of
