@@ -1,12 +1,12 @@
 """Counters, gauges and histograms, and their text for Prometheus (format 0.0.4).
 
-    registry = Registry()
+    registry = MetricRegistry()
     admissions = registry.add(CounterFamily("admissions_total", "Admissions.", ("queue",)))
     admissions["main",].inc()
     registry.add_reader(lambda: [ReadFamily("depth", "Pending.", MetricType.GAUGE, ("queue",), [(("main",), 3)])])
     b"".join(piece.encode() for piece in registry.pieces())
 
-One thread changes series and renders them, so series have no locks. `Registry.pieces` may be consumed in turns
+One thread changes series and renders them, so series have no locks. `MetricRegistry.pieces` may be consumed in turns
 (`kubemachinery.turns`): between two pieces, series may be added, changed and removed. A series is always within one
 piece, therefore the buckets of a histogram agree with its sum.
 """
@@ -26,6 +26,8 @@ Labels: TypeAlias = tuple[str, ...]
 
 # How many series are rendered at once: half a millisecond for histograms of 17 buckets.
 _PIECE: Final = 100
+# Samples that are read are rendered in smaller pieces: reading one may take as long as rendering many.
+_READ_PIECE: Final = 10
 # From here on, numbers have an exponent, as those that Go writes.
 _MILLION: Final = 1_000_000
 _METRIC_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -94,7 +96,7 @@ class Histogram:
 
 class _Rendered(Protocol):
     def pieces(self) -> Iterator[str]:
-        """Return the text in pieces; see `Registry.pieces`."""
+        """Return the text in pieces; see `MetricRegistry.pieces`."""
 
 
 class _Family(Generic[S]):
@@ -216,19 +218,22 @@ class ReadFamily:
     def pieces(self) -> Iterator[str]:
         yield self._head
         write = self._template.format
+        lines: list[str] = []
         for sample in self._samples:
-            if sample is None:
-                yield ""
-            else:
+            if sample is not None:
                 values, value = sample
-                yield f"{write(*_escaped(values))} {number(value)}\n"
+                lines.append(f"{write(*_escaped(values))} {number(value)}\n")
+            if sample is None or len(lines) == _READ_PIECE:
+                yield "".join(lines)
+                lines.clear()
+        yield "".join(lines)
 
 
 # Reads families from the state of the program.
 Reader: TypeAlias = Callable[[], Iterable[ReadFamily]]
 
 
-class Registry:
+class MetricRegistry:
     """All families of a program, in the order in which they were added, and then those that are read."""
 
     def __init__(self) -> None:

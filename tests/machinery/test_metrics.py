@@ -18,9 +18,9 @@ from kubemachinery.metrics import (
     CounterFamily,
     GaugeFamily,
     HistogramFamily,
+    MetricRegistry,
     MetricType,
     ReadFamily,
-    Registry,
     number,
 )
 
@@ -65,12 +65,12 @@ def families(draw: st.DrawFn, types: Sequence[MetricType] = tuple(MetricType)) -
     return found
 
 
-def text(registry: Registry) -> bytes:
+def text(registry: MetricRegistry) -> bytes:
     return "".join(registry.pieces()).encode()
 
 
 def ours(rows: Iterable[Family]) -> bytes:
-    registry = Registry()
+    registry = MetricRegistry()
     for row in rows:
         family: Any
         if row.type is MetricType.HISTOGRAM:
@@ -123,7 +123,7 @@ def test_counted_families_have_the_text_of_prometheus_client(rows: list[Family])
 @given(families([MetricType.COUNTER, MetricType.GAUGE]))
 def test_read_families_have_the_text_of_prometheus_client(rows: list[Family]) -> None:
     samples = [[(values, amount) for values, amount in row.events if amount is not None] for row in rows]
-    registry = Registry()
+    registry = MetricRegistry()
     registry.add_reader(
         lambda: [
             ReadFamily(row.name, row.help, row.type, row.labels, read) for row, read in zip(rows, samples, strict=True)
@@ -154,11 +154,11 @@ def test_read_families_have_the_text_of_prometheus_client(rows: list[Family]) ->
 @example(1e-7)
 @example(True)
 def test_numbers_have_the_text_of_prometheus_client(value: float) -> None:
-    assert number(value) == floatToGoString(value)
+    assert number(value) == floatToGoString(value)  # type: ignore[no-untyped-call]
 
 
 def test_buckets_with_a_million_observations_have_exponents() -> None:
-    registry = Registry()
+    registry = MetricRegistry()
     family = registry.add(HistogramFamily("h", "", ("queue",), (1.0, 2.0)))
     family["a",].counts[:] = [5, 1_499_995, 0]
     series = dict(line.split(" ") for line in text(registry).decode().splitlines() if not line.startswith("#"))
@@ -175,7 +175,7 @@ def test_buckets_with_a_million_observations_have_exponents() -> None:
 
 
 def test_series_may_be_added_changed_and_removed_between_pieces() -> None:
-    registry = Registry()
+    registry = MetricRegistry()
     family = registry.add(HistogramFamily("h", "", ("queue",), (1.0,)))
     for index in range(1000):
         family[f"q{index}",].observe(0.5)
@@ -198,7 +198,7 @@ def test_series_may_be_added_changed_and_removed_between_pieces() -> None:
 
 
 def test_samples_are_read_when_their_text_is_asked_for() -> None:
-    registry, state = Registry(), {"a": 1.0, "b": 1.0}
+    registry, state = MetricRegistry(), {"a": 1.0, "b": 1.0}
 
     def samples() -> Iterator[tuple[tuple[str, ...], float] | None]:
         for key in "ab":
@@ -213,7 +213,7 @@ def test_samples_are_read_when_their_text_is_asked_for() -> None:
     pieces = registry.pieces()
     assert next(pieces).startswith("# HELP first")
     assert next(pieces) == "", "a piece without a sample, where reading takes long"
-    assert next(pieces) == 'first{key="a"} 1.0\n'
+    assert next(pieces) == 'first{key="a"} 1.0\n', "a piece ends there"
     state.update(a=2.0, b=2.0)
     rest = "".join(pieces)
     assert 'first{key="b"} 2.0\n' in rest

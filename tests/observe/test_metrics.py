@@ -499,9 +499,14 @@ async def test_the_state_may_change_while_gauges_are_read() -> None:
     )
     Gauges(metrics, sources)
     turns.limit(asyncio.get_running_loop(), -1)
-    for removed in range(10, 30):
+    scraping, pauses = asyncio.create_task(metrics.scrape()), 0
+    while not scraping.done():
+        await asyncio.sleep(0)
+        pauses += 1
+    assert pauses > 100
+    for removed in range(10, 30):  # each time at another moment of a scrape
         scraping = asyncio.create_task(metrics.scrape())
-        for _ in range(5 * removed):
+        for _ in range(pauses * (removed - 10) // 40):
             await asyncio.sleep(0)
         assert not scraping.done()
         name = f"q{removed}"

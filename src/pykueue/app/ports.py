@@ -157,7 +157,7 @@ def dashboard_pages(
     manager: Manager, authorizer: DelegatedAuthorizer, clock: Clock, explain: ExplainFunction | None
 ) -> Iterator[DashboardEndpoints]:
     """Return the endpoints of the dashboard for a manager; their streams end on exit."""
-    # A manager does not serve the dashboard unless it is told to.
+    # The dashboard is off by default, and its modules take memory.
     from pykueue.dashboard.endpoints import DashboardEndpoints
     from pykueue.dashboard.summaries import DashboardSources, DashboardSummaries
 

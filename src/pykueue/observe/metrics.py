@@ -15,6 +15,7 @@ dispatches no Workload to other clusters: a series that is always zero would be 
 
 from __future__ import annotations
 
+import io
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -25,7 +26,7 @@ import msgspec
 from kubemachinery import selectors
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds, ObjectMeta
-from kubemachinery.metrics import CounterFamily, GaugeFamily, HistogramFamily, Labels, MetricType, Registry
+from kubemachinery.metrics import CounterFamily, GaugeFamily, HistogramFamily, Labels, MetricRegistry, MetricType
 from kubemachinery.selectors import Selector
 from kubemachinery.turns import in_turns
 from pykueue.api import config, kueue
@@ -563,7 +564,7 @@ class Metrics:
         self.options: Final = options
         self.role = role
         self.admissions = 0
-        self.registry: Final = Registry()
+        self.registry: Final = MetricRegistry()
         self._has_series = has_series
         self._ancestors = ancestors
         self._metadata_of = metadata_of
@@ -619,7 +620,10 @@ class Metrics:
 
     async def scrape(self) -> bytes:
         """Return the same without blocking the event loop for long: it continues between pieces of the text."""
-        return b"".join([piece.encode() async for piece in in_turns(self.registry.pieces())])
+        text = io.BytesIO()  # joining the pieces at the end would copy the text, tens of MiB, in one step
+        async for piece in in_turns(self.registry.pieces()):
+            text.write(piece.encode())
+        return text.getvalue()
 
     def forget_cluster_queue(self, name: str) -> None:
         """Drop the series of a deleted ClusterQueue."""
