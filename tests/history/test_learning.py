@@ -133,6 +133,16 @@ def test_a_run_longer_than_all_examples_is_expected_to_take_as_long_again() -> N
     assert found.quantile(0.5, 6 * 3600) == 12 * 3600
 
 
+def test_a_run_longer_than_all_examples_of_several_classes_is_expected_to_take_as_long_again() -> None:
+    """Also with shifted levels: no share of the examples is left that rounding could make one of."""
+    past = [run(f"o{n}", 6000 + n, job="other") for n in range(6)] + [run(str(n), 600 + n) for n in range(7)]
+    times = learned(*past, replace(run("later", 6100), submitted=START + 6020))
+    assert times.snapshot()[1] != LevelShift()
+    found = times.estimate(waiting())
+    assert found is not None
+    assert (found.quantile(0.5, 36_000), found.quantile(0.9, 36_000)) == (72_000, 360_000)
+
+
 def test_the_users_own_ratios_correct_an_expected_time() -> None:
     past = [run(str(n), 7200, job=f"job-{chr(97 + n)}", expected_time="1h") for n in range(5)]
     wanted = replace(waiting(job="another", user="ana", expected_time="3h"), queue="other")

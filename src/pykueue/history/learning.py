@@ -11,15 +11,14 @@ length, by the product-limit (Kaplan–Meier) estimate [RT6].
 
 from __future__ import annotations
 
-import bisect
 import math
 from array import array
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import accumulate
 from statistics import NormalDist
 from typing import Final, NamedTuple, TypeAlias
 
@@ -38,6 +37,8 @@ WIDER_RUNS: Final = 4
 _LEFT_MIN: Final = 0.01
 # Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT11].
 _REMEMBERED: Final = 256
+# So many runs are put into the order of the others in less time than all are sorted.
+_MOVED_MAX: Final = 6
 
 ClassKey: TypeAlias = tuple[str, ...]
 
@@ -53,29 +54,48 @@ class Run(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """The lengths at which runs ended, in order, the share of runs that are longer, and the longest run."""
+    """The lengths at which runs ended, in order, the share of runs that are longer, the longest run, and how many runs
+    there are. Estimates refer to these sequences: they are never changed."""
 
     times: Sequence[float]
     shares: Sequence[float]
     longest: float
+    runs: int
+
+    def fallen_to(self, share: float, *, early: bool) -> int:
+        """The place of the first step at which no more runs than this share are longer; it may be one place too
+        `early`, or late."""
+        count = len(self.times)
+        if count < self.runs:
+            return bisect_left(self.shares, -share, key=float.__neg__)
+        # Without bounds, each step is that of one run.
+        place = int(count * (1.0 - share))
+        return max(0, place - 1) if early else min(count, max(0, place + 1))
 
 
 def _product_limit(lengths: Iterable[float]) -> _Steps:
     """The product-limit estimate of runs; of a bound, the length is negative [RT6]."""
-    ordered = sorted(lengths)
+    return _steps_of(sorted(lengths))
+
+
+def _steps_of(ordered: list[float]) -> _Steps:
+    """The product-limit estimate of lengths in ascending order: first the bounds, the longest one first."""
     count = len(ordered)
     if ordered[0] >= 0:
-        return _Steps(ordered, _even_shares(count), ordered[-1])
-    times: list[float] = []
+        return _Steps(ordered, _even_shares(count), ordered[-1], count)
+    bounds = bisect_left(ordered, 0.0)
+    times = ordered[bounds:]
     shares: list[float] = []
-    share = 1.0
-    # Of equal lengths, those that ended come first: a bound is longer.
-    for place, length in enumerate(sorted(ordered, key=lambda each: (abs(each), each < 0))):
-        if length >= 0:
-            share *= (count - place - 1) / (count - place)
-            times.append(length)
-            shares.append(share)
-    return _Steps(times, shares, max(-ordered[0], ordered[-1]))
+    share, left, bound = 1.0, count, bounds - 1
+    for length in times:
+        # Of equal lengths, those that ended come first: a bound is longer.
+        while bound >= 0 and -ordered[bound] < length:
+            bound -= 1
+            left -= 1
+        left -= 1
+        share *= left / (left + 1)
+        shares.append(share)
+    return _Steps(times, shares, max(-ordered[0], ordered[-1]), count)
 
 
 @lru_cache(maxsize=RUNS_KEPT)
@@ -83,58 +103,90 @@ def _even_shares(count: int) -> tuple[float, ...]:
     return tuple((count - place) / count for place in range(1, count + 1))
 
 
-@dataclass(frozen=True)
-class RunMixture:
-    """A mixture of distributions, each with a weight and a factor for its lengths [RT10]. The weights add up to 1.
+_ROUNDING: Final = 1e-12
+# Lengths that differ by less are equal: one that is a ratio, multiplied by a limit, is rounded.
+_NEARLY: Final = 1.0 + 1e-12
+
+
+class RunMixture(msgspec.Struct, frozen=True):
+    """A mixture of distributions, each with a weight and a factor for its lengths, which are above 0 [RT10]. The
+    weights add up to 1.
 
     Beyond the longest run the survival falls as longest / t: a run that is longer than all examples is expected to take
-    as long again [RT7]."""
+    as long again [RT7]. The steps of the parts are not merged: only a few of them can be a given quantile."""
 
     parts: tuple[tuple[float, float, _Steps], ...]
 
-    @cached_property
-    def _steps(self) -> _Steps:
-        if len(self.parts) == 1 and self.parts[0][1] == 1.0:
-            return self.parts[0][2]
-        falls: list[tuple[float, float]] = []
-        for weight, factor, (times, shares, _) in self.parts:
-            falls += [
-                (time * factor, weight * (before - after))
-                for time, before, after in zip(times, (1.0, *shares), shares, strict=False)
-            ]
-        falls.sort()
-        left = accumulate((fall for _, fall in falls), float.__sub__, initial=1.0)
-        next(left)
-        return _Steps([time for time, _ in falls], list(left), max(each[1] * each[2].longest for each in self.parts))
-
     def survival(self, length: float) -> float:
         """The share of runs that are longer, up to the longest example."""
-        place = bisect.bisect_right(self._steps.times, length)
-        return max(0.0, self._steps.shares[place - 1]) if place else 1.0
+        length *= _NEARLY
+        left = 0.0
+        for weight, factor, (times, shares, _, _) in self.parts:
+            place = bisect_right(times, length / factor)
+            left += weight * shares[place - 1] if place else weight
+        return left
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
         """The length that a share of the runs that are longer than `elapsed` does not exceed."""
-        times, shares, longest = self._steps
-        left = self.survival(elapsed)
-        if left <= _ROUNDING or elapsed >= longest:
-            # No example is as long as this run is already.
-            return max(longest, elapsed) / max(1.0 - share, 1e-9)
+        left = 1.0
+        if elapsed > 0.0:
+            left, longest = self.survival(elapsed), self._longest()
+            if left <= _ROUNDING or elapsed >= longest:
+                # No example is as long as this run is already.
+                return max(longest, elapsed) / max(1.0 - share, 1e-9)
         wanted = left * (1.0 - share)
         # Rounding must not skip the step that reaches exactly the wanted share.
-        place = bisect.bisect_left(shares, -wanted - _ROUNDING, bisect.bisect_right(times, elapsed), key=float.__neg__)
-        if place < len(times):
-            return times[place]
+        found = self._first(wanted + _ROUNDING, elapsed)
+        if found is not None:
+            return found
         # The longest runs were ended: all that is known is that they would have taken longer.
-        last = shares[-1] if shares else 1.0
-        return longest * last / max(wanted, 1e-9)
+        longest = self._longest()
+        return longest * self.survival(longest) / max(wanted, 1e-9)
+
+    def _longest(self) -> float:
+        return max(factor * steps.longest for _, factor, steps in self.parts)
+
+    def _first(self, share: float, elapsed: float) -> float | None:
+        """The first step after `elapsed` at which at most this share of the runs is longer; None if there is none."""
+        weight, factor, steps = self.parts[0]
+        times, count = steps.times, len(steps.times)
+        # Of the first part, which has most of the weight: it is no step before that part alone has fallen to the
+        # share, nor one behind the step where it has fallen so far that the others may have their full weight. With
+        # the weights of [RT10] these are five or six steps, however many runs the part has.
+        low = steps.fallen_to(share / weight, early=True)
+        high = steps.fallen_to((share - 1.0 + weight) / weight, early=False)
+        if elapsed > 0.0:
+            low = max(low, bisect_right(times, elapsed * _NEARLY / factor))
+        while low < high:
+            middle = (low + high) // 2
+            if self.survival(times[middle] * factor) <= share:
+                high = middle
+            else:
+                low = middle + 1
+        # Between that step and the one before it are steps of other parts.
+        above = max(times[low - 1] * factor, elapsed) * _NEARLY if low else elapsed * _NEARLY
+        last = times[low] * factor if low < count else math.inf
+        found: list[float] = []
+        for _, factor, steps in self.parts[1:]:
+            times = steps.times
+            place = bisect_right(times, above / factor)
+            behind = bisect_left(times, last / factor, place)
+            if place < behind:
+                found += [time * factor for time in times[place:behind]]
+        if found:
+            found.sort()
+            place = bisect_left(found, True, key=lambda time: self.survival(time) <= share)
+            if place < len(found):
+                return found[place]
+        return last if low < count else None
 
     def level(self, length: float, among: float) -> float:
         """The level from which on quantiles reach a length. At equal examples, which any quantile reaches, it is the
         place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
         found = 0.0
-        for weight, factor, (times, shares, _) in self.parts:
-            place = bisect.bisect_left(times, length / factor)
-            behind = bisect.bisect_right(times, length / factor)
+        for weight, factor, (times, shares, _, _) in self.parts:
+            place = bisect_left(times, length / factor)
+            behind = bisect_right(times, length / factor, place)
             before = shares[place - 1] if place else 1.0
             after = shares[behind - 1] if behind else 1.0
             found += weight * (1.0 - before + (before - after) * among)
@@ -148,19 +200,26 @@ class RunDistribution:
     runs: tuple[Run, ...]
 
     @cached_property
-    def _alone(self) -> RunMixture:
-        return RunMixture(((1.0, 1.0, _product_limit(-run.value if run.is_bound else run.value for run in self.runs)),))
+    def _steps(self) -> _Steps:
+        return _product_limit(-run.value if run.is_bound else run.value for run in self.runs)
 
     def survival(self, length: float) -> float:
         """The share of runs that are longer, up to the longest example."""
-        return self._alone.survival(length)
+        place = bisect_right(self._steps.times, length)
+        return self._steps.shares[place - 1] if place else 1.0
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
-        """The length that a share of the runs that are longer than `elapsed` does not exceed."""
-        return self._alone.quantile(share, elapsed)
-
-
-_ROUNDING: Final = 1e-12
+        """The length that a share of the runs that are longer than `elapsed` does not exceed; beyond the longest run
+        as in a mixture."""
+        times, shares, longest, _ = self._steps
+        left = self.survival(elapsed)
+        if left <= _ROUNDING or elapsed >= longest:
+            return max(longest, elapsed) / max(1.0 - share, 1e-9)
+        wanted = left * (1.0 - share)
+        place = bisect_left(shares, -wanted - _ROUNDING, bisect_right(times, elapsed), key=float.__neg__)
+        if place < len(times):
+            return times[place]
+        return longest * (shares[-1] if shares else 1.0) / max(wanted, 1e-9)
 
 
 # --- Levels -----------------------------------------------------------------------------------------------------------
@@ -256,33 +315,71 @@ class RunEstimate(msgspec.Struct, frozen=True):
 
 
 class PastRuns:
-    """The last runs of a class, with the times at which they were learned: 16 bytes for a run."""
+    """The last runs of a class, with the times at which they were learned: 16 bytes for a run, and the steps of the
+    last ones where an estimate has needed them."""
+
+    __slots__ = ("_added", "_ends", "_lengths", "_steps")
 
     def __init__(self) -> None:
         self._lengths = array("d")  # negative for a bound
         self._ends = array("q")
+        # Of the last runs but those that were added since.
+        self._steps: _Steps | None = None
+        self._added = 0
 
     def __len__(self) -> int:
         return min(len(self._lengths), RUNS_KEPT)
 
-    def add(self, runs: Iterable[Run], ended: int) -> None:
-        for run in runs:
-            self._lengths.append(-run.value if run.is_bound else run.value)
-            self._ends.append(ended)
-        if len(self._lengths) > _REMEMBERED + _REMEMBERED // 4:
+    def add(self, length: float, ended: int) -> None:
+        """Add a run; of a bound, the length is negative."""
+        self._lengths.append(length)
+        self._ends.append(ended)
+        self._added += 1
+        if len(self._ends) > _REMEMBERED + _REMEMBERED // 4:
             del self._lengths[:-_REMEMBERED], self._ends[:-_REMEMBERED]
 
     def latest(self) -> Sequence[float]:
         """The lengths of the last runs; negative for bounds."""
         return self._lengths[-RUNS_KEPT:]
 
-    def before(self, time: int) -> Sequence[float]:
-        """The last runs that were known at a time. Of a class with more runs since then than are remembered, its
-        oldest ones: they are the nearest."""
-        place = bisect.bisect_right(self._ends, time)
-        if len(self._ends) >= _REMEMBERED:
+    def steps(self) -> _Steps:
+        """The distribution of the last runs."""
+        if self._steps is None or self._added:
+            lengths, added = self._lengths, self._added
+            moved = _moved(self._steps, lengths[-RUNS_KEPT - added : -RUNS_KEPT], lengths[-added:])
+            self._steps = _product_limit(lengths[-RUNS_KEPT:]) if moved is None else moved
+            self._added = 0
+        return self._steps
+
+    def steps_before(self, time: int) -> _Steps | None:
+        """The distribution of the last runs that were known at a time; None if there was none. Of a class with more
+        runs since then than are remembered, its oldest ones: they are the nearest."""
+        lengths, count = self._lengths, len(self._lengths)
+        place = bisect_right(self._ends, time)
+        if count >= _REMEMBERED:
             place = max(place, RUNS_KEPT // 4)
-        return self._lengths[max(0, place - RUNS_KEPT) : place]
+        if place == count:
+            return self.steps()
+        if not place:
+            return None
+        first = max(0, place - RUNS_KEPT)
+        if count - place <= _MOVED_MAX:
+            moved = _moved(self.steps(), lengths[place:], lengths[first : max(0, count - RUNS_KEPT)])
+            if moved is not None:
+                return moved
+        return _product_limit(lengths[first:place])
+
+
+def _moved(steps: _Steps | None, gone: Sequence[float], come: Sequence[float]) -> _Steps | None:
+    """Steps without some of their runs, and with others; None if it takes less to sort all, or if there are bounds."""
+    if steps is None or len(come) > _MOVED_MAX or steps.runs > len(steps.times) or (come and min(come) < 0):
+        return None
+    ordered = [*steps.times]
+    for length in gone:
+        del ordered[bisect_left(ordered, length)]
+    for length in come:
+        insort(ordered, length)
+    return _steps_of(ordered)
 
 
 class RunTimes:
@@ -301,14 +398,15 @@ class RunTimes:
         last, ended = found[-1], max(attempt.released or 0 for attempt in record.attempts)
         classes = _classes_of(record)
         self._learn_level(record, classes, last)
-        for key in (*classes.like, *classes.like_with(record.limit_seconds), *classes.of_user, *classes.fallbacks):
-            self._add(key, found, ended)
+        lengths = [-run.value if run.is_bound else run.value for run in found]
+        for key in (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks):
+            self._add(key, lengths, ended)
         if record.expected_seconds:
-            self._add(classes.expected, [Run(last.value / record.expected_seconds, last.is_bound)], ended)
+            self._add(classes.expected, [lengths[-1] / record.expected_seconds], ended)
         if record.limit_seconds:
             # A run that its limit ended took all of it.
-            ratio = [Run(min(1.0, last.value / record.limit_seconds))]
-            for key in (*map(_limits_in, classes.of_user), classes.limits):
+            ratio = [min(1.0, last.value / record.limit_seconds)]
+            for key in (*classes.of_user_limits, classes.limits):
                 self._add(key, ratio, ended)
 
     def _learn_level(self, record: WorkloadRecord, classes: _Classes, run: Run) -> None:
@@ -322,14 +420,16 @@ class RunTimes:
         level = mixture.level(run.value, _among(record.uid))
         self._shift = self._shift.learned(level, is_bound=run.is_bound and not by_limit)
 
-    def _add(self, key: ClassKey, runs: Iterable[Run], ended: int) -> None:
+    def _add(self, key: ClassKey, lengths: Iterable[float], ended: int) -> None:
         kept = self._classes.get(key)
         if kept is None:
             kept = self._classes[key] = PastRuns()
-        kept.add(runs, ended)
-        self._classes.move_to_end(key)
-        if len(self._classes) > self._classes_max:
-            self._classes.popitem(last=False)
+            if len(self._classes) > self._classes_max:
+                self._classes.popitem(last=False)
+        else:
+            self._classes.move_to_end(key)
+        for length in lengths:
+            kept.add(length, ended)
 
     def estimate(self, record: WorkloadRecord) -> RunEstimate | None:
         """The estimate of a Workload; None if nothing is known [RT3]."""
@@ -348,11 +448,11 @@ class RunTimes:
         """Where an estimate comes from, how many runs that has, and the hint that stands alone without runs; an empty
         source if there is no estimate [RT3]."""
         limit = record.limit_seconds
-        for key in classes.like_it(limit):
+        for key in classes.like_it:
             if (runs := self._count(key)) >= RUNS_MIN:
                 return f"{runs} runs like it", runs, None
-        for key in classes.of_user:
-            if limit and (runs := self._count(_limits_in(key))) >= RUNS_MIN:
+        for key, in_limits in zip(classes.of_user, classes.of_user_limits, strict=True):
+            if limit and (runs := self._count(in_limits)) >= RUNS_MIN:
                 return f"the limit, and {runs} runs of the user", runs, None
             if (runs := self._count(key)) >= RUNS_MIN:
                 return f"{runs} runs of the user", runs, None
@@ -376,11 +476,14 @@ class RunTimes:
         left = 1.0
         for key, factor in self._parts(record, classes):
             kept = self._classes.get(key)
-            runs = () if kept is None else kept.latest() if time is None else kept.before(time)
-            if runs:
-                weight = left * len(runs) / (len(runs) + WIDER_RUNS)
-                parts.append((weight, factor, _product_limit(runs)))
-                left -= weight
+            if kept is None:
+                continue
+            steps = kept.steps() if time is None else kept.steps_before(time)
+            if steps is None:
+                continue
+            weight = left * steps.runs / (steps.runs + WIDER_RUNS)
+            parts.append((weight, factor, steps))
+            left -= weight
             if left < _LEFT_MIN:
                 break
         if not parts:
@@ -388,21 +491,22 @@ class RunTimes:
         hint = _hint(record)
         if hint is not None:
             return RunMixture((*parts, (left, *hint)))
-        return RunMixture(tuple((weight / (1.0 - left), factor, part) for weight, factor, part in parts))
+        return RunMixture(tuple([(weight / (1.0 - left), factor, part) for weight, factor, part in parts]))
 
     def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[ClassKey, float]]:
         """The classes of a Workload with the factors of their lengths, the narrowest first."""
         limit = record.limit_seconds
-        for key in classes.like_it(limit):
+        for key in classes.like_it:
             yield key, 1.0
-        for key in classes.of_user:
-            yield (_limits_in(key), float(limit)) if limit and self._count(_limits_in(key)) >= RUNS_MIN else (key, 1.0)
+        for key, in_limits in zip(classes.of_user, classes.of_user_limits, strict=True):
+            yield (in_limits, float(limit)) if limit and self._count(in_limits) >= RUNS_MIN else (key, 1.0)
         if record.expected_seconds and self._count(classes.expected) >= RUNS_MIN:
             yield classes.expected, float(record.expected_seconds)
         if record.expected_seconds:
             return
         if not limit:
-            yield from ((key, 1.0) for key in classes.fallbacks)
+            for key in classes.fallbacks:
+                yield key, 1.0
         elif self._count(classes.limits) >= RUNS_MIN:
             yield classes.limits, float(limit)
 
@@ -432,46 +536,37 @@ def runs_of(record: WorkloadRecord) -> Iterator[Run]:
 class _Classes(NamedTuple):
     """The classes of a Workload."""
 
-    # Runs like it, the narrowest first.
+    # Runs like it, the narrowest first; those of them that had its limit, or none as it has none.
     like: tuple[ClassKey, ...]
-    # All runs of its user in its LocalQueue; none without a user.
+    like_with: tuple[ClassKey, ...]
+    # The same, as an estimate takes them: with its limit and without one, if it has a limit [RT4].
+    like_it: tuple[ClassKey, ...]
+    # All runs of its user in its LocalQueue, and as shares of their limits; none without a user.
     of_user: tuple[ClassKey, ...]
+    of_user_limits: tuple[ClassKey, ...]
     # All runs of its LocalQueue, and of its ClusterQueue.
     fallbacks: tuple[ClassKey, ...]
     # Ratios to expected times of its user, and to limits in its LocalQueue.
     expected: ClassKey
     limits: ClassKey
 
-    def like_with(self, limit: int | None) -> Iterator[ClassKey]:
-        """The classes of runs like it that had this limit, or none."""
-        return ((*key, str(limit or "")) for key in self.like)
-
-    def like_it(self, limit: int | None) -> Iterator[ClassKey]:
-        """The classes of runs like it, the narrowest first: a program with another limit has other work [RT4]."""
-        if not limit:
-            yield from self.like
-            return
-        for same, unlimited in zip(self.like_with(limit), self.like_with(None), strict=True):
-            yield same
-            yield unlimited
-
 
 def _classes_of(record: WorkloadRecord) -> _Classes:
-    queue, name = f"{record.namespace}/{record.queue}", name_shape(record.job)
+    queue, name, user = f"{record.namespace}/{record.queue}", name_shape(record.job), record.user
     shape = blake2b(record.shape, digest_size=8).hexdigest()
+    same, named = ("same", user, queue, name, shape), ("name", queue, name)
+    # A program with another limit has other work.
+    with_none = (*same, ""), (*named, "")
+    like_with, like_it = with_none, (same, named)
+    if record.limit_seconds:
+        limit = str(record.limit_seconds)
+        like_with = (*same, limit), (*named, limit)
+        like_it = like_with[0], with_none[0], like_with[1], with_none[1]
     cluster_queue = record.cluster_queue
-    return _Classes(
-        like=(("same", record.user, queue, name, shape), ("name", queue, name)),
-        of_user=(("user", record.user, queue),) if record.user else (),
-        fallbacks=(("queue", queue), *((("clusterqueue", cluster_queue),) if cluster_queue else ())),
-        expected=("expected", record.user),
-        limits=("limit", queue),
-    )
-
-
-def _limits_in(key: ClassKey) -> ClassKey:
-    """The class of the same runs as shares of their limits."""
-    return ("limit", *key)
+    fallbacks = (("queue", queue), ("clusterqueue", cluster_queue)) if cluster_queue else (("queue", queue),)
+    of_user, of_user_limits = ((("user", user, queue),), (("limit", "user", user, queue),)) if user else ((), ())
+    expected, limits = ("expected", user), ("limit", queue)
+    return _Classes((same, named), like_with, like_it, of_user, of_user_limits, fallbacks, expected, limits)
 
 
 def _hint(record: WorkloadRecord) -> tuple[float, _Steps] | None:
@@ -506,6 +601,8 @@ class _Covering(msgspec.Struct, frozen=True):
     def __call__(self, share: float, elapsed: float) -> float:
         if self.shift == _NO_SHIFT:
             return self.mixture.quantile(share, elapsed)
+        if elapsed <= 0.0:
+            return self.mixture.quantile(self.shift.shifted(share))
         # Among the runs that are longer than `elapsed`: the share of all of them that is covered then.
         passed = 1.0 - self.mixture.survival(elapsed)
         covered = self.shift.covered(passed)
