@@ -199,10 +199,10 @@ def test_a_run_is_compared_with_what_was_known_when_it_was_submitted() -> None:
 
 
 def test_only_the_last_runs_of_a_class_count() -> None:
-    times = learned(*(run(str(n), 60) for n in range(64)), *(run(f"n{n}", 600) for n in range(64)))
+    times = learned(*(run(str(n), 60) for n in range(128)), *(run(f"n{n}", 600) for n in range(128)))
     found = times.estimate(waiting())
     assert found is not None
-    assert (found.runs, found.quantile(0.1)) == (64, 600)
+    assert (found.runs, found.quantile(0.1)) == (128, 600)
 
 
 def test_the_class_that_was_used_longest_ago_is_dropped() -> None:

@@ -159,9 +159,9 @@ def test_shifted_levels_keep_their_order_and_can_be_undone(
 
 @given(st.integers(1, 400))
 def test_without_a_limit_levels_are_shifted_less(count: int) -> None:
-    """[RT11]: of runs that exceed every example, the P90 stays below a level of 0.95, and levels keep their order."""
-    shift = shift_after([(1.0, False)] * count).within(0.7)
-    assert 0.9 < shift.shifted(0.9) < 0.95
+    """[RT11]: of runs that exceed every example, the P90 stays below a level of 0.94, and levels keep their order."""
+    shift = shift_after([(1.0, False)] * count).within(0.5)
+    assert 0.9 < shift.shifted(0.9) < 0.94
     assert shift.shifted(0.1) < shift.shifted(0.5) < shift.shifted(0.9)
 
 

@@ -29,7 +29,7 @@ from pykueue.history.records import FINISHED, Outcome, WorkloadRecord
 
 # A class needs so many runs to be used, and keeps so many [RT4].
 RUNS_MIN: Final = 5
-RUNS_KEPT: Final = 64
+RUNS_KEPT: Final = 128
 CLASSES_MAX: Final = 50_000
 # A class has the weight n / (n + WIDER_RUNS) of what narrower classes leave; the wider ones share the rest [RT10].
 WIDER_RUNS: Final = 4
@@ -57,7 +57,7 @@ class _Steps(NamedTuple):
     """The lengths at which runs ended, in order, the share of runs that are longer, the longest run, and how many runs
     there are. Estimates refer to these sequences: they are never changed."""
 
-    times: Sequence[float]
+    times: array[float]
     shares: Sequence[float]
     longest: float
     runs: int
@@ -75,17 +75,17 @@ class _Steps(NamedTuple):
 
 def _product_limit(lengths: Iterable[float]) -> _Steps:
     """The product-limit estimate of runs; of a bound, the length is negative [RT6]."""
-    return _steps_of(sorted(lengths))
+    return _steps_of(array("d", sorted(lengths)))
 
 
-def _steps_of(ordered: list[float]) -> _Steps:
+def _steps_of(ordered: array[float]) -> _Steps:
     """The product-limit estimate of lengths in ascending order: first the bounds, the longest one first."""
     count = len(ordered)
     if ordered[0] >= 0:
         return _Steps(ordered, _even_shares(count), ordered[-1], count)
     bounds = bisect_left(ordered, 0.0)
     times = ordered[bounds:]
-    shares: list[float] = []
+    shares = array("d")
     share, left, bound = 1.0, count, bounds - 1
     for length in times:
         # Of equal lengths, those that ended come first: a bound is longer.
@@ -229,9 +229,9 @@ _LEVELS: Final = (0.1, 0.5, 0.9)
 _KNOTS: Final = tuple(math.log(level / (1.0 - level)) for level in _LEVELS)
 # How far one run shifts a level whose quantile it exceeds: much at 0.9, where few runs do.
 _RATES: Final = (0.03, 0.01, 0.03)
-_SHIFT_MAX: Final = 6.0
+_SHIFT_MAX: Final = 3.0
 # Without a limit, which cuts an estimate, a larger shift covers few more runs by far longer times.
-_SHIFT_MAX_UNLIMITED: Final = 0.7
+_SHIFT_MAX_UNLIMITED: Final = 0.5
 
 
 class LevelShift(msgspec.Struct, frozen=True):
@@ -374,7 +374,7 @@ def _moved(steps: _Steps | None, gone: Sequence[float], come: Sequence[float]) -
     """Steps without some of their runs, and with others; None if it takes less to sort all, or if there are bounds."""
     if steps is None or len(come) > _MOVED_MAX or steps.runs > len(steps.times) or (come and min(come) < 0):
         return None
-    ordered = [*steps.times]
+    ordered = steps.times[:]
     for length in gone:
         del ordered[bisect_left(ordered, length)]
     for length in come:
@@ -556,12 +556,11 @@ def _classes_of(record: WorkloadRecord) -> _Classes:
     shape = blake2b(record.shape, digest_size=8).hexdigest()
     same, named = ("same", user, queue, name, shape), ("name", queue, name)
     # A program with another limit has other work.
-    with_none = (*same, ""), (*named, "")
-    like_with, like_it = with_none, (same, named)
-    if record.limit_seconds:
-        limit = str(record.limit_seconds)
-        like_with = (*same, limit), (*named, limit)
-        like_it = like_with[0], with_none[0], like_with[1], with_none[1]
+    limit = str(record.limit_seconds or "")
+    like_with = (*same, limit), (*named, limit)
+    like_it: tuple[ClassKey, ...] = (same, named)
+    if limit:
+        like_it = like_with[0], (*same, ""), like_with[1], (*named, "")
     cluster_queue = record.cluster_queue
     fallbacks = (("queue", queue), ("clusterqueue", cluster_queue)) if cluster_queue else (("queue", queue),)
     of_user, of_user_limits = ((("user", user, queue),), (("limit", "user", user, queue),)) if user else ((), ())
