@@ -217,3 +217,9 @@ def test_the_product_limit_estimate_of_a_known_sample() -> None:
     found = RunDistribution((PastRun(1), PastRun(2, True), PastRun(3), PastRun(4, True), PastRun(5)))
     assert [round(found.survival(t), 4) for t in (0, 1, 2, 3, 4, 5)] == [1.0, 0.8, 0.8, 0.5333, 0.5333, 0.0]
     assert [found.quantile(u) for u in (0.1, 0.2, 0.4, 0.5, 0.9)] == [1, 1, 3, 5, 5]
+
+
+def test_of_equal_lengths_a_run_that_was_ended_is_the_longer_one() -> None:
+    """1, 2, 2+, 3: survival after 2 is 3/4 · 2/3."""
+    found = RunDistribution((PastRun(1), PastRun(2, True), PastRun(2), PastRun(3)))
+    assert [round(found.survival(t), 4) for t in (1, 2, 3)] == [0.75, 0.5, 0.0]
