@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from history.lives import START
-from pykueue.history.learning import LevelShift, PastRuns, Run, RunDistribution, RunMixture, RunTimes
+from pykueue.history.learning import LevelShift, PastRuns, Run, RunDistribution, RunMixture, RunTimes, level_of
 from pykueue.history.queries import RecordFilter
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.history.store import HistoryStore
@@ -153,7 +153,7 @@ def test_a_distribution_that_is_kept_up_to_date_equals_one_that_is_computed_at_o
     assert kept.steps() == past_runs(lengths).steps()
     # The same of those that were known at a time.
     known = lengths[: max(1, len(lengths) - since)]
-    assert kept.steps_before(len(known) - 1) == past_runs(known).steps()
+    assert kept.ordered(kept.known(len(known) - 1)) == past_runs(known).ordered(len(known))
 
 
 @given(
@@ -184,6 +184,15 @@ def test_a_quantile_of_a_mixture_is_the_first_step_that_leaves_no_larger_share(
         assert found == later[0]
     else:
         assert found >= longest
+
+
+@given(st.lists(st.integers(-9, 9).filter(bool).map(float), min_size=1, max_size=70), st.integers(1, 10))
+def test_the_level_of_a_length_is_the_share_of_the_runs_that_are_shorter(lengths: list[float], length: int) -> None:
+    """[RT6], [RT11]: among equal lengths, from the first to the last of them."""
+    survival = RunDistribution(tuple(Run(abs(each), each < 0) for each in lengths)).survival
+    ordered = past_runs(lengths).ordered(len(lengths))
+    assert abs(level_of(ordered, float(length), 0.0) - (1.0 - survival(length - 0.5))) < 1e-9
+    assert abs(level_of(ordered, float(length), 1.0) - (1.0 - survival(length))) < 1e-9
 
 
 # --- Levels -----------------------------------------------------------------------------------------------------------

@@ -84,17 +84,17 @@ def _steps_of(ordered: array[float]) -> _Steps:
     if ordered[0] >= 0:
         return _Steps(ordered, _even_shares(count), ordered[-1], count)
     bounds = bisect_left(ordered, 0.0)
-    times = ordered[bounds:]
-    shares = array("d")
-    share, left, bound = 1.0, count, bounds - 1
-    for length in times:
+    times, shares = ordered[bounds:], array("d")
+    share, left, ended = 1.0, count, 0
+    # Up to the next bound, each run that ends takes the same share.
+    for bound in (*reversed(ordered[:bounds]), -math.inf):
         # Of equal lengths, those that ended come first: a bound is longer.
-        while bound >= 0 and -ordered[bound] < length:
-            bound -= 1
-            left -= 1
+        place = bisect_right(times, -bound, ended)
+        if place > ended:
+            each, until = share / left, left - place + ended
+            shares.extend(map(each.__mul__, range(left - 1, until - 1, -1)))
+            share, left, ended = each * until, until, place
         left -= 1
-        share *= left / (left + 1)
-        shares.append(share)
     return _Steps(times, shares, max(-ordered[0], ordered[-1]), count)
 
 
@@ -180,17 +180,24 @@ class RunMixture(msgspec.Struct, frozen=True):
                 return found[place]
         return last if low < count else None
 
-    def level(self, length: float, among: float) -> float:
-        """The level from which on quantiles reach a length. At equal examples, which any quantile reaches, it is the
-        place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
-        found = 0.0
-        for weight, factor, (times, shares, _, _) in self.parts:
-            place = bisect_left(times, length / factor)
-            behind = bisect_right(times, length / factor, place)
-            before = shares[place - 1] if place else 1.0
-            after = shares[behind - 1] if behind else 1.0
-            found += weight * (1.0 - before + (before - after) * among)
-        return min(1.0, max(0.0, found))
+
+def level_of(ordered: array[float], length: float, among: float) -> float:
+    """The level from which on quantiles of runs reach a length. At equal examples, which any quantile reaches, it is
+    the place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
+    count = len(ordered)
+    first = bisect_left(ordered, 0.0) if ordered[0] < 0 else 0
+    place = bisect_left(ordered, length, first) - first
+    behind = bisect_right(ordered, length, first + place) - first
+    # As in the steps of the product-limit estimate, up to this length only.
+    share, left, ended = 1.0, count, 0
+    for bound in reversed(ordered[:first]):
+        if -bound >= length:
+            break
+        until = bisect_right(ordered, -bound, first + ended) - first
+        share, left, ended = share * (left - until + ended) / left, left - until + ended - 1, until
+    before = share * (left - place + ended) / left if left else share
+    after = share * (left - behind + ended) / left if left else share
+    return 1.0 - before + (before - after) * among
 
 
 @dataclass(frozen=True)
@@ -318,14 +325,15 @@ class PastRuns:
     """The last runs of a class, with the times at which they were learned: 16 bytes for a run, and the steps of the
     last ones where an estimate has needed them."""
 
-    __slots__ = ("_added", "_ends", "_lengths", "_steps")
+    __slots__ = ("_added", "_ends", "_lengths", "_ordered", "_steps")
 
     def __init__(self) -> None:
         self._lengths = array("d")  # negative for a bound
         self._ends = array("q")
-        # Of the last runs but those that were added since.
-        self._steps: _Steps | None = None
+        # The lengths of the last runs in ascending order, but for those that were added since.
+        self._ordered: array[float] | None = None
         self._added = 0
+        self._steps: _Steps | None = None
 
     def __len__(self) -> int:
         return min(len(self._lengths), RUNS_KEPT)
@@ -335,6 +343,7 @@ class PastRuns:
         self._lengths.append(length)
         self._ends.append(ended)
         self._added += 1
+        self._steps = None
         if len(self._ends) > _REMEMBERED + _REMEMBERED // 4:
             del self._lengths[:-_REMEMBERED], self._ends[:-_REMEMBERED]
 
@@ -344,42 +353,41 @@ class PastRuns:
 
     def steps(self) -> _Steps:
         """The distribution of the last runs."""
-        if self._steps is None or self._added:
-            lengths, added = self._lengths, self._added
-            moved = _moved(self._steps, lengths[-RUNS_KEPT - added : -RUNS_KEPT], lengths[-added:])
-            self._steps = _product_limit(lengths[-RUNS_KEPT:]) if moved is None else moved
-            self._added = 0
+        if self._steps is None:
+            self._steps = _steps_of(self.ordered(len(self._lengths)))
         return self._steps
 
-    def steps_before(self, time: int) -> _Steps | None:
-        """The distribution of the last runs that were known at a time; None if there was none. Of a class with more
-        runs since then than are remembered, its oldest ones: they are the nearest."""
+    def known(self, time: int) -> int:
+        """How many of the runs that are remembered were known at a time. Of a class with more runs since then than are
+        remembered, some: its oldest ones are the nearest."""
+        found = bisect_right(self._ends, time)
+        return max(found, RUNS_KEPT // 4) if len(self._ends) >= _REMEMBERED else found
+
+    def ordered(self, known: int) -> array[float]:
+        """The lengths of the last of so many runs in ascending order, first the bounds."""
         lengths, count = self._lengths, len(self._lengths)
-        place = bisect_right(self._ends, time)
-        if count >= _REMEMBERED:
-            place = max(place, RUNS_KEPT // 4)
-        if place == count:
-            return self.steps()
-        if not place:
-            return None
-        first = max(0, place - RUNS_KEPT)
-        if count - place <= _MOVED_MAX:
-            moved = _moved(self.steps(), lengths[place:], lengths[first : max(0, count - RUNS_KEPT)])
-            if moved is not None:
-                return moved
-        return _product_limit(lengths[first:place])
+        first = max(0, known - RUNS_KEPT)
+        if count - known > _MOVED_MAX:
+            return array("d", sorted(lengths[first:known]))
+        ordered, added = self._ordered, self._added
+        if ordered is None or added > _MOVED_MAX:
+            ordered = array("d", sorted(lengths[-RUNS_KEPT:]))
+        elif added:
+            ordered = _moved(ordered, lengths[-RUNS_KEPT - added : -RUNS_KEPT], lengths[-added:])
+        self._ordered, self._added = ordered, 0
+        if known == count:
+            return ordered
+        return _moved(ordered, lengths[known:], lengths[first : max(0, count - RUNS_KEPT)])
 
 
-def _moved(steps: _Steps | None, gone: Sequence[float], come: Sequence[float]) -> _Steps | None:
-    """Steps without some of their runs, and with others; None if it takes less to sort all, or if there are bounds."""
-    if steps is None or len(come) > _MOVED_MAX or steps.runs > len(steps.times) or (come and min(come) < 0):
-        return None
-    ordered = steps.times[:]
+def _moved(ordered: array[float], gone: Iterable[float], come: Iterable[float]) -> array[float]:
+    """Lengths in ascending order without some of them, and with others."""
+    ordered = ordered[:]
     for length in gone:
         del ordered[bisect_left(ordered, length)]
     for length in come:
         insort(ordered, length)
-    return _steps_of(ordered)
+    return ordered
 
 
 class RunTimes:
@@ -413,12 +421,19 @@ class RunTimes:
         """Compare a run with the estimate that there was when its Workload was submitted [RT11].
 
         What ended since then does not count: those are the shorter ones of the runs that began with it."""
-        mixture = self._mixture(record, classes, record.submitted)
-        if mixture is None:
+        level, left, among = 0.0, 1.0, _among(record.uid)
+        for weight, factor, kept, known in self._weighted(record, classes, record.submitted):
+            level += weight * level_of(kept.ordered(known), run.value / factor, among)
+            left -= weight
+        if left == 1.0:
             return
+        hint = _hint(record)
+        if hint is None:
+            level /= 1.0 - left
+        else:
+            level += left * level_of(hint[1].times, run.value / hint[0], among)
         by_limit = record.limit_seconds is not None and run.value >= record.limit_seconds
-        level = mixture.level(run.value, _among(record.uid))
-        self._shift = self._shift.learned(level, is_bound=run.is_bound and not by_limit)
+        self._shift = self._shift.learned(min(1.0, max(0.0, level)), is_bound=run.is_bound and not by_limit)
 
     def _add(self, key: ClassKey, lengths: Iterable[float], ended: int) -> None:
         kept = self._classes.get(key)
@@ -469,29 +484,39 @@ class RunTimes:
                 return f"{runs} runs of {word}", runs, None
         return "", 0, None
 
-    def _mixture(self, record: WorkloadRecord, classes: _Classes, time: int | None = None) -> RunMixture | None:
-        """The runs of all classes of a Workload, narrow ones with more weight [RT10]; those that were known at a time.
-        None without a run."""
+    def _mixture(self, record: WorkloadRecord, classes: _Classes) -> RunMixture | None:
+        """The runs of all classes of a Workload, narrow ones with more weight; None without a run."""
         parts: list[tuple[float, float, _Steps]] = []
         left = 1.0
-        for key, factor in self._parts(record, classes):
-            kept = self._classes.get(key)
-            if kept is None:
-                continue
-            steps = kept.steps() if time is None else kept.steps_before(time)
-            if steps is None:
-                continue
-            weight = left * steps.runs / (steps.runs + WIDER_RUNS)
-            parts.append((weight, factor, steps))
+        for weight, factor, kept, _ in self._weighted(record, classes):
+            parts.append((weight, factor, kept.steps()))
             left -= weight
-            if left < _LEFT_MIN:
-                break
         if not parts:
             return None
         hint = _hint(record)
         if hint is not None:
             return RunMixture((*parts, (left, *hint)))
         return RunMixture(tuple([(weight / (1.0 - left), factor, part) for weight, factor, part in parts]))
+
+    def _weighted(
+        self, record: WorkloadRecord, classes: _Classes, time: int | None = None
+    ) -> Iterator[tuple[float, float, PastRuns, int]]:
+        """The classes of a Workload that have runs, with their weights [RT10] and the factors of their lengths, and how
+        many runs were known at a time."""
+        left = 1.0
+        for key, factor in self._parts(record, classes):
+            kept = self._classes.get(key)
+            if kept is None:
+                continue
+            known = len(kept) if time is None else kept.known(time)
+            if not known:
+                continue
+            runs = min(known, RUNS_KEPT)
+            weight = left * runs / (runs + WIDER_RUNS)
+            yield weight, factor, kept, known
+            left -= weight
+            if left < _LEFT_MIN:
+                return
 
     def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[ClassKey, float]]:
         """The classes of a Workload with the factors of their lengths, the narrowest first."""
