@@ -185,7 +185,10 @@ def level_of(ordered: array[float], length: float, among: float) -> float:
     """The level from which on quantiles of runs reach a length. At equal examples, which any quantile reaches, it is
     the place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
     count = len(ordered)
-    first = bisect_left(ordered, 0.0) if ordered[0] < 0 else 0
+    if ordered[0] >= 0:
+        place = bisect_left(ordered, length)
+        return (place + (bisect_right(ordered, length, place) - place) * among) / count
+    first = bisect_left(ordered, 0.0)
     place = bisect_left(ordered, length, first) - first
     behind = bisect_right(ordered, length, first + place) - first
     # As in the steps of the product-limit estimate, up to this length only.
