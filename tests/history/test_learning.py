@@ -133,6 +133,16 @@ def test_a_run_longer_than_all_examples_is_expected_to_take_as_long_again() -> N
     assert found.quantile(0.5, 6 * 3600) == 12 * 3600
 
 
+def test_a_run_longer_than_all_examples_of_several_classes_is_expected_to_take_as_long_again() -> None:
+    """Also with shifted levels: no share of the examples is left that rounding could make one of."""
+    past = [run(f"o{n}", 6000 + n, job="other") for n in range(6)] + [run(str(n), 600 + n) for n in range(7)]
+    times = learned(*past, replace(run("later", 6100), submitted=START + 6020))
+    assert times.snapshot()[1] != LevelShift()
+    found = times.estimate(waiting())
+    assert found is not None
+    assert (found.quantile(0.5, 36_000), found.quantile(0.9, 36_000)) == (72_000, 360_000)
+
+
 def test_the_users_own_ratios_correct_an_expected_time() -> None:
     past = [run(str(n), 7200, job=f"job-{chr(97 + n)}", expected_time="1h") for n in range(5)]
     wanted = replace(waiting(job="another", user="ana", expected_time="3h"), queue="other")
@@ -189,10 +199,10 @@ def test_a_run_is_compared_with_what_was_known_when_it_was_submitted() -> None:
 
 
 def test_only_the_last_runs_of_a_class_count() -> None:
-    times = learned(*(run(str(n), 60) for n in range(64)), *(run(f"n{n}", 600) for n in range(64)))
+    times = learned(*(run(str(n), 60) for n in range(128)), *(run(f"n{n}", 600) for n in range(128)))
     found = times.estimate(waiting())
     assert found is not None
-    assert (found.runs, found.quantile(0.1)) == (64, 600)
+    assert (found.runs, found.quantile(0.1)) == (128, 600)
 
 
 def test_the_class_that_was_used_longest_ago_is_dropped() -> None:
@@ -207,3 +217,9 @@ def test_the_product_limit_estimate_of_a_known_sample() -> None:
     found = RunDistribution((PastRun(1), PastRun(2, True), PastRun(3), PastRun(4, True), PastRun(5)))
     assert [round(found.survival(t), 4) for t in (0, 1, 2, 3, 4, 5)] == [1.0, 0.8, 0.8, 0.5333, 0.5333, 0.0]
     assert [found.quantile(u) for u in (0.1, 0.2, 0.4, 0.5, 0.9)] == [1, 1, 3, 5, 5]
+
+
+def test_of_equal_lengths_a_run_that_was_ended_is_the_longer_one() -> None:
+    """1, 2, 2+, 3: survival after 2 is 3/4 · 2/3."""
+    found = RunDistribution((PastRun(1), PastRun(2, True), PastRun(2), PastRun(3)))
+    assert [round(found.survival(t), 4) for t in (1, 2, 3)] == [0.75, 0.5, 0.0]

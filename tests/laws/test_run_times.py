@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from history.lives import START
-from pykueue.history.learning import LevelShift, Run, RunDistribution, RunTimes
+from pykueue.history.learning import LevelShift, PastRuns, Run, RunDistribution, RunMixture, RunTimes, level_of
 from pykueue.history.queries import RecordFilter
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.history.store import HistoryStore
@@ -127,6 +127,74 @@ def test_run_times_rebuilt_from_the_history_equal_those_that_were_kept(
         assert (one and one.quantile(0.9)) == (other and other.quantile(0.9))
 
 
+# --- Classes and mixtures ---------------------------------------------------------------------------------------------
+
+# Negative for a run that would have taken longer; few values, so that many are equal.
+signed = st.integers(1, 40).map(float) | st.integers(-40, 300).filter(bool).map(float)
+
+
+def past_runs(lengths: list[float], asked: Callable[[int], bool] = lambda _: False) -> PastRuns:
+    """The runs of a class, one learned each second; after some of them, its distribution is asked for."""
+    kept = PastRuns()
+    for number, length in enumerate(lengths):
+        kept.add(length, number)
+        if asked(number):
+            kept.steps()
+    return kept
+
+
+@given(st.integers(0, 300), st.lists(signed, min_size=1, max_size=20), st.integers(1, 9), st.integers(0, 120))
+def test_a_distribution_that_is_kept_up_to_date_equals_one_that_is_computed_at_once(
+    count: int, last: list[float], every: int, since: int
+) -> None:
+    rng = random.Random(count)
+    lengths = [*(float(rng.randint(1, 300)) for _ in range(count)), *last]
+    kept = past_runs(lengths, lambda number: number % every == 0)
+    assert kept.steps() == past_runs(lengths).steps()
+    # The same of those that were known at a time.
+    known = lengths[: max(1, len(lengths) - since)]
+    assert kept.ordered(kept.known(len(known) - 1)) == past_runs(known).ordered(len(known))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.05, 1.0), st.sampled_from([1.0, 3600.0]), st.lists(signed, min_size=1, max_size=70)
+        ),
+        min_size=1, max_size=4,
+    ),
+    st.just(0.0) | shares,
+    st.integers(0, 400),
+)  # fmt: skip
+def test_a_quantile_of_a_mixture_is_the_first_step_that_leaves_no_larger_share(
+    drawn: list[tuple[float, float, list[float]]], share: float, elapsed: int
+) -> None:
+    """[RT7], [RT10]"""
+    total = sum(weight for weight, _, _ in drawn)
+    parts = tuple((weight / total, factor, past_runs(lengths).steps()) for weight, factor, lengths in drawn)
+    mixture = RunMixture(parts)
+    left = mixture.survival(elapsed)
+    longest = max(factor * steps.longest for _, factor, steps in parts)
+    every = sorted(time * factor for _, factor, steps in parts for time in steps.times)
+    later = [time for time in every if time > elapsed and mixture.survival(time) <= left * (1.0 - share) + 1e-12]
+    found = mixture.quantile(share, float(elapsed))
+    if left <= 1e-12 or elapsed >= longest:
+        assert found == max(longest, elapsed) / (1.0 - share)
+    elif later:
+        assert found == later[0]
+    else:
+        assert found >= longest
+
+
+@given(st.lists(st.integers(-9, 9).filter(bool).map(float), min_size=1, max_size=70), st.integers(1, 10))
+def test_the_level_of_a_length_is_the_share_of_the_runs_that_are_shorter(lengths: list[float], length: int) -> None:
+    """[RT6], [RT11]: among equal lengths, from the first to the last of them."""
+    survival = RunDistribution(tuple(Run(abs(each), each < 0) for each in lengths)).survival
+    ordered = past_runs(lengths).ordered(len(lengths))
+    assert abs(level_of(ordered, float(length), 0.0) - (1.0 - survival(length - 0.5))) < 1e-9
+    assert abs(level_of(ordered, float(length), 1.0) - (1.0 - survival(length))) < 1e-9
+
+
 # --- Levels -----------------------------------------------------------------------------------------------------------
 
 levels = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), max_size=200)
@@ -159,9 +227,9 @@ def test_shifted_levels_keep_their_order_and_can_be_undone(
 
 @given(st.integers(1, 400))
 def test_without_a_limit_levels_are_shifted_less(count: int) -> None:
-    """[RT11]: of runs that exceed every example, the P90 stays below a level of 0.95, and levels keep their order."""
-    shift = shift_after([(1.0, False)] * count).within(0.7)
-    assert 0.9 < shift.shifted(0.9) < 0.95
+    """[RT11]: of runs that exceed every example, the P90 stays below a level of 0.94, and levels keep their order."""
+    shift = shift_after([(1.0, False)] * count).within(0.5)
+    assert 0.9 < shift.shifted(0.9) < 0.94
     assert shift.shifted(0.1) < shift.shifted(0.5) < shift.shifted(0.9)
 
 

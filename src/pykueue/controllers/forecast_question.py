@@ -22,7 +22,7 @@ from pykueue.api import budget, kueue
 from pykueue.controllers.projected_budgets import ProjectedBudgets
 from pykueue.history import budget_rules, records
 from pykueue.history.budget_answers import BudgetLedger
-from pykueue.history.learning import RUNS_KEPT, RUNS_MIN, Run, RunDistribution, RunEstimate
+from pykueue.history.learning import RUNS_MIN, Run, RunDistribution, RunEstimate
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.store import HistoryStore, HistoryStoreError
 from pykueue.projection import Arrival, ProjectedAttempt, SchedulerCase, forecast, uniform
@@ -35,6 +35,8 @@ WEEKS: Final = 4
 ARRIVALS_MAX: Final = 50_000
 # How long pods take to stop after an eviction.
 STOP_SECONDS: Final = 2
+# Of how many attempts of a kind the time of admission checks is taken [FC11].
+_ATTEMPTS_KEPT: Final = 64
 
 
 class ForecastQuestion(msgspec.Struct, frozen=True):
@@ -159,7 +161,7 @@ class CheckTimes(msgspec.Struct, frozen=True):
     def of(cls, past: Iterable[WorkloadRecord], now: int) -> CheckTimes:
         """The times of the last attempts of each kind. One that lost its quota before, or still waits, took at least as
         long."""
-        found: dict[tuple[str, frozenset[str]], deque[Run]] = defaultdict(lambda: deque(maxlen=RUNS_KEPT))
+        found: dict[tuple[str, frozenset[str]], deque[Run]] = defaultdict(lambda: deque(maxlen=_ATTEMPTS_KEPT))
         attempts = sorted(
             (attempt for record in past for attempt in record.attempts), key=lambda each: (each.reserved, each.mark)
         )

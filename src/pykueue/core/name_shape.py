@@ -13,13 +13,16 @@ def name_shape(name: str) -> str:
     """A name with the parts that differ from run to run replaced: `train-llm-20261115-x7k2p` is `train-llm-#-#` [RT5].
 
     Replaced are parts with a digit, and a last part that looks like a generated suffix."""
-    parts: list[str] = []
-    for dotted in name.split("."):
-        words = dotted.split("-")
-        parts.append("-".join("#" if _differs(word, is_last=word is words[-1]) else word for word in words))
-    return ".".join(parts)
+    return ".".join(map(_shape, name.split("."))) if "." in name else _shape(name)
 
 
-def _differs(word: str, *, is_last: bool) -> bool:
-    has_digit = any(letter.isdigit() for letter in word)
-    return has_digit or (is_last and len(word) == _SUFFIX_LENGTH and _GENERATED.issuperset(word))
+def _shape(name: str) -> str:
+    words = ["#" if _has_digit(word) else word for word in name.split("-")]
+    last = words[-1]
+    if len(last) == _SUFFIX_LENGTH and _GENERATED.issuperset(last):
+        words[-1] = "#"
+    return "-".join(words)
+
+
+def _has_digit(word: str) -> bool:
+    return not word.isalpha() and any(map(str.isdigit, word))

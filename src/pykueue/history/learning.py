@@ -11,15 +11,14 @@ length, by the product-limit (Kaplan–Meier) estimate [RT6].
 
 from __future__ import annotations
 
-import bisect
 import math
 from array import array
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import accumulate
 from statistics import NormalDist
 from typing import Final, NamedTuple, TypeAlias
 
@@ -30,7 +29,7 @@ from pykueue.history.records import FINISHED, Outcome, WorkloadRecord
 
 # A class needs so many runs to be used, and keeps so many [RT4].
 RUNS_MIN: Final = 5
-RUNS_KEPT: Final = 64
+RUNS_KEPT: Final = 128
 CLASSES_MAX: Final = 50_000
 # A class has the weight n / (n + WIDER_RUNS) of what narrower classes leave; the wider ones share the rest [RT10].
 WIDER_RUNS: Final = 4
@@ -38,6 +37,8 @@ WIDER_RUNS: Final = 4
 _LEFT_MIN: Final = 0.01
 # Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT11].
 _REMEMBERED: Final = 256
+# So many runs are put into the order of the others in less time than all are sorted.
+_MOVED_MAX: Final = 6
 
 ClassKey: TypeAlias = tuple[str, ...]
 
@@ -53,29 +54,48 @@ class Run(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """The lengths at which runs ended, in order, the share of runs that are longer, and the longest run."""
+    """The lengths at which runs ended, in order, the share of runs that are longer, the longest run, and how many runs
+    there are. Estimates refer to these sequences: they are never changed."""
 
-    times: Sequence[float]
+    times: array[float]
     shares: Sequence[float]
     longest: float
+    runs: int
+
+    def fallen_to(self, share: float, *, early: bool) -> int:
+        """The place of the first step at which no more runs than this share are longer; it may be one place too
+        `early`, or late."""
+        count = len(self.times)
+        if count < self.runs:
+            return bisect_left(self.shares, -share, key=float.__neg__)
+        # Without bounds, each step is that of one run.
+        place = int(count * (1.0 - share))
+        return max(0, place - 1) if early else min(count, max(0, place + 1))
 
 
 def _product_limit(lengths: Iterable[float]) -> _Steps:
     """The product-limit estimate of runs; of a bound, the length is negative [RT6]."""
-    ordered = sorted(lengths)
+    return _steps_of(array("d", sorted(lengths)))
+
+
+def _steps_of(ordered: array[float]) -> _Steps:
+    """The product-limit estimate of lengths in ascending order: first the bounds, the longest one first."""
     count = len(ordered)
     if ordered[0] >= 0:
-        return _Steps(ordered, _even_shares(count), ordered[-1])
-    times: list[float] = []
-    shares: list[float] = []
-    share = 1.0
-    # Of equal lengths, those that ended come first: a bound is longer.
-    for place, length in enumerate(sorted(ordered, key=lambda each: (abs(each), each < 0))):
-        if length >= 0:
-            share *= (count - place - 1) / (count - place)
-            times.append(length)
-            shares.append(share)
-    return _Steps(times, shares, max(-ordered[0], ordered[-1]))
+        return _Steps(ordered, _even_shares(count), ordered[-1], count)
+    bounds = bisect_left(ordered, 0.0)
+    times, shares = ordered[bounds:], array("d")
+    share, left, ended = 1.0, count, 0
+    # Up to the next bound, each run that ends takes the same share.
+    for bound in (*reversed(ordered[:bounds]), -math.inf):
+        # Of equal lengths, those that ended come first: a bound is longer.
+        place = bisect_right(times, -bound, ended)
+        if place > ended:
+            each, until = share / left, left - place + ended
+            shares.extend(map(each.__mul__, range(left - 1, until - 1, -1)))
+            share, left, ended = each * until, until, place
+        left -= 1
+    return _Steps(times, shares, max(-ordered[0], ordered[-1]), count)
 
 
 @lru_cache(maxsize=RUNS_KEPT)
@@ -83,62 +103,104 @@ def _even_shares(count: int) -> tuple[float, ...]:
     return tuple((count - place) / count for place in range(1, count + 1))
 
 
-@dataclass(frozen=True)
-class RunMixture:
-    """A mixture of distributions, each with a weight and a factor for its lengths [RT10]. The weights add up to 1.
+_ROUNDING: Final = 1e-12
+# Lengths that differ by less are equal: one that is a ratio, multiplied by a limit, is rounded.
+_NEARLY: Final = 1.0 + 1e-12
+
+
+class RunMixture(msgspec.Struct, frozen=True):
+    """A mixture of distributions, each with a weight and a factor for its lengths, which are above 0 [RT10]. The
+    weights add up to 1.
 
     Beyond the longest run the survival falls as longest / t: a run that is longer than all examples is expected to take
-    as long again [RT7]."""
+    as long again [RT7]. The steps of the parts are not merged: only a few of them can be a given quantile."""
 
     parts: tuple[tuple[float, float, _Steps], ...]
 
-    @cached_property
-    def _steps(self) -> _Steps:
-        if len(self.parts) == 1 and self.parts[0][1] == 1.0:
-            return self.parts[0][2]
-        falls: list[tuple[float, float]] = []
-        for weight, factor, (times, shares, _) in self.parts:
-            falls += [
-                (time * factor, weight * (before - after))
-                for time, before, after in zip(times, (1.0, *shares), shares, strict=False)
-            ]
-        falls.sort()
-        left = accumulate((fall for _, fall in falls), float.__sub__, initial=1.0)
-        next(left)
-        return _Steps([time for time, _ in falls], list(left), max(each[1] * each[2].longest for each in self.parts))
-
     def survival(self, length: float) -> float:
         """The share of runs that are longer, up to the longest example."""
-        place = bisect.bisect_right(self._steps.times, length)
-        return max(0.0, self._steps.shares[place - 1]) if place else 1.0
+        length *= _NEARLY
+        left = 0.0
+        for weight, factor, (times, shares, _, _) in self.parts:
+            place = bisect_right(times, length / factor)
+            left += weight * shares[place - 1] if place else weight
+        return left
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
         """The length that a share of the runs that are longer than `elapsed` does not exceed."""
-        times, shares, longest = self._steps
-        left = self.survival(elapsed)
-        if left <= _ROUNDING or elapsed >= longest:
-            # No example is as long as this run is already.
-            return max(longest, elapsed) / max(1.0 - share, 1e-9)
+        left = 1.0
+        if elapsed > 0.0:
+            left, longest = self.survival(elapsed), self._longest()
+            if left <= _ROUNDING or elapsed >= longest:
+                # No example is as long as this run is already.
+                return max(longest, elapsed) / max(1.0 - share, 1e-9)
         wanted = left * (1.0 - share)
         # Rounding must not skip the step that reaches exactly the wanted share.
-        place = bisect.bisect_left(shares, -wanted - _ROUNDING, bisect.bisect_right(times, elapsed), key=float.__neg__)
-        if place < len(times):
-            return times[place]
+        found = self._first(wanted + _ROUNDING, elapsed)
+        if found is not None:
+            return found
         # The longest runs were ended: all that is known is that they would have taken longer.
-        last = shares[-1] if shares else 1.0
-        return longest * last / max(wanted, 1e-9)
+        longest = self._longest()
+        return longest * self.survival(longest) / max(wanted, 1e-9)
 
-    def level(self, length: float, among: float) -> float:
-        """The level from which on quantiles reach a length. At equal examples, which any quantile reaches, it is the
-        place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
-        found = 0.0
-        for weight, factor, (times, shares, _) in self.parts:
-            place = bisect.bisect_left(times, length / factor)
-            behind = bisect.bisect_right(times, length / factor)
-            before = shares[place - 1] if place else 1.0
-            after = shares[behind - 1] if behind else 1.0
-            found += weight * (1.0 - before + (before - after) * among)
-        return min(1.0, max(0.0, found))
+    def _longest(self) -> float:
+        return max(factor * steps.longest for _, factor, steps in self.parts)
+
+    def _first(self, share: float, elapsed: float) -> float | None:
+        """The first step after `elapsed` at which at most this share of the runs is longer; None if there is none."""
+        weight, factor, steps = self.parts[0]
+        times, count = steps.times, len(steps.times)
+        # Of the first part, which has most of the weight: it is no step before that part alone has fallen to the
+        # share, nor one behind the step where it has fallen so far that the others may have their full weight. With
+        # the weights of [RT10] these are five or six steps, however many runs the part has.
+        low = steps.fallen_to(share / weight, early=True)
+        high = steps.fallen_to((share - 1.0 + weight) / weight, early=False)
+        if elapsed > 0.0:
+            low = max(low, bisect_right(times, elapsed * _NEARLY / factor))
+        while low < high:
+            middle = (low + high) // 2
+            if self.survival(times[middle] * factor) <= share:
+                high = middle
+            else:
+                low = middle + 1
+        # Between that step and the one before it are steps of other parts.
+        above = max(times[low - 1] * factor, elapsed) * _NEARLY if low else elapsed * _NEARLY
+        last = times[low] * factor if low < count else math.inf
+        found: list[float] = []
+        for _, factor, steps in self.parts[1:]:
+            times = steps.times
+            place = bisect_right(times, above / factor)
+            behind = bisect_left(times, last / factor, place)
+            if place < behind:
+                found += [time * factor for time in times[place:behind]]
+        if found:
+            found.sort()
+            place = bisect_left(found, True, key=lambda time: self.survival(time) <= share)
+            if place < len(found):
+                return found[place]
+        return last if low < count else None
+
+
+def level_of(ordered: array[float], length: float, among: float) -> float:
+    """The level from which on quantiles of runs reach a length. At equal examples, which any quantile reaches, it is
+    the place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
+    count = len(ordered)
+    if ordered[0] >= 0:
+        place = bisect_left(ordered, length)
+        return (place + (bisect_right(ordered, length, place) - place) * among) / count
+    first = bisect_left(ordered, 0.0)
+    place = bisect_left(ordered, length, first) - first
+    behind = bisect_right(ordered, length, first + place) - first
+    # As in the steps of the product-limit estimate, up to this length only.
+    share, left, ended = 1.0, count, 0
+    for bound in reversed(ordered[:first]):
+        if -bound >= length:
+            break
+        until = bisect_right(ordered, -bound, first + ended) - first
+        share, left, ended = share * (left - until + ended) / left, left - until + ended - 1, until
+    before = share * (left - place + ended) / left if left else share
+    after = share * (left - behind + ended) / left if left else share
+    return 1.0 - before + (before - after) * among
 
 
 @dataclass(frozen=True)
@@ -148,19 +210,26 @@ class RunDistribution:
     runs: tuple[Run, ...]
 
     @cached_property
-    def _alone(self) -> RunMixture:
-        return RunMixture(((1.0, 1.0, _product_limit(-run.value if run.is_bound else run.value for run in self.runs)),))
+    def _steps(self) -> _Steps:
+        return _product_limit(-run.value if run.is_bound else run.value for run in self.runs)
 
     def survival(self, length: float) -> float:
         """The share of runs that are longer, up to the longest example."""
-        return self._alone.survival(length)
+        place = bisect_right(self._steps.times, length)
+        return self._steps.shares[place - 1] if place else 1.0
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
-        """The length that a share of the runs that are longer than `elapsed` does not exceed."""
-        return self._alone.quantile(share, elapsed)
-
-
-_ROUNDING: Final = 1e-12
+        """The length that a share of the runs that are longer than `elapsed` does not exceed; beyond the longest run
+        as in a mixture."""
+        times, shares, longest, _ = self._steps
+        left = self.survival(elapsed)
+        if left <= _ROUNDING or elapsed >= longest:
+            return max(longest, elapsed) / max(1.0 - share, 1e-9)
+        wanted = left * (1.0 - share)
+        place = bisect_left(shares, -wanted - _ROUNDING, bisect_right(times, elapsed), key=float.__neg__)
+        if place < len(times):
+            return times[place]
+        return longest * (shares[-1] if shares else 1.0) / max(wanted, 1e-9)
 
 
 # --- Levels -----------------------------------------------------------------------------------------------------------
@@ -170,9 +239,9 @@ _LEVELS: Final = (0.1, 0.5, 0.9)
 _KNOTS: Final = tuple(math.log(level / (1.0 - level)) for level in _LEVELS)
 # How far one run shifts a level whose quantile it exceeds: much at 0.9, where few runs do.
 _RATES: Final = (0.03, 0.01, 0.03)
-_SHIFT_MAX: Final = 6.0
+_SHIFT_MAX: Final = 3.0
 # Without a limit, which cuts an estimate, a larger shift covers few more runs by far longer times.
-_SHIFT_MAX_UNLIMITED: Final = 0.7
+_SHIFT_MAX_UNLIMITED: Final = 0.5
 
 
 class LevelShift(msgspec.Struct, frozen=True):
@@ -256,33 +325,72 @@ class RunEstimate(msgspec.Struct, frozen=True):
 
 
 class PastRuns:
-    """The last runs of a class, with the times at which they were learned: 16 bytes for a run."""
+    """The last runs of a class, with the times at which they were learned: 16 bytes for a run, and the steps of the
+    last ones where an estimate has needed them."""
+
+    __slots__ = ("_added", "_ends", "_lengths", "_ordered", "_steps")
 
     def __init__(self) -> None:
         self._lengths = array("d")  # negative for a bound
         self._ends = array("q")
+        # The lengths of the last runs in ascending order, but for those that were added since.
+        self._ordered: array[float] | None = None
+        self._added = 0
+        self._steps: _Steps | None = None
 
     def __len__(self) -> int:
         return min(len(self._lengths), RUNS_KEPT)
 
-    def add(self, runs: Iterable[Run], ended: int) -> None:
-        for run in runs:
-            self._lengths.append(-run.value if run.is_bound else run.value)
-            self._ends.append(ended)
-        if len(self._lengths) > _REMEMBERED + _REMEMBERED // 4:
+    def add(self, length: float, ended: int) -> None:
+        """Add a run; of a bound, the length is negative."""
+        self._lengths.append(length)
+        self._ends.append(ended)
+        self._added += 1
+        self._steps = None
+        if len(self._ends) > _REMEMBERED + _REMEMBERED // 4:
             del self._lengths[:-_REMEMBERED], self._ends[:-_REMEMBERED]
 
     def latest(self) -> Sequence[float]:
         """The lengths of the last runs; negative for bounds."""
         return self._lengths[-RUNS_KEPT:]
 
-    def before(self, time: int) -> Sequence[float]:
-        """The last runs that were known at a time. Of a class with more runs since then than are remembered, its
-        oldest ones: they are the nearest."""
-        place = bisect.bisect_right(self._ends, time)
-        if len(self._ends) >= _REMEMBERED:
-            place = max(place, RUNS_KEPT // 4)
-        return self._lengths[max(0, place - RUNS_KEPT) : place]
+    def steps(self) -> _Steps:
+        """The distribution of the last runs."""
+        if self._steps is None:
+            self._steps = _steps_of(self.ordered(len(self._lengths)))
+        return self._steps
+
+    def known(self, time: int) -> int:
+        """How many of the runs that are remembered were known at a time. Of a class with more runs since then than are
+        remembered, some: its oldest ones are the nearest."""
+        found = bisect_right(self._ends, time)
+        return max(found, RUNS_KEPT // 4) if len(self._ends) >= _REMEMBERED else found
+
+    def ordered(self, known: int) -> array[float]:
+        """The lengths of the last of so many runs in ascending order, first the bounds."""
+        lengths, count = self._lengths, len(self._lengths)
+        first = max(0, known - RUNS_KEPT)
+        if count - known > _MOVED_MAX:
+            return array("d", sorted(lengths[first:known]))
+        ordered, added = self._ordered, self._added
+        if ordered is None or added > _MOVED_MAX:
+            ordered = array("d", sorted(lengths[-RUNS_KEPT:]))
+        elif added:
+            ordered = _moved(ordered, lengths[-RUNS_KEPT - added : -RUNS_KEPT], lengths[-added:])
+        self._ordered, self._added = ordered, 0
+        if known == count:
+            return ordered
+        return _moved(ordered, lengths[known:], lengths[first : max(0, count - RUNS_KEPT)])
+
+
+def _moved(ordered: array[float], gone: Iterable[float], come: Iterable[float]) -> array[float]:
+    """Lengths in ascending order without some of them, and with others."""
+    ordered = ordered[:]
+    for length in gone:
+        del ordered[bisect_left(ordered, length)]
+    for length in come:
+        insort(ordered, length)
+    return ordered
 
 
 class RunTimes:
@@ -301,35 +409,45 @@ class RunTimes:
         last, ended = found[-1], max(attempt.released or 0 for attempt in record.attempts)
         classes = _classes_of(record)
         self._learn_level(record, classes, last)
-        for key in (*classes.like, *classes.like_with(record.limit_seconds), *classes.of_user, *classes.fallbacks):
-            self._add(key, found, ended)
+        lengths = [-run.value if run.is_bound else run.value for run in found]
+        for key in (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks):
+            self._add(key, lengths, ended)
         if record.expected_seconds:
-            self._add(classes.expected, [Run(last.value / record.expected_seconds, last.is_bound)], ended)
+            self._add(classes.expected, [lengths[-1] / record.expected_seconds], ended)
         if record.limit_seconds:
             # A run that its limit ended took all of it.
-            ratio = [Run(min(1.0, last.value / record.limit_seconds))]
-            for key in (*map(_limits_in, classes.of_user), classes.limits):
+            ratio = [min(1.0, last.value / record.limit_seconds)]
+            for key in (*classes.of_user_limits, classes.limits):
                 self._add(key, ratio, ended)
 
     def _learn_level(self, record: WorkloadRecord, classes: _Classes, run: Run) -> None:
         """Compare a run with the estimate that there was when its Workload was submitted [RT11].
 
         What ended since then does not count: those are the shorter ones of the runs that began with it."""
-        mixture = self._mixture(record, classes, record.submitted)
-        if mixture is None:
+        level, left, among = 0.0, 1.0, _among(record.uid)
+        for weight, factor, kept, known in self._weighted(record, classes, record.submitted):
+            level += weight * level_of(kept.ordered(known), run.value / factor, among)
+            left -= weight
+        if left == 1.0:
             return
+        hint = _hint(record)
+        if hint is None:
+            level /= 1.0 - left
+        else:
+            level += left * level_of(hint[1].times, run.value / hint[0], among)
         by_limit = record.limit_seconds is not None and run.value >= record.limit_seconds
-        level = mixture.level(run.value, _among(record.uid))
-        self._shift = self._shift.learned(level, is_bound=run.is_bound and not by_limit)
+        self._shift = self._shift.learned(min(1.0, max(0.0, level)), is_bound=run.is_bound and not by_limit)
 
-    def _add(self, key: ClassKey, runs: Iterable[Run], ended: int) -> None:
+    def _add(self, key: ClassKey, lengths: Iterable[float], ended: int) -> None:
         kept = self._classes.get(key)
         if kept is None:
             kept = self._classes[key] = PastRuns()
-        kept.add(runs, ended)
-        self._classes.move_to_end(key)
-        if len(self._classes) > self._classes_max:
-            self._classes.popitem(last=False)
+            if len(self._classes) > self._classes_max:
+                self._classes.popitem(last=False)
+        else:
+            self._classes.move_to_end(key)
+        for length in lengths:
+            kept.add(length, ended)
 
     def estimate(self, record: WorkloadRecord) -> RunEstimate | None:
         """The estimate of a Workload; None if nothing is known [RT3]."""
@@ -348,11 +466,11 @@ class RunTimes:
         """Where an estimate comes from, how many runs that has, and the hint that stands alone without runs; an empty
         source if there is no estimate [RT3]."""
         limit = record.limit_seconds
-        for key in classes.like_it(limit):
+        for key in classes.like_it:
             if (runs := self._count(key)) >= RUNS_MIN:
                 return f"{runs} runs like it", runs, None
-        for key in classes.of_user:
-            if limit and (runs := self._count(_limits_in(key))) >= RUNS_MIN:
+        for key, in_limits in zip(classes.of_user, classes.of_user_limits, strict=True):
+            if limit and (runs := self._count(in_limits)) >= RUNS_MIN:
                 return f"the limit, and {runs} runs of the user", runs, None
             if (runs := self._count(key)) >= RUNS_MIN:
                 return f"{runs} runs of the user", runs, None
@@ -369,40 +487,54 @@ class RunTimes:
                 return f"{runs} runs of {word}", runs, None
         return "", 0, None
 
-    def _mixture(self, record: WorkloadRecord, classes: _Classes, time: int | None = None) -> RunMixture | None:
-        """The runs of all classes of a Workload, narrow ones with more weight [RT10]; those that were known at a time.
-        None without a run."""
+    def _mixture(self, record: WorkloadRecord, classes: _Classes) -> RunMixture | None:
+        """The runs of all classes of a Workload, narrow ones with more weight; None without a run."""
         parts: list[tuple[float, float, _Steps]] = []
         left = 1.0
-        for key, factor in self._parts(record, classes):
-            kept = self._classes.get(key)
-            runs = () if kept is None else kept.latest() if time is None else kept.before(time)
-            if runs:
-                weight = left * len(runs) / (len(runs) + WIDER_RUNS)
-                parts.append((weight, factor, _product_limit(runs)))
-                left -= weight
-            if left < _LEFT_MIN:
-                break
+        for weight, factor, kept, _ in self._weighted(record, classes):
+            parts.append((weight, factor, kept.steps()))
+            left -= weight
         if not parts:
             return None
         hint = _hint(record)
         if hint is not None:
             return RunMixture((*parts, (left, *hint)))
-        return RunMixture(tuple((weight / (1.0 - left), factor, part) for weight, factor, part in parts))
+        return RunMixture(tuple([(weight / (1.0 - left), factor, part) for weight, factor, part in parts]))
+
+    def _weighted(
+        self, record: WorkloadRecord, classes: _Classes, time: int | None = None
+    ) -> Iterator[tuple[float, float, PastRuns, int]]:
+        """The classes of a Workload that have runs, with their weights [RT10] and the factors of their lengths, and how
+        many runs were known at a time."""
+        left = 1.0
+        for key, factor in self._parts(record, classes):
+            kept = self._classes.get(key)
+            if kept is None:
+                continue
+            known = len(kept) if time is None else kept.known(time)
+            if not known:
+                continue
+            runs = min(known, RUNS_KEPT)
+            weight = left * runs / (runs + WIDER_RUNS)
+            yield weight, factor, kept, known
+            left -= weight
+            if left < _LEFT_MIN:
+                return
 
     def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[ClassKey, float]]:
         """The classes of a Workload with the factors of their lengths, the narrowest first."""
         limit = record.limit_seconds
-        for key in classes.like_it(limit):
+        for key in classes.like_it:
             yield key, 1.0
-        for key in classes.of_user:
-            yield (_limits_in(key), float(limit)) if limit and self._count(_limits_in(key)) >= RUNS_MIN else (key, 1.0)
+        for key, in_limits in zip(classes.of_user, classes.of_user_limits, strict=True):
+            yield (in_limits, float(limit)) if limit and self._count(in_limits) >= RUNS_MIN else (key, 1.0)
         if record.expected_seconds and self._count(classes.expected) >= RUNS_MIN:
             yield classes.expected, float(record.expected_seconds)
         if record.expected_seconds:
             return
         if not limit:
-            yield from ((key, 1.0) for key in classes.fallbacks)
+            for key in classes.fallbacks:
+                yield key, 1.0
         elif self._count(classes.limits) >= RUNS_MIN:
             yield classes.limits, float(limit)
 
@@ -432,46 +564,36 @@ def runs_of(record: WorkloadRecord) -> Iterator[Run]:
 class _Classes(NamedTuple):
     """The classes of a Workload."""
 
-    # Runs like it, the narrowest first.
+    # Runs like it, the narrowest first; those of them that had its limit, or none as it has none.
     like: tuple[ClassKey, ...]
-    # All runs of its user in its LocalQueue; none without a user.
+    like_with: tuple[ClassKey, ...]
+    # The same, as an estimate takes them: with its limit and without one, if it has a limit [RT4].
+    like_it: tuple[ClassKey, ...]
+    # All runs of its user in its LocalQueue, and as shares of their limits; none without a user.
     of_user: tuple[ClassKey, ...]
+    of_user_limits: tuple[ClassKey, ...]
     # All runs of its LocalQueue, and of its ClusterQueue.
     fallbacks: tuple[ClassKey, ...]
     # Ratios to expected times of its user, and to limits in its LocalQueue.
     expected: ClassKey
     limits: ClassKey
 
-    def like_with(self, limit: int | None) -> Iterator[ClassKey]:
-        """The classes of runs like it that had this limit, or none."""
-        return ((*key, str(limit or "")) for key in self.like)
-
-    def like_it(self, limit: int | None) -> Iterator[ClassKey]:
-        """The classes of runs like it, the narrowest first: a program with another limit has other work [RT4]."""
-        if not limit:
-            yield from self.like
-            return
-        for same, unlimited in zip(self.like_with(limit), self.like_with(None), strict=True):
-            yield same
-            yield unlimited
-
 
 def _classes_of(record: WorkloadRecord) -> _Classes:
-    queue, name = f"{record.namespace}/{record.queue}", name_shape(record.job)
+    queue, name, user = f"{record.namespace}/{record.queue}", name_shape(record.job), record.user
     shape = blake2b(record.shape, digest_size=8).hexdigest()
+    same, named = ("same", user, queue, name, shape), ("name", queue, name)
+    # A program with another limit has other work.
+    limit = str(record.limit_seconds or "")
+    like_with = (*same, limit), (*named, limit)
+    like_it: tuple[ClassKey, ...] = (same, named)
+    if limit:
+        like_it = like_with[0], (*same, ""), like_with[1], (*named, "")
     cluster_queue = record.cluster_queue
-    return _Classes(
-        like=(("same", record.user, queue, name, shape), ("name", queue, name)),
-        of_user=(("user", record.user, queue),) if record.user else (),
-        fallbacks=(("queue", queue), *((("clusterqueue", cluster_queue),) if cluster_queue else ())),
-        expected=("expected", record.user),
-        limits=("limit", queue),
-    )
-
-
-def _limits_in(key: ClassKey) -> ClassKey:
-    """The class of the same runs as shares of their limits."""
-    return ("limit", *key)
+    fallbacks = (("queue", queue), ("clusterqueue", cluster_queue)) if cluster_queue else (("queue", queue),)
+    of_user, of_user_limits = ((("user", user, queue),), (("limit", "user", user, queue),)) if user else ((), ())
+    expected, limits = ("expected", user), ("limit", queue)
+    return _Classes((same, named), like_with, like_it, of_user, of_user_limits, fallbacks, expected, limits)
 
 
 def _hint(record: WorkloadRecord) -> tuple[float, _Steps] | None:
@@ -506,6 +628,8 @@ class _Covering(msgspec.Struct, frozen=True):
     def __call__(self, share: float, elapsed: float) -> float:
         if self.shift == _NO_SHIFT:
             return self.mixture.quantile(share, elapsed)
+        if elapsed <= 0.0:
+            return self.mixture.quantile(self.shift.shifted(share))
         # Among the runs that are longer than `elapsed`: the share of all of them that is covered then.
         passed = 1.0 - self.mixture.survival(elapsed)
         covered = self.shift.covered(passed)
