@@ -108,6 +108,7 @@ class CycleEntry(msgspec.Struct, eq=False):
     rank: Rank = ()  # its place in the order without fair sharing
     recomputation: Recomputation | None = None
     skips_preemption: bool = False
+    _recorded: tuple[Assignment, tuple[AssignedPodSet, ...]] | None = None
 
     @property
     def is_preemptor(self) -> bool:
@@ -131,6 +132,12 @@ class CycleEntry(msgspec.Struct, eq=False):
             "recomputation": self.recomputation,
             "skips_preemption": self.skips_preemption,
         }
+
+    def recorded(self) -> tuple[AssignedPodSet, ...]:
+        """The content of `status.admission`. Read once processing does not change the assignment any more."""
+        if self._recorded is None or self._recorded[0] is not self.assignment:
+            self._recorded = self.assignment, self.assignment.recorded()
+        return self._recorded[1]
 
     def quota_usage(self) -> UsageByNumber:
         """What it adds to the quota in use: nothing in a second pass, whose reservation counts already ([CY2])."""
@@ -390,7 +397,7 @@ class Cycle:
         workload, usage, mode = entry.workload, entry.quota_usage(), entry.assignment.mode
         if plans is None or workload.reservation is not None:
             return None
-        is_limited = workload.limit is not None and is_admitted(workload, entry.queue, entry.assignment.recorded())
+        is_limited = workload.limit is not None and is_admitted(workload, entry.queue, entry.recorded())
         end = workload.limit.end(self.now - self.now % SECOND) if workload.limit is not None and is_limited else ENDLESS
         conflict: PlanConflict | DropConflict | None
         if mode is FlavorAssignmentMode.FIT:
@@ -421,7 +428,7 @@ class Cycle:
             if target.reason is not None
         )
         if mode is FlavorAssignmentMode.PREEMPT and deferred_preemption.may_wait(
-            workload, entry.queue, entry.assignment.recorded()
+            workload, entry.queue, entry.recorded()
         ):
             self._share_usage_with_targets(entry)
             self.snapshot.assume(entry.queue, entry.quota_usage().items(), entry.placed)
@@ -582,7 +589,7 @@ class Cycle:
 
     def _admit(self, entry: CycleEntry, assumed_targets: tuple[TargetWorkload, ...] = ()) -> Admit:
         workload, assignment = entry.workload, entry.assignment
-        pod_sets = assignment.recorded()
+        pod_sets = entry.recorded()
         before = workload.reservation
         # A second pass changes nothing about targets that leave later: until they have ended it is not admitted.
         waits_for_targets = bool(assumed_targets or (before is not None and before.assumed_targets))

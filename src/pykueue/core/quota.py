@@ -39,13 +39,15 @@ def add(node: QuotaNode, number: FlavorResourceNumber, amount: Amount, log: Undo
     """Add usage: it fills a node's own guaranteed quota first; only what exceeds it counts at the parent ([TR5])."""
     at: QuotaNode | None = node
     while at is not None:
-        own = headroom(at, number)
-        before = at.usage[number]
-        log.append((at.usage, number, before))
-        at.usage[number] = amounts.add(before, amount)
+        usage, kept = at.usage, at.guaranteed[number]
+        before = usage[number]
+        log.append((usage, number, before))
+        usage[number] = amounts.add(before, amount)
+        own = amounts.subtract(kept, before) if kept > before else 0  # as `headroom`
         if amount <= own:
             return
-        amount = amounts.subtract(amount, own)
+        if own:
+            amount = amounts.subtract(amount, own)
         at = at.parent
 
 

@@ -238,6 +238,7 @@ class Timeline:
         self._known_until = known_until
         self._uses: dict[str, TimedUsage] = dict(uses or {})
         self._claims: dict[str, Claim] = {}
+        self._ordered_claims: list[Claim] | None = None  # by date, until a claim changes
         self.changes: Sequence[QuotaChange] = sorted(changes, key=lambda change: change.at)
         self._drops = [change for change in self.changes if change.drops]
         self._passed_drops = 0
@@ -263,7 +264,8 @@ class Timeline:
 
     def add_use(self, key: str, use: TimedUsage) -> None:
         """Add the usage of a reservation, in place of the one it had before."""
-        self.remove_use(key)
+        if key in self._uses:
+            self.remove_use(key)
         self._uses[key] = use
         self._present.add(use)
         if use.end < ENDLESS:
@@ -283,6 +285,7 @@ class Timeline:
         """Add the claim of a planned start, in place of the one that its owner had before."""
         self.remove_claim(claim.owner)
         self._claims[claim.owner] = claim
+        self._ordered_claims = None
         for projection in self._projections():
             if claim.is_held_at(projection.at):
                 projection.add(claim.use)
@@ -292,6 +295,7 @@ class Timeline:
         claim = self._claims.pop(owner, None)
         self._at_claims.pop(owner, None)
         if claim is not None:
+            self._ordered_claims = None
             for projection in self._projections():
                 if claim.is_held_at(projection.at):
                     projection.remove(claim.use)
@@ -324,13 +328,17 @@ class Timeline:
         yield from self._at_claims.values()
         yield from self._at_drops.values()
 
-    def _counting(self, use: TimedUsage) -> Iterator[Projection]:
-        """The projections that count the usage of a reservation."""
-        for owner, projection in self._at_claims.items():
-            may_preempt = self._claims[owner].may_preempt
-            if may_preempt is None or not may_preempt(use):
-                yield projection
-        yield from self._at_drops.values()
+    def _counting(self, use: TimedUsage) -> list[Projection]:
+        """The projections that count the usage of a reservation: those of times before its end."""
+        end, claims = use.end, self._claims
+        found = [
+            projection
+            for owner, projection in self._at_claims.items()
+            if projection.at < end and ((test := claims[owner].may_preempt) is None or not test(use))
+        ]
+        if self._at_drops:
+            found += [projection for projection in self._at_drops.values() if projection.at < end]
+        return found
 
     # Projections.
 
@@ -402,14 +410,21 @@ class Timeline:
         return self._delayed(candidate, binds) or self.exceeded_drop(candidate, now)
 
     def _delayed(self, candidate: Candidate, binds: Callable[[Claim], bool]) -> TimelineConflict | None:
-        for claim in sorted(self._claims.values(), key=lambda claim: (claim.date, claim.owner)):
-            if claim.owner == candidate.key or claim.date >= candidate.use.end or not binds(claim):
+        for claim in self._claims_by_date():
+            if claim.date >= candidate.use.end:
+                return None
+            if claim.owner == candidate.key or not binds(claim):
                 continue
             projection = self.projection_of(claim.owner)
             with projection.supposing((candidate.use,), self._superseded(candidate, projection)):
                 if not self._keeps(claim, projection):
                     return TimelineConflict(claim.date, owner=claim.owner)
         return None
+
+    def _claims_by_date(self) -> Sequence[Claim]:
+        if self._ordered_claims is None:
+            self._ordered_claims = sorted(self._claims.values(), key=lambda claim: (claim.date, claim.owner))
+        return self._ordered_claims
 
     def exceeded_drop(self, candidate: Candidate, now: Nanoseconds) -> TimelineConflict | None:
         """The first lowering of quota before the candidate's end at which it would hold more than is left ([QS6]). A

@@ -349,11 +349,11 @@ class Planning:
             self._changes.append(PlanChange(PlanEvent.KEPT, kept.key, kept.queue, kept.date))
             self._improvable.add(plans.tree)
             self._release(queue.name)
-        elif any(
-            plan.queue == queue.name and planned_starts.precedes(plan.workload, workload, queue)
-            for plan in plans.plans.values()
-        ):
-            self._changes.append(PlanChange(PlanEvent.BACKFILLED, workload.key, queue.name))
+        else:
+            for plan in plans.plans.values():
+                if plan.queue == queue.name and planned_starts.precedes(plan.workload, workload, queue):
+                    self._changes.append(PlanChange(PlanEvent.BACKFILLED, workload.key, queue.name))
+                    break
         self._admitted.setdefault(plans.tree, []).append((queue.name, preempted))
 
     def _consider(self, workload: WorkloadInfo, queue: Queue, now: Nanoseconds) -> None:
