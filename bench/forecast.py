@@ -1,18 +1,25 @@
 """Start forecasts: their speed, and how well their quantiles cover the starts.
 
-    python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--samples=N] [--worlds=A,B]
-                             [--seeds=N,N] [--save=FILE] [--saved=FILE,FILE]
+    python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--worlds=A,B] [--seeds=N,N]
+                             [--trace=FILE ... [--procs=N] [--strategy=StrictFIFO]] [--known=runs|law]
+                             [--save=FILE] [--saved=FILE,FILE]
 
 Speed: all pending Workloads of 30 ClusterQueues in 5 cohorts with preemption, and one scope of 200 pending Workloads,
 in processor seconds.
 
-Calibration: generated worlds run for two weeks and some days with arrivals that follow the hour of the day. In these
+Calibration: generated worlds run for four weeks and some days with arrivals that follow the hour of the day. In these
 days the scheduler's state is taken every few hours; every Workload that is new among the pending ones is forecast once,
-from runs that have ended and arrivals that have happened until then. A start that is not later than P90 is covered; a
-Workload that never starts is not. The first 300 forecasts of a ClusterQueue, or half of them if they are fewer, teach
-the correction and are left out. The baseline is the position in the queue divided by the admission rate of the last
-day. The world `trace` is the history of another one, exported in the Standard Workload Format and read from that:
-submissions, waits and run times are those of the file, and run times are learned by the names in it.
+as the manager does it: from the records of Workloads that have ended until then. A start that is not later than P90 is
+covered; a Workload that never starts is not. The first 300 forecasts of a ClusterQueue, or half of them if they are
+fewer, teach the correction and are left out. The baseline is the place in the queue divided by the admission rate of
+the last day. The world `trace` is the history of another one, exported in the Standard Workload Format and read from
+that: submissions, waits and run times are those of the file, and run times are learned by the names in it.
+
+`--trace` takes the first weeks of a file of `bench traces` instead: all of its jobs that fit, in one ClusterQueue of
+`--procs` processors; the scheduler starts them, and they run as long as they did.
+
+`--known=runs` forecasts with the true run times of all Workloads that exist, and `--known=law` with the distributions
+that those of generated worlds are drawn from. No estimate that is learned from past runs is better than the latter.
 
 `--save` writes every forecast before its correction and its start to a file, one JSON object in a line. `--saved` reads
 such files instead of running worlds, and applies the present correction to them: rules of correction are compared so,
@@ -576,11 +583,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", default="11", help="of the worlds; each is run with every seed")
     parser.add_argument("--trace", action="append", type=Path, default=[], help="a file instead of the worlds")
     parser.add_argument("--procs", type=int, help="of a trace; default: as many as its file has")
-    parser.add_argument("--strategy", default="BestEffortFIFO", help="of the ClusterQueue of a trace")
+    parser.add_argument(
+        "--strategy",
+        default="BestEffortFIFO",
+        choices=("BestEffortFIFO", "StrictFIFO"),
+        help="of the ClusterQueue of a trace",
+    )
     parser.add_argument("--known", default="", choices=("runs", "law"), help="of run times, without learning them")
     parser.add_argument("--save", type=Path, help="a file for the forecasts before their correction")
     parser.add_argument("--saved", help="such files: nothing is run, their forecasts are corrected")
     chosen = parser.parse_args(arguments)
+    if chosen.trace and chosen.known == "law":
+        parser.error("--known=law: the run times of a trace are drawn from no law")
     speed = _speeds(0 if chosen.saved else chosen.pending)
     rows = list(_print_figures(judged(_forecasts(chosen))))
     if chosen.json is not None:
