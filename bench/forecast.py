@@ -157,7 +157,7 @@ BIG = 4
 BIG_PART = 8
 # What has arrived before the first forecast: the manager takes newcomers from the last four weeks.
 PAST = 4 * WEEK + 3600
-# Of fewer forecasts, the share that is covered says little.
+# The range of single ClusterQueues leaves out those with fewer forecasts.
 SINGLE = 20
 
 

@@ -22,7 +22,7 @@ import msgspec
 from kubemachinery.meta import MINUTE, Nanoseconds
 
 # How many forecasts of a ClusterQueue count: the last ones. With fewer scores, the correction is reduced in proportion:
-# forecasts that are made one after another share their long waits, and say less than as many independent ones.
+# forecasts that are made one after another share their long waits, and prove less than as many independent ones.
 WINDOW: Final = 200
 ALLOWANCE: Final = 5 * MINUTE
 CORRECTION_MIN: Final = -1.0
