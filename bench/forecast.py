@@ -1,18 +1,25 @@
 """Start forecasts: their speed, and how well their quantiles cover the starts.
 
-    python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--samples=N] [--worlds=A,B]
-                             [--seeds=N,N] [--save=FILE] [--saved=FILE,FILE]
+    python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--worlds=A,B] [--seeds=N,N]
+                             [--trace=FILE ... [--procs=N] [--strategy=StrictFIFO]] [--known=runs|law]
+                             [--save=FILE] [--saved=FILE,FILE]
 
 Speed: all pending Workloads of 30 ClusterQueues in 5 cohorts with preemption, and one scope of 200 pending Workloads,
 in processor seconds.
 
-Calibration: generated worlds run for two weeks and some days with arrivals that follow the hour of the day. In these
+Calibration: generated worlds run for four weeks and some days with arrivals that follow the hour of the day. In these
 days the scheduler's state is taken every few hours; every Workload that is new among the pending ones is forecast once,
-from runs that have ended and arrivals that have happened until then. A start that is not later than P90 is covered; a
-Workload that never starts is not. The first 300 forecasts of a ClusterQueue, or half of them if they are fewer, teach
-the correction and are left out. The baseline is the position in the queue divided by the admission rate of the last
-day. The world `trace` is the history of another one, exported in the Standard Workload Format and read from that:
-submissions, waits and run times are those of the file, and run times are learned by the names in it.
+as the manager does it: from the records of Workloads that have ended until then. A start that is not later than P90 is
+covered; a Workload that never starts is not. The first 300 forecasts of a ClusterQueue, or half of them if they are
+fewer, teach the correction and are left out. The baseline is the place in the queue divided by the admission rate of
+the last day. The world `trace` is the history of another one, exported in the Standard Workload Format and read from
+that: submissions, waits and run times are those of the file, and run times are learned by the names in it.
+
+`--trace` takes the first weeks of a file of `bench traces` instead: all of its jobs that fit, in one ClusterQueue of
+`--procs` processors; the scheduler starts them, and they run as long as they did.
+
+`--known=runs` forecasts with the true run times of all Workloads that exist, and `--known=law` with the distributions
+that those of generated worlds are drawn from. No estimate that is learned from past runs is better than the latter.
 
 `--save` writes every forecast before its correction and its start to a file, one JSON object in a line. `--saved` reads
 such files instead of running worlds, and applies the present correction to them: rules of correction are compared so,
@@ -30,31 +37,35 @@ import statistics
 import sys
 import time
 from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
 from bench.decisions import NAMESPACE, NOW, cluster_queue, local_queue, workload
+from bench.traces import case_of, of_file, one_pool
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import MINUTE, SECOND, Nanoseconds
 from pykueue import projection
+from pykueue.analysis.traces import SwfMapping
 from pykueue.api import kube, kueue
-from pykueue.controllers.forecast_question import EstimatedDraws
+from pykueue.controllers import forecast_question
+from pykueue.controllers.forecast_question import EstimatedDraws, ForecastQuestion, PastWorkloads
 from pykueue.core.policy import FairSharingStrategy, SchedulingPolicy
-from pykueue.history import documents, swf
-from pykueue.history.learning import RUNS_KEPT, Run, RunDistribution, RunEstimate
+from pykueue.history import documents, records, swf
+from pykueue.history.learning import Run, RunDistribution, RunEstimate, RunTimes
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.lifecycle import states
 from pykueue.projection import Arrival, ConstantDraws, ProjectedAttempt, SchedulerCase, forecast, uniform
 from pykueue.projection.calibration import CalibrationWindow, Correction, OpenForecast
-from pykueue.state.intake import WatchedObject
+from pykueue.state.intake import WatchedObject, is_watched
 
 DAY = 86_400
 WEEK = 7 * DAY
-SMALLEST = ("--pending=60", "--days=1", "--every=12", "--samples=9", "--worlds=strict,trace")
+SMALLEST = ("--pending=60", "--days=1", "--every=12", "--worlds=strict,trace")
 
 
 # --- Speed ------------------------------------------------------------------------------------------------------------
@@ -142,6 +153,12 @@ CLASSES = ((900, 0.3), (1800, 0.6), (3600, 0.5), (7200, 0.8))
 NAMES = ("quick", "short", "medium", "long")
 SIZES = (1, 1, 2, 2, 4, 8)
 BIG = 4
+# Of a trace, the part of all processors from which on a job is big.
+BIG_PART = 8
+# What has arrived before the first forecast: the manager takes newcomers from the last four weeks.
+PAST = 4 * WEEK + 3600
+# The range of single ClusterQueues leaves out those with fewer forecasts.
+SINGLE = 20
 
 
 @dataclass
@@ -155,8 +172,12 @@ class CalibrationFigures:
     p90_raw: float = 0.0
     p90: float = 0.0
     p50: float = 0.0
-    median_error_minutes: float = 0.0
+    # The median distance of P50 from the start, before and after the correction; and that of the baseline.
+    error_raw_minutes: float = 0.0
+    error_minutes: float = 0.0
     baseline_error_minutes: float = 0.0
+    # Of several: the lowest and the highest share of one ClusterQueue with one seed that P90 covers.
+    p90_single: tuple[float, float] | None = None
 
 
 class SavedForecast(msgspec.Struct, frozen=True):
@@ -185,6 +206,7 @@ class Score:
     covered_raw: bool
     covered: bool
     covered_p50: bool
+    error_raw: float
     error: float
     baseline_error: float
 
@@ -193,13 +215,47 @@ class Score:
 class Truth:
     """One generated world and what happened in it."""
 
-    kind: WorldKind
+    world: str
     objects: list[WatchedObject]
-    arrivals: list[Arrival]
-    lengths: dict[str, int]
+    arrivals: list[Arrival] = field(default_factory=list)
+    # By UID: how long each runs, and its record when it is submitted.
+    lengths: dict[str, int] = field(default_factory=dict)
+    records: dict[str, WorkloadRecord] = field(default_factory=dict)
     attempts: list[ProjectedAttempt] = field(default_factory=list)
-    # By UID, the class of which runs are learned together.
-    classes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, at: Nanoseconds, one: kueue.Workload, length: int, job_name: str, user: str = "") -> None:
+        """Let a Workload arrive."""
+        uid = one.metadata.uid
+        self.arrivals.append(Arrival(at, one))
+        self.lengths[uid] = length
+        self.records[uid] = replace(records.observe(None, one, at // SECOND), job_name=job_name, user=user)
+
+    def processors(self) -> int:
+        """The quota of all ClusterQueues together, of their only resource."""
+        groups = [each.spec.resource_groups[0] for each in self.objects if isinstance(each, kueue.ClusterQueue)]
+        return sum(int(str(group.flavors[0].resources[0].nominal_quota)) for group in groups)
+
+    def run(self, policy: SchedulingPolicy) -> None:
+        """Let the scheduler start everything that arrives."""
+        draws = ConstantDraws(lambda each: self.lengths[each.metadata.uid], stop=2)
+        case = SchedulerCase(tuple(self.objects), policy)
+        self.attempts = projection.run(case, NOW, draws, arrivals=self.arrivals).attempts
+
+    def ended(self) -> list[WorkloadRecord]:
+        """The records of all Workloads, by their ends."""
+        by_uid: dict[str, list[Attempt]] = defaultdict(list)
+        for each in sorted(self.attempts, key=lambda each: each.reserved):
+            begin, end = each.reserved // SECOND, (each.released or 0) // SECOND
+            admitted = None if each.admitted is None else each.admitted // SECOND
+            segment = UsageSegment(begin, end, each.usage)
+            by_uid[each.uid].append(
+                Attempt(begin, each.cluster_queue, begin, admitted, end, each.reason, "", (segment,))
+            )
+        found = (
+            replace(self.records[uid], attempts=tuple(made), ended=made[-1].released, outcome=Outcome.SUCCEEDED)
+            for uid, made in by_uid.items()
+        )
+        return sorted(found, key=lambda each: (each.ended, each.uid))
 
 
 def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
@@ -215,212 +271,220 @@ def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
         objects.append(local_queue(name, name))
     mean = statistics.fmean(length * math.exp(spread**2 / 2) for length, spread in CLASSES) * statistics.fmean(SIZES)
     rate = kind.load * kind.cpus * kind.queues / mean
-    arrivals: list[Arrival] = []
-    lengths: dict[str, int] = {}
+    truth = Truth(kind.name, objects)
     at = 0.0
     while at < seconds:
         # Twice as many at noon as at midnight.
         at += rng.expovariate(rate * 1.4)
         if rng.random() > (1.0 - 0.4 * math.cos(2 * math.pi * at / DAY)) / 1.4:
             continue
-        number = len(arrivals)
+        number = len(truth.arrivals)
         made_at = NOW + int(at) * SECOND
         queue, cpus = rng.choice(names), str(rng.choice(SIZES))
         priority = rng.choice((0, 0, 0, 0, 10))
         one = created(workload(number, queue, cpus, 0 if kind.is_exported else priority), made_at)
-        length, spread = CLASSES[number_class(one)]
-        lengths[one.metadata.uid] = max(30, int(length * math.exp(rng.gauss(0, spread))))
-        arrivals.append(Arrival(made_at, one))
-    truth = Truth(kind, objects, arrivals, lengths)
-    draws = ConstantDraws(lambda each: lengths[each.metadata.uid], stop=2)
-    truth.attempts = projection.run(SchedulerCase(tuple(objects), kind.policy), NOW, draws, arrivals=arrivals).attempts
-    truth.classes = {each.workload.metadata.uid: number_class(each.workload) for each in arrivals}
+        length, spread = CLASSES[number % len(CLASSES)]
+        length = max(30, int(length * math.exp(rng.gauss(0, spread))))
+        truth.add(made_at, one, length, f"{NAMES[number % len(CLASSES)]}-{number}")
+    truth.run(kind.policy)
     return exported(truth) if kind.is_exported else truth
 
 
 def exported(truth: Truth) -> Truth:
     """The world that an export of the history of another one has."""
-    by_key = {states.key(each.workload): each for each in truth.arrivals}
-    records = [record_of(by_key[attempt.key], attempt) for attempt in truth.attempts if attempt.released is not None]
-    text = swf.trace(documents.record_document(each, each.ended or 0) for each in records).text
-    file = swf.read(text, "the export of a history")
+    written = swf.trace(documents.record_document(each, each.ended or 0) for each in truth.ended())
+    file = swf.read(written.text, "the export of a history")
+    mapping = SwfMapping(names=written.names)
     first = (file.number("UnixStartTime") or 0) * SECOND
-    found = Truth(truth.kind, truth.objects, [], {})
+    found = Truth(truth.world, truth.objects)
     (queue,) = (thing.metadata.name for thing in truth.objects if isinstance(thing, kueue.LocalQueue))
     for job in file.jobs:
         at = first + job.submitted * SECOND
         one = created(workload(job.number, queue, str(job.requested_processors), 0), at)
-        key, uid, started = states.key(one), one.metadata.uid, at + job.waited * SECOND
-        found.arrivals.append(Arrival(at, one))
-        found.lengths[uid], found.classes[uid] = job.ran, job.executable
+        started = at + job.waited * SECOND
+        found.add(at, one, job.ran, mapping.program(job.executable))
         usage = (("default", "cpu", 1000 * job.processors),)
-        attempt = ProjectedAttempt(key, uid, 0, queue, started, usage, admitted=started, reason="Finished")
+        attempt = ProjectedAttempt(
+            states.key(one), one.metadata.uid, 0, queue, started, usage, admitted=started, reason="Finished"
+        )
         attempt.released = started + job.ran * SECOND
         found.attempts.append(attempt)
     return found
 
 
-def record_of(arrival: Arrival, attempt: ProjectedAttempt) -> WorkloadRecord:
-    """The record of a Workload that was not evicted."""
-    one = arrival.workload
-    begin, end = attempt.reserved // SECOND, (attempt.released or 0) // SECOND
-    segment = UsageSegment(begin, end, attempt.usage)
-    pod_sets = [{"name": "main", "count": 1, "requests": {"cpu": str(cpu_of(one))}}]
-    return WorkloadRecord(
-        uid=attempt.uid,
-        namespace=one.metadata.namespace,
-        name=one.metadata.name,
-        job_name=f"{NAMES[number_class(one)]}-{one.metadata.name}",
-        queue=one.spec.queue_name or "",
-        shape=msgspec.json.encode(pod_sets),
-        submitted=arrival.at // SECOND,
-        ended=end,
-        outcome=Outcome.SUCCEEDED,
-        attempts=(Attempt(begin, attempt.cluster_queue, begin, begin, end, "Finished", "", (segment,)),),
-    )
-
-
-def number_class(one: kueue.Workload) -> int:
-    return int(one.metadata.name[1:]) % len(CLASSES)
+def replayed(path: Path, seconds: int, procs: int | None, strategy: str) -> Truth:
+    """The jobs of the first days of a file that fit, in one ClusterQueue, started by the scheduler."""
+    trace = one_pool(of_file(path))
+    objects = case_of(trace, procs, queueing_strategy=strategy).objects
+    found = Truth(path.name.partition(".")[0], [thing for thing in objects if is_watched(thing)])
+    first = trace.jobs[0].submitted
+    most = found.processors()
+    for job in trace.jobs:
+        if job.submitted - first < seconds and job.pod_sets[0].count <= most:
+            at = NOW + (job.submitted - first) * SECOND
+            found.add(at, created(job.workload(), at), job.run_seconds or 1, job.job_name, job.user)
+    found.run(SchedulingPolicy())
+    return found
 
 
 def meta_replace(made: kueue.ClusterQueue, strategy: str) -> kueue.ClusterQueue:
-    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, queueing_strategy=strategy))
+    return replace(made, spec=replace(made.spec, queueing_strategy=strategy))
 
 
 def created(one: kueue.Workload, at: Nanoseconds) -> kueue.Workload:
-    metadata = msgspec.structs.replace(one.metadata, creation_timestamp=meta.format_time(at))
-    return msgspec.structs.replace(one, metadata=metadata)
+    metadata = replace(one.metadata, creation_timestamp=meta.format_time(at))
+    return replace(one, metadata=metadata)
 
 
 def cpu_of(one: kueue.Workload) -> int:
-    return int(one.spec.pod_sets[0].template.spec.containers[0].resources.requests["cpu"])
+    """The CPUs of a Workload, or of a trace its processors of any kind."""
+    (amount,) = one.spec.pod_sets[0].template.spec.containers[0].resources.requests.values()
+    return one.spec.pod_sets[0].count * int(str(amount))
 
 
 def running(one: kueue.Workload, attempt: ProjectedAttempt) -> kueue.Workload:
     """The Workload with its reservation."""
-    cpu = str(cpu_of(one))
-    assigned = kueue.PodSetAssignment(name="main", count=1, flavors={"cpu": "default"}, resource_usage={"cpu": cpu})
+    (pod_set,) = one.spec.pod_sets
+    (resource,) = pod_set.template.spec.containers[0].resources.requests
+    assigned = kueue.PodSetAssignment(
+        name="main", count=pod_set.count, flavors={resource: "default"}, resource_usage={resource: str(cpu_of(one))}
+    )
     conditions = tuple(
         meta.Condition(type=type_, status="True", reason=type_, last_transition_time=meta.format_time(attempt.reserved))
         for type_ in ("QuotaReserved", "Admitted")
     )
     admission = kueue.Admission(cluster_queue=attempt.cluster_queue, pod_set_assignments=(assigned,))
-    return msgspec.structs.replace(one, status=kueue.WorkloadStatus(admission=admission, conditions=conditions))
+    return replace(one, status=kueue.WorkloadStatus(admission=admission, conditions=conditions))
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The run time of a Workload that runs as long as this."""
+
+    length: int
+
+    def __call__(self, share: float, elapsed: float) -> float:
+        return float(self.length)
+
+
+class _Law(msgspec.Struct, frozen=True):
+    """The distribution that the run times of a class of generated jobs are drawn from."""
+
+    number: int
+
+    def __call__(self, share: float, elapsed: float) -> float:
+        mean, spread = CLASSES[self.number]
+        law = statistics.NormalDist(math.log(mean), spread)
+        passed = law.cdf(math.log(elapsed)) if elapsed > 1 else 0.0
+        return math.exp(law.inv_cdf(min(max(passed + (1 - passed) * share, 1e-9), 1 - 1e-9)))
 
 
 class Probes:
     """Forecasts in one world, each with the start that it was about."""
 
-    def __init__(self, truth: Truth, seed: int, samples: int) -> None:
+    def __init__(self, truth: Truth, policy: SchedulingPolicy, seed: int, big: int, known: str) -> None:
         self._truth = truth
+        self._policy = policy
         self._seed = seed
-        self._samples = samples
+        # From how many CPUs on a Workload is big, and what is known of run times without learning: `runs` or `law`.
+        self._big = big
+        self._knowledge = known
         self._by_key = {states.key(each.workload): each.workload for each in truth.arrivals}
         self._times = [each.at for each in truth.arrivals]
+        queues = {
+            (thing.metadata.namespace, thing.metadata.name): thing.spec.cluster_queue or ""
+            for thing in truth.objects
+            if isinstance(thing, kueue.LocalQueue)
+        }
+        self._queues = {
+            key: queues[each.metadata.namespace, each.spec.queue_name or ""] for key, each in self._by_key.items()
+        }
         self._starts: dict[str, list[Nanoseconds]] = defaultdict(list)
-        for attempt in truth.attempts:
+        # The admissions of each ClusterQueue.
+        self._admissions: dict[str, list[Nanoseconds]] = defaultdict(list)
+        for attempt in sorted(truth.attempts, key=lambda each: each.admitted or 0):
             if attempt.admitted is not None:
                 self._starts[attempt.key].append(attempt.admitted)
-        self._ended = sorted(
-            (each for each in truth.attempts if each.released is not None), key=lambda e: e.released or 0
-        )
-        self._ends = [each.released or 0 for each in self._ended]
-        self._admissions = sorted(at for starts in self._starts.values() for at in starts)
+                self._admissions[attempt.cluster_queue].append(attempt.admitted)
+        self._ended = truth.ended()
+        # How many of them are learned.
+        self._runs, self._learned = RunTimes(), 0
         self._known: set[str] = set()
         # In the order of the forecasts.
         self.found: list[SavedForecast] = []
 
     def probe(self, now: Nanoseconds) -> None:
-        """Forecast all pending Workloads, and keep the forecasts of those that are new."""
+        """Forecast all pending Workloads as the manager does, and keep the forecasts of those that are new."""
         held = {each.key: each for each in self._truth.attempts if _holds(each, now)}
-        arrived = self._truth.arrivals[: bisect_right(self._times, now)]
         over = {each.key for each in self._truth.attempts if each.reason == "Finished" and (each.released or 0) <= now}
         objects: list[WatchedObject] = [*self._truth.objects]
         pending = []
-        for each in arrived:
+        uids = []
+        for each in self._truth.arrivals[: bisect_right(self._times, now)]:
             key = states.key(each.workload)
             if key in over:
                 continue
+            uids.append(each.workload.metadata.uid)
             if key in held:
                 objects.append(running(each.workload, held[key]))
             else:
                 objects.append(each.workload)
                 pending.append(key)
-        estimates = self._estimates(now)
-        classes = self._truth.classes
-        by_uid = {(uid := each.workload.metadata.uid): estimates[classes[uid]] for each in arrived}
-        lengths: dict[str, int] = {}
-        found = forecast.forecast(
-            SchedulerCase(tuple(objects), self._truth.kind.policy),
-            now,
-            lambda sample: EstimatedDraws(sample, by_uid, lengths),
-            arrivals=lambda sample: self._newcomers(sample, now, lengths),
-            effort=10**9,
-            samples=self._samples,
-        )
-        for item in found.items:
+        if self._known.issuperset(pending):
+            return
+        past = self._past(now)
+        question = ForecastQuestion(SchedulerCase(tuple(objects), self._policy), now, self._estimates(uids))
+        for item in forecast_question.answer_from(question, past).result.items:
             if item.key not in self._known and item.p50 is not None and item.p90 is not None:
                 self._known.add(item.key)
                 self.found.append(self._saved(item.key, item.p50, item.p90, now, pending))
 
+    def _past(self, now: Nanoseconds) -> PastWorkloads:
+        """What the history has, after its runs are learned."""
+        while self._learned < len(self._ended) and (self._ended[self._learned].ended or 0) <= now // SECOND:
+            self._runs.learn(self._ended[self._learned])
+            self._learned += 1
+        since = forecast_question.past_since(now)
+        recent = [each for each in self._ended[: self._learned] if each.submitted >= since]
+        return PastWorkloads(sorted(recent, key=lambda each: (each.submitted, each.uid)), self._ended[0].submitted)
+
+    def _estimates(self, uids: Iterable[str]) -> dict[str, RunEstimate]:
+        if self._knowledge == "runs":
+            return {uid: RunEstimate("known", 1, _Known(self._truth.lengths[uid])) for uid in uids}
+        if self._knowledge == "law":
+            jobs = ((uid, self._truth.records[uid].job_name.partition("-")[0]) for uid in uids)
+            return {uid: RunEstimate("known", 1, _Law(NAMES.index(job))) for uid, job in jobs}
+        found = ((uid, self._runs.estimate(self._truth.records[uid])) for uid in uids)
+        return {uid: each for uid, each in found if each is not None}
+
     def _saved(
         self, key: str, p50: Nanoseconds, p90: Nanoseconds, now: Nanoseconds, pending: list[str]
     ) -> SavedForecast:
-        one = self._by_key[key]
-        queue = one.spec.queue_name or ""
+        one, queue = self._by_key[key], self._queues[key]
         started = next((at for at in self._starts[key] if at >= now), None)
-        position = 1 + [each for each in pending if self._by_key[each].spec.queue_name == queue].index(key)
-        admitted = bisect_left(self._admissions, now) - bisect_left(self._admissions, now - DAY * SECOND)
-        rate = max(1, admitted) / DAY / self._truth.kind.queues
+        # The place that the visibility API has: higher priorities are ahead, and of equal ones what came earlier.
+        ahead = [each for each in pending if self._queues[each] == queue]
+        ahead.sort(key=lambda each: -(self._by_key[each].spec.priority or 0))
+        admissions = self._admissions[queue]
+        admitted = bisect_left(admissions, now) - bisect_left(admissions, now - DAY * SECOND)
         return SavedForecast(
-            world=self._truth.kind.name,
+            world=self._truth.world,
             seed=self._seed,
             queue=queue,
-            size="big" if cpu_of(one) >= BIG else "small",
+            size="big" if cpu_of(one) >= self._big else "small",
             made=(now - NOW) // SECOND,
             p50=(p50 - now) // SECOND,
             p90=(p90 - now) // SECOND,
-            baseline=int(position / rate),
+            baseline=int((1 + ahead.index(key)) * DAY / max(1, admitted)),
             wait=None if started is None else (started - now) // SECOND,
         )
-
-    def _estimates(self, now: Nanoseconds) -> dict[int, RunEstimate]:
-        """What is known of each class of jobs: its last runs that have ended."""
-        classes = self._truth.classes
-        runs: dict[int, deque[Run]] = {number: deque(maxlen=RUNS_KEPT) for number in sorted(set(classes.values()))}
-        for attempt in self._ended[: bisect_right(self._ends, now)]:
-            if attempt.admitted is not None and attempt.released is not None:
-                length = (attempt.released - attempt.admitted) // SECOND
-                runs[classes[attempt.uid]].append(Run(float(length), attempt.reason != "Finished"))
-        return {
-            number: RunEstimate("bench", len(found), RunDistribution(tuple(found)).quantile)
-            for number, found in runs.items()
-        }
-
-    def _newcomers(self, sample: int, now: Nanoseconds, lengths: dict[str, int]) -> Iterator[Arrival]:
-        weeks = max(1, min(4, (now - NOW) // (WEEK * SECOND)))
-        week = 1 + int(uniform(sample, "newcomers", 0) * weeks)
-        shift = week * WEEK * SECOND + int((uniform(sample, "newcomers", 1) - 0.5) * 3600) * SECOND
-        for place in range(bisect_left(self._times, now - shift), bisect_left(self._times, now)):
-            past = self._truth.arrivals[place]
-            one = _renamed(created(past.workload, past.at + shift), f"new-{sample}-{place}")
-            lengths[one.metadata.uid] = self._truth.lengths[past.workload.metadata.uid]
-            yield Arrival(past.at + shift, one)
-
-
-def _renamed(one: kueue.Workload, name: str) -> kueue.Workload:
-    return msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, name=name, uid=name))
 
 
 def _holds(attempt: ProjectedAttempt, now: Nanoseconds) -> bool:
     return attempt.reserved <= now and (attempt.released is None or attempt.released > now)
 
 
-def probed(kind: WorldKind, seed: int, days: int, every: float, samples: int) -> list[SavedForecast]:
+def probed(probes: Probes, past: int, days: int, every: float) -> list[SavedForecast]:
     """The forecasts of one world, and its starts."""
-    past = 2 * WEEK
-    probes = Probes(generate(kind, past + days * DAY, seed), seed, samples)
     at = past
     while at < past + (days - 0.5) * DAY:
         probes.probe(NOW + int(at) * SECOND)
@@ -460,35 +524,39 @@ def _score(each: SavedForecast, correction: Correction) -> Score:
         wait <= each.p90 * SECOND,
         wait <= p90,
         wait <= p50,
+        abs(wait - each.p50 * SECOND) / MINUTE,
         abs(wait - p50) / MINUTE,
         abs(wait - each.baseline * SECOND) / MINUTE,
     )
 
 
 def judged(found: Iterable[SavedForecast]) -> Iterator[CalibrationFigures]:
-    """The figures of each world and ClusterQueue, without the forecasts that the correction learned from first."""
+    """The figures of each world, seed and ClusterQueue, without the forecasts that the correction learned from first;
+    then those of each world."""
     by_queue: dict[tuple[str, str, str], list[SavedForecast]] = defaultdict(list)
     for each in found:
-        by_queue[each.world, each.queue, str(each.seed)].append(each)
-    together: dict[tuple[str, str], list[Score]] = defaultdict(list)
-    for (world, queue, seed), rows in sorted(by_queue.items()):
+        by_queue[each.world, str(each.seed), each.queue].append(each)
+    together: dict[str, list[list[Score]]] = defaultdict(list)
+    for (world, seed, queue), rows in sorted(by_queue.items()):
         scores = scored(rows)
         settled = scores[min(LEARNING, len(scores) // 2) :]
-        together[world, queue] += settled
-        yield from _by_size(world, seed, queue, settled)
-    if len({seed for _, _, seed in by_queue}) > 1:
-        for (world, queue), settled in together.items():
-            yield from _by_size(world, "all", queue, settled)
+        together[world].append(settled)
+        yield from _by_size(world, seed, queue, [settled])
+    for world, queues in together.items():
+        if len(queues) > 1:
+            yield from _by_size(world, "all", "all", queues)
 
 
-def _by_size(world: str, seed: str, queue: str, scores: Sequence[Score]) -> Iterator[CalibrationFigures]:
+def _by_size(world: str, seed: str, queue: str, scores: Sequence[Sequence[Score]]) -> Iterator[CalibrationFigures]:
     for size in ("all", "small", "big"):
-        chosen = [each for each in scores if size in ("all", each.size)]
-        if chosen:
-            yield _figures(world, seed, queue, size, chosen)
+        chosen = [[each for each in one if size in ("all", each.size)] for one in scores]
+        if any(chosen):
+            yield _figures(world, seed, queue, size, [one for one in chosen if one])
 
 
-def _figures(world: str, seed: str, queue: str, size: str, scores: list[Score]) -> CalibrationFigures:
+def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list[Score]]) -> CalibrationFigures:
+    scores = [each for one in queues for each in one]
+    single = [statistics.fmean(each.covered for each in one) for one in queues if len(one) >= SINGLE]
     return CalibrationFigures(
         world,
         seed,
@@ -498,8 +566,10 @@ def _figures(world: str, seed: str, queue: str, size: str, scores: list[Score]) 
         statistics.fmean(each.covered_raw for each in scores),
         statistics.fmean(each.covered for each in scores),
         statistics.fmean(each.covered_p50 for each in scores),
+        statistics.median(each.error_raw for each in scores),
         statistics.median(each.error for each in scores),
         statistics.median(each.baseline_error for each in scores),
+        (min(single), max(single)) if len(queues) > 1 and single else None,
     )
 
 
@@ -509,12 +579,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--pending", type=int, default=1000, help="for speed; 0: not measured")
     parser.add_argument("--days", type=int, default=21)
     parser.add_argument("--every", type=float, default=2.0, help="hours between forecasts")
-    parser.add_argument("--samples", type=int, default=forecast.SAMPLES)
     parser.add_argument("--worlds", default=",".join(kind.name for kind in WORLDS))
     parser.add_argument("--seeds", default="11", help="of the worlds; each is run with every seed")
+    parser.add_argument("--trace", action="append", type=Path, default=[], help="a file instead of the worlds")
+    parser.add_argument("--procs", type=int, help="of a trace; default: as many as its file has")
+    parser.add_argument(
+        "--strategy",
+        default="BestEffortFIFO",
+        choices=("BestEffortFIFO", "StrictFIFO"),
+        help="of the ClusterQueue of a trace",
+    )
+    parser.add_argument("--known", default="", choices=("runs", "law"), help="of run times, without learning them")
     parser.add_argument("--save", type=Path, help="a file for the forecasts before their correction")
     parser.add_argument("--saved", help="such files: nothing is run, their forecasts are corrected")
     chosen = parser.parse_args(arguments)
+    if chosen.trace and chosen.known == "law":
+        parser.error("--known=law: the run times of a trace are drawn from no law")
     speed = _speeds(0 if chosen.saved else chosen.pending)
     rows = list(_print_figures(judged(_forecasts(chosen))))
     if chosen.json is not None:
@@ -537,15 +617,16 @@ def _speeds(pending: int) -> list[SpeedFigures]:
 
 
 def _forecasts(chosen: argparse.Namespace) -> list[SavedForecast]:
-    """The forecasts of the chosen worlds and seeds: read, or made."""
-    kinds = [kind for kind in WORLDS if kind.name in chosen.worlds.split(",")]
+    """The forecasts of the chosen worlds and seeds, or of traces: read, or made."""
+    names = chosen.worlds.split(",")
     if chosen.saved:
-        names = {kind.name for kind in kinds}
         lines = (line for name in chosen.saved.split(",") for line in Path(name).read_bytes().splitlines())
-        return [each for each in map(msgspec.json.Decoder(SavedForecast).decode, lines) if each.world in names]
+        generated = {kind.name for kind in WORLDS}
+        every = map(msgspec.json.Decoder(SavedForecast).decode, lines)
+        return [each for each in every if each.world in names or each.world not in generated]
     found: list[SavedForecast] = []
-    for kind, seed in itertools.product(kinds, chosen.seeds.split(",")):
-        rows = probed(kind, int(seed), chosen.days, chosen.every, chosen.samples)
+    for probes in _probes(chosen, [kind for kind in WORLDS if kind.name in names]):
+        rows = probed(probes, PAST, chosen.days, chosen.every)
         found += rows
         if chosen.save is not None:  # world by world, so that a run that is stopped is not lost
             with chosen.save.open("ab") as file:
@@ -553,16 +634,29 @@ def _forecasts(chosen: argparse.Namespace) -> list[SavedForecast]:
     return found
 
 
+def _probes(chosen: argparse.Namespace, kinds: Sequence[WorldKind]) -> Iterator[Probes]:
+    seconds = PAST + chosen.days * DAY
+    for path in chosen.trace:
+        truth = replayed(path, seconds, chosen.procs, chosen.strategy)
+        big = max(1, truth.processors() // BIG_PART)
+        yield Probes(truth, SchedulingPolicy(), 0, big, chosen.known)
+    if chosen.trace:
+        return
+    for kind, seed in itertools.product(kinds, map(int, chosen.seeds.split(","))):
+        yield Probes(generate(kind, seconds, seed), kind.policy, seed, BIG, chosen.known)
+
+
 def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFigures]:
     print(
         f"\n{'world':<12} {'seed':>5} {'queue':<14} {'size':<6} {'n':>5}"
-        f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'error':>8} {'baseline':>9}"
+        f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'raw':>8} {'error':>8} {'baseline':>9} {'single':>11}"
     )
     for row in rows:
         covered = f"{row.p90_raw:>8.2f} {row.p90:>6.2f} {row.p50:>6.2f}"
-        errors = f"{row.median_error_minutes:>7.0f}m {row.baseline_error_minutes:>8.0f}m"
+        errors = f"{row.error_raw_minutes:>7.0f}m {row.error_minutes:>7.0f}m {row.baseline_error_minutes:>8.0f}m"
         where = f"{row.world:<12} {row.seed:>5} {row.queue:<14} {row.size:<6}"
-        print(f"{where} {row.scored:>5} {covered} {errors}", flush=True)
+        single = "" if row.p90_single is None else f"{row.p90_single[0]:.2f} - {row.p90_single[1]:.2f}"
+        print(f"{where} {row.scored:>5} {covered} {errors} {single:>11}".rstrip(), flush=True)
         yield row
 
 

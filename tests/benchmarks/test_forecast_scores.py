@@ -8,7 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from bench import forecast
-from bench.forecast import SavedForecast
+from bench.decisions import NAMESPACE, NOW, cluster_queue, local_queue, workload
+from bench.forecast import Probes, SavedForecast, Truth
+
+from kubemachinery import meta
+from kubemachinery.meta import SECOND
+from pykueue.api import kube, kueue
+from pykueue.core.policy import SchedulingPolicy
+from pykueue.projection import Arrival
 
 HOUR = 3600
 
@@ -50,3 +57,81 @@ def test_saved_forecasts_are_judged_without_running_a_world(tmp_path: Path, caps
     assert "strict" in capsys.readouterr().out
     (small, every) = sorted(json.loads(figures.read_text())["calibration"], key=lambda each: each["size"], reverse=True)
     assert (small["size"], every["size"], every["scored"], every["p90_raw"]) == ("small", "all", 10, 1.0)
+
+
+def test_figures_of_a_world_have_the_range_of_its_single_queues() -> None:
+    rows = [
+        row(number, HOUR if seed == 1 or number % 2 else None, seed=seed) for seed in (1, 2) for number in range(100)
+    ]
+    *_, together, small = forecast.judged(rows)
+    assert (together.seed, together.queue, together.size, together.scored) == ("all", "all", "all", 100)
+    assert small.size == "small"
+    assert together.p90_single == (0.5, 1.0)
+    assert together.p90 == 0.75
+
+
+def lined_up(lengths: dict[int, int]) -> Truth:
+    """One CPU, and a job at each second of submission that runs for so long."""
+    truth = Truth(
+        "line",
+        [
+            kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="default")),
+            kube.Namespace(metadata=meta.ObjectMeta(name=NAMESPACE)),
+            cluster_queue("q", "", "1", None),
+            local_queue("all", "q"),
+        ],
+    )
+    for number, (at, length) in enumerate(lengths.items()):
+        one = forecast.created(workload(number, "all", "1", 0), NOW + at * SECOND)
+        truth.add(NOW + at * SECOND, one, length, f"step-{number}")
+    truth.run(SchedulingPolicy())
+    return truth
+
+
+def test_run_times_are_those_of_records_that_have_ended() -> None:
+    # Ten runs of ten minutes end before the forecast, and those after it take two hours.
+    later = {20_000 + number * 8000: 7200 for number in range(20)}
+    truth = lined_up({**{number * 900: 600 for number in range(10)}, 9000: 7200, 9001: 600, **later})
+    probes = Probes(truth, SchedulingPolicy(), 1, 4, "")
+    probes.probe(NOW + 9120 * SECOND)
+    (found,) = probes.found
+    assert found.queue == "q"
+    assert 440 <= found.p50 <= found.p90 <= 540  # ten minutes after the start, within the grid
+    assert found.wait == 7200 - 120
+    assert found.baseline == 86_400 // 11  # first in the queue, after eleven starts
+    probes = Probes(truth, SchedulingPolicy(), 1, 4, "runs")
+    probes.probe(NOW + 9120 * SECOND)
+    assert 7000 <= probes.found[0].p50 <= 7300
+
+
+def test_the_place_in_the_queue_counts_higher_priorities_first() -> None:
+    truth = lined_up({**{number * 900: 600 for number in range(10)}, 9000: 7200, 9001: 600, 9002: 600})
+    last = truth.arrivals[-1]
+    urgent = msgspec.structs.replace(last.workload, spec=msgspec.structs.replace(last.workload.spec, priority=10))
+    truth.arrivals[-1] = Arrival(last.at, urgent)
+    probes = Probes(truth, SchedulingPolicy(), 1, 4, "")
+    probes.probe(NOW + 9120 * SECOND)
+    baselines = {each.baseline for each in probes.found}
+    by_wait = {each.wait: each.baseline for each in probes.found}
+    assert baselines == {86_400 // 11, 2 * 86_400 // 11}
+    assert by_wait[7200 - 120] == 2 * 86_400 // 11
+
+
+def test_a_trace_is_started_by_the_scheduler_without_jobs_that_never_fit() -> None:
+    path = Path("examples/traces/day.swf")
+    every = forecast.replayed(path, 86_400, None, "StrictFIFO")
+    assert every.world == "day"
+    assert {each.uid for each in every.attempts} == set(every.lengths)
+    largest = max(forecast.cpu_of(each.workload) for each in every.arrivals)
+    fewer = forecast.replayed(path, 86_400, largest - 1, "StrictFIFO")
+    assert 0 < len(fewer.arrivals) < len(every.arrivals)
+    assert max(forecast.cpu_of(each.workload) for each in fewer.arrivals) < largest
+    assert fewer.processors() == largest - 1
+    first = forecast.replayed(path, 3600, None, "StrictFIFO")
+    assert max(each.at for each in first.arrivals) - NOW < 3600 * SECOND
+
+
+def test_the_law_of_run_times_is_that_of_generated_worlds_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        forecast.main(["--pending=0", "--trace=examples/traces/day.swf", "--known=law"])
+    assert "--known=law" in capsys.readouterr().err

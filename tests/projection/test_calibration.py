@@ -13,7 +13,6 @@ from pykueue.projection import calibration
 from pykueue.projection.calibration import (
     CORRECTION_MAX,
     CORRECTION_MIN,
-    ENOUGH,
     NO_CORRECTION,
     WINDOW,
     CalibrationWindow,
@@ -60,7 +59,7 @@ def test_a_corrected_distance_covers_nine_of_ten_starts() -> None:
 
 
 def test_a_single_start_counts_little() -> None:
-    assert after([0]).p90 == pytest.approx(after([0] * ENOUGH).p90 / ENOUGH)
+    assert after([0]).p90 == pytest.approx(after([0] * WINDOW).p90 / WINDOW)
     assert after([0]).p90 < 0
 
 
@@ -70,8 +69,8 @@ def test_the_last_forecasts_count() -> None:
 
 def test_workloads_that_still_wait_raise_the_correction() -> None:
     """Half of the forecasts had an early start. The others are late already, and are not scored yet."""
-    started = [10 * MINUTE] * 100
-    late = [OpenForecast(NOW, HOUR, 2 * HOUR)] * 100
+    started = [10 * MINUTE] * WINDOW
+    late = [OpenForecast(NOW, HOUR, 2 * HOUR)] * WINDOW
     now = NOW + 10 * HOUR
     assert after(started).p90 < -0.9
     assert after(started, late, now).p90 == pytest.approx(calibration.score(10 * HOUR, 2 * HOUR))

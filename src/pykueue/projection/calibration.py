@@ -21,10 +21,9 @@ import msgspec
 
 from kubemachinery.meta import MINUTE, Nanoseconds
 
-# How many forecasts of a ClusterQueue count: the last ones.
+# How many forecasts of a ClusterQueue count: the last ones. With fewer scores, the correction is reduced in proportion:
+# forecasts that are made one after another share their long waits, and prove less than as many independent ones.
 WINDOW: Final = 200
-# With fewer scores than these, the correction is reduced in proportion.
-ENOUGH: Final = 30
 ALLOWANCE: Final = 5 * MINUTE
 CORRECTION_MIN: Final = -1.0
 CORRECTION_MAX: Final = 3.0
@@ -89,7 +88,7 @@ class CalibrationWindow(msgspec.Struct):
         first = self.scores[0][0] if len(self.scores) == WINDOW else 0
         bounds = [each.score(now) for each in waiting if each.made >= first]
         known = [each for _, each in self.scores]
-        share = min(1.0, len(known) / ENOUGH)
+        share = len(known) / WINDOW
         return Correction(
             share * _quantile([each.p50 for each in known], [each.p50 for each in bounds], 0.5),
             share * _quantile([each.p90 for each in known], [each.p90 for each in bounds], 0.9),
