@@ -196,8 +196,8 @@ _INCREMENTAL: Final = 2
 
 Cells: TypeAlias = tuple[object, ...]
 
-# Well below the number of values that SQLite takes in one statement. Fewer rows are filled up to a power of two with rows
-# of NULL, which meet nothing: a prepared statement takes 5 KiB for a row, and one for each number of rows 25 MiB.
+# Well below the number of values that SQLite takes in one statement. Fewer rows are filled up to a power of two with
+# rows of NULL, which meet nothing: a prepared statement takes some KiB for a row, those for each number of rows 25 MiB.
 ROWS_TOGETHER: Final = 64
 
 
