@@ -503,10 +503,10 @@ class TestHistory:
         given: list[int] = []
         monkeypatch.setattr(objects_module, "TRIM_WRITES", 20)
         monkeypatch.setattr(objects_module, "QUIET_WRITES", 5)
-        monkeypatch.setattr(memory, "give_back", lambda: given.append(objects.writes))
         journal = SqliteJournal(tmp_path, durability=Durability.RELAXED)
         with ThreadPoolExecutor(1) as executor:
             objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
+            monkeypatch.setattr(memory, "give_back", lambda: given.append(objects.writes))
             for index in range(30):
                 await write(objects, f"a{index}")
             await objects.shrink()
