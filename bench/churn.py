@@ -22,7 +22,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,23 @@ def parts(jobs: int, batch: int) -> Iterator[tuple[int, int]]:
         first += size
 
 
+def fifths(batches: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The first and the last fifth of the batches, from the end of one to the end of another.
+
+    At the end of a batch another one is half done. So neither begins with the first batch or ends with the last one,
+    where there is none beside it; and both have as many batches of each namespace.
+    """
+    edge = len(NAMESPACES)
+    size = max(1, batches // 5 // edge) * edge
+    if batches < 2 * edge + size:
+        return (0, batches), (0, batches)
+    return (edge, edge + size), (batches - edge - size, batches - edge)
+
+
+def over(values: Sequence[float], span: tuple[int, int]) -> float:
+    return values[span[1]] - values[span[0]]
+
+
 async def churn(server: Server, jobs: int, batch: int, settle: float) -> Figures:
     connection = await server.connect()
     for path, body in queues():
@@ -168,17 +185,16 @@ async def churn(server: Server, jobs: int, batch: int, settle: float) -> Figures
             done.append(done[-1] + size)
 
     await asyncio.gather(*map(work, NAMESPACES))
-    # Of both namespaces as many: their batches may end at the same time.
-    fifth = min(len(times) - 1, max(1, len(times) // 5 // len(NAMESPACES)) * len(NAMESPACES))
+    early, late = fifths(len(times) - 1)
     await asyncio.sleep(settle)
     return {
         "jobs": float(jobs),
         "jobs/s": jobs / (times[-1] - times[0]),
-        "jobs/s, first fifth": done[fifth] / (times[fifth] - times[0]),
-        "jobs/s, last fifth": (jobs - done[-1 - fifth]) / (times[-1] - times[-1 - fifth]),
+        "jobs/s, first fifth": over(done, early) / over(times, early),
+        "jobs/s, last fifth": over(done, late) / over(times, late),
         "CPU ms a Job": (processor[-1] - processor[0]) * 1e3 / jobs,
-        "CPU ms a Job, first fifth": (processor[fifth] - processor[0]) * 1e3 / done[fifth],
-        "CPU ms a Job, last fifth": (processor[-1] - processor[-1 - fifth]) * 1e3 / (jobs - done[-1 - fifth]),
+        "CPU ms a Job, first fifth": over(processor, early) * 1e3 / over(done, early),
+        "CPU ms a Job, last fifth": over(processor, late) * 1e3 / over(done, late),
         "memory MiB before the first Job": memory,
         "memory MiB": memory_mib(server.pids[0]),
     }
