@@ -61,6 +61,16 @@ def tree(data: bytes | str) -> Tree:
     return found
 
 
+# Informers of one process receive the same change at about the same time: those of the manager and of the runner.
+_SHARED_MAX: Final = 128
+
+
+@lru_cache(maxsize=_SHARED_MAX)
+def shared_tree(data: bytes) -> Tree:
+    """Decode `data` as `tree` does; equal bytes that come soon again give the same tree, which no caller may change."""
+    return tree(data)
+
+
 def from_tree(raw: Mapping[str, Any], type_: type[S]) -> S:
     """Convert a tree to `type_`; null means absent, as everywhere in Kubernetes."""
     try:

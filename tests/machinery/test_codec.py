@@ -36,6 +36,14 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(data: bytes, sentence: s
     assert str(refusal.value) == sentence
 
 
+def test_equal_bytes_that_come_soon_again_share_one_tree() -> None:
+    data = b'{"metadata": {"name": "a"}, "spec": {"n": [1]}}'
+    first = codec.shared_tree(data)
+    assert codec.shared_tree(bytes(bytearray(data))) is first
+    assert first == codec.tree(data)
+    assert codec.shared_tree(data.replace(b"1", b"2")) == {"metadata": {"name": "a"}, "spec": {"n": [2]}}
+
+
 def test_null_means_absent_wherever_it_stands() -> None:
     """Clients in Go write null for empty lists and times; a reader that chokes on it is blind to half the world."""
     job = codec.decode(

@@ -8,6 +8,7 @@ import gc
 import random
 import socket
 import ssl
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -21,7 +22,7 @@ from kubemachinery.client.http_transport import HttpTransport
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.transport import ApiRequest, ApiResponse, ConnectionOptions, Transport
-from kubemachinery.http_messages import Request, Response
+from kubemachinery.http_messages import Request, Response, Write
 from kubeserver.protocol import server_credentials
 from pykueue.api import kube, kueue, registry
 from silent_server import silent_server
@@ -302,3 +303,25 @@ def test_a_stream_that_is_left_early_leaves_no_connection_open(tmp_path: Path) -
         is_over.set()
         server.join(PATIENCE_SECONDS)
     assert left_open == []
+
+
+async def test_a_stream_in_process_keeps_no_chunk_that_was_read() -> None:
+    chunk, is_read = b'{"a":1}\n' * 1_000 + b'{"b"', asyncio.Event()
+
+    async def stream(write: Write) -> None:
+        await write(chunk)
+        await is_read.wait()
+        await write(b":2}\n")
+
+    async def handler(request: Request) -> Response:
+        return Response(stream=stream)
+
+    async with LocalTransport(handler).stream(ApiRequest("GET", "/")) as lines:
+        iterator = aiter(lines)
+        assert [await anext(iterator) for _ in range(1_000)] == [b'{"a":1}\n'] * 1_000
+        last = asyncio.ensure_future(anext(iterator))
+        await asyncio.sleep(0)
+        # The variable, which `stream` shares, and the argument of this call.
+        assert sys.getrefcount(chunk) == 2
+        is_read.set()
+        assert await last == b'{"b":2}\n'

@@ -21,12 +21,14 @@ import pytest
 from kubemachinery import filesystems
 from kubemachinery.clock import SystemClock
 from kubemachinery.status import StatusError
+from kubeserver.protocol import memory
 from kubeserver.storage import objects as objects_module
 from kubeserver.storage import sqlite as store_module
 from kubeserver.storage.objects import HistoryBounds, Objects
 from kubeserver.storage.sqlite import (
     FIRST_REVISION,
     RESTORED_SKIP,
+    ROWS_TOGETHER,
     Durability,
     JournalRecord,
     LoadedState,
@@ -58,6 +60,29 @@ def stored(folder: Path) -> LoadedState:
 
 
 class TestOneFile:
+    def test_batches_of_every_size_come_back_with_few_prepared_statements(self, tmp_path: Path) -> None:
+        store_module._with_rows.cache_clear()
+        sizes, revision = range(1, 2 * ROWS_TOGETHER + 2), FIRST_REVISION
+        kept: dict[str, int] = {}
+        with contextlib.closing(SqliteJournal(tmp_path, durability=Durability.RELAXED)) as journal:
+            for size in sizes:
+                for op in (WriteOperation.ADDED, WriteOperation.MODIFIED, WriteOperation.DELETED):
+                    batch = []
+                    # Of each size one object stays.
+                    for index in range(size - (op is WriteOperation.DELETED)):
+                        revision += 1
+                        name = f"n{size}-{index}"
+                        batch.append(record(revision, op, name, kept.get(name, 0)))
+                        kept[name] = revision
+                    journal.commit(batch)
+                    if op is WriteOperation.DELETED:
+                        for one in batch:
+                            del kept[one.key.name]
+            assert store_module._with_rows.cache_info().currsize == 4 * len([1, 2, 4, 8, 16, 32, 64])
+        loaded = stored(tmp_path)
+        assert {row.key.name: row.revision for row in loaded.rows} == kept
+        assert [one.revision for one in loaded.records] == list(range(FIRST_REVISION + 1, revision + 1))
+
     def test_writes_come_back(self, tmp_path: Path) -> None:
         journal = SqliteJournal(tmp_path)
         journal.commit([record(1001, name="a"), record(1002, name="b")])
@@ -470,6 +495,29 @@ class TestHistory:
             assert (tmp_path / "state.db-wal").stat().st_size == 0, "also where no page is free"
             await objects.close()
         assert len(stored(tmp_path).rows) == 41
+
+    @pytest.mark.parametrize("is_busy", [False, True])
+    async def test_memory_is_given_back_once_it_is_quiet_after_many_writes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
+    ) -> None:
+        given: list[int] = []
+        monkeypatch.setattr(objects_module, "TRIM_WRITES", 20)
+        monkeypatch.setattr(objects_module, "QUIET_WRITES", 5)
+        journal = SqliteJournal(tmp_path, durability=Durability.RELAXED)
+        with ThreadPoolExecutor(1) as executor:
+            objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
+            monkeypatch.setattr(memory, "give_back", lambda: given.append(objects.writes))
+            for index in range(30):
+                await write(objects, f"a{index}")
+            await objects.shrink()
+            assert given == [], "the writes may go on"
+            for index in range(10 if is_busy else 2):
+                await write(objects, f"b{index}")
+            await objects.shrink()
+            assert given == ([] if is_busy else [32])
+            await objects.shrink()
+            assert given == ([40] if is_busy else [32]), "once after a busy time"
+            await objects.close()
 
     @pytest.mark.parametrize("name", ["state.db", "events.db"])
     def test_a_file_of_an_earlier_version_becomes_one_that_shrinks(self, tmp_path: Path, name: str) -> None:

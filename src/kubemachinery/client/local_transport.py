@@ -64,7 +64,10 @@ async def _arrivals(arrived: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes
     rest = b""
     while (chunk := await arrived.get()) is not None:
         *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            yield line + b"\n"
+        # Not kept until the next chunk comes: after many changes that may be long, and a chunk has 256 KiB.
+        del chunk
+        whole.reverse()
+        while whole:
+            yield whole.pop() + b"\n"
     if rest:
         yield rest

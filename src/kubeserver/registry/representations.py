@@ -145,7 +145,10 @@ def head(resource: Resource) -> bytes:
 def encode(resource: Resource, tree: Tree) -> bytes:
     """Encode an object, beginning with `head`."""
     rest = {key: value for key, value in tree.items() if key not in ("apiVersion", "kind")}
-    return bodies.encode({"apiVersion": resource.api_version, "kind": resource.kind, **rest})
+    encoded = bodies.encode({"apiVersion": resource.api_version, "kind": resource.kind, **rest})
+    # A copy of that length: the encoder returns its buffer, which is up to half as long again, and the history keeps
+    # thousands of these.
+    return bytes(memoryview(encoded))
 
 
 def to_version(registry: Registry, resource: Resource, tree: Tree) -> Tree:

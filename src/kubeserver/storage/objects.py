@@ -35,7 +35,11 @@ COMPACTION_SECONDS: Final = 30.0
 # Two MiB at a time, as a long step would hold up the writers.
 SHRINK_PAGES: Final = 256
 SHRINK_PAUSE_SECONDS: Final = 0.01
+# Free memory is given back after so many bytes of history were dropped; and after so many writes, once a round of the
+# compaction sees no more than those of a cluster in which nothing happens.
 TRIM_BYTES: Final = 8 * 1024 * 1024
+TRIM_WRITES: Final = 1_000
+QUIET_WRITES: Final = 50
 RECOVERY_SECONDS: Final = 1.0
 RECOVERY_SECONDS_MAX: Final = 10.0
 
@@ -85,6 +89,9 @@ class Objects:
         self._log_bytes = 0
         # What was forgotten since memory was given back.
         self._forgotten_bytes = 0
+        # The number of writes at the last round of the compaction, and when memory was last given back.
+        self._writes_before = 0
+        self._writes_trimmed = 0
         self._open: _Batch | None = None
         self._in_flight: _Batch | None = None
         self._failure = ""
@@ -428,8 +435,10 @@ class Objects:
         while more and not self._failure:
             more = await self._on_journal_thread(self._journal.shrink, SHRINK_PAGES)
             await asyncio.sleep(SHRINK_PAUSE_SECONDS if more else 0)
-        if self._executor is not None and self._forgotten_bytes > TRIM_BYTES:
-            self._forgotten_bytes = 0
+        is_over = self.writes - self._writes_trimmed > TRIM_WRITES and self.writes - self._writes_before < QUIET_WRITES
+        self._writes_before = self.writes
+        if self._executor is not None and (is_over or self._forgotten_bytes > TRIM_BYTES):
+            self._forgotten_bytes, self._writes_trimmed = 0, self.writes
             await asyncio.to_thread(memory.give_back)
 
     async def keep_compacting(self) -> None:

@@ -196,7 +196,8 @@ _INCREMENTAL: Final = 2
 
 Cells: TypeAlias = tuple[object, ...]
 
-# Well below the number of values that SQLite takes in one statement, and few enough texts to be kept prepared.
+# Well below the number of values that SQLite takes in one statement. Fewer rows are filled up to a power of two with
+# rows of NULL, which meet nothing: a prepared statement takes some KiB for a row, those for each number of rows 25 MiB.
 ROWS_TOGETHER: Final = 64
 
 
@@ -390,7 +391,7 @@ class SqliteJournal:
 
     def _write(self, name: str, records: Sequence[JournalRecord]) -> None:
         self._many(
-            f"INSERT INTO {name}.change VALUES {{rows}}",
+            f"INSERT INTO {name}.change SELECT * FROM (VALUES {{rows}}) WHERE column1 IS NOT NULL",
             [(r.revision, *r.key, r.uid, r.op, r.previous_revision, r.created_revision, r.body, r.at) for r in records],
         )
         added: list[Cells] = []
@@ -405,7 +406,7 @@ class SqliteJournal:
                     added.append(row)
             elif before:
                 deleted.append((*last.key, before))
-        self._many(f"INSERT INTO {name}.object VALUES {{rows}}", added)
+        self._many(f"INSERT INTO {name}.object SELECT * FROM (VALUES {{rows}}) WHERE column1 IS NOT NULL", added)
         # The memory compared already; if the file disagrees, the memory is wrong and must be rebuilt from it.
         self._many(
             f"UPDATE {name}.object SET uid = v.column4, rev = v.column5, created_rev = v.column6, body = v.column7 "
@@ -419,9 +420,10 @@ class SqliteJournal:
         """Run a statement over many rows of values, and see that it met every one of them."""
         for start in range(0, len(rows), ROWS_TOGETHER):
             some = rows[start : start + ROWS_TOGETHER]
-            done = self._connection.execute(
-                _with_rows(statement, len(some), len(some[0])), [cell for row in some for cell in row]
-            )
+            number, columns = 1 << (len(some) - 1).bit_length(), len(some[0])
+            cells = [cell for row in some for cell in row]
+            cells += [None] * ((number - len(some)) * columns)
+            done = self._connection.execute(_with_rows(statement, number, columns), cells)
             if done.rowcount != len(some):
                 raise StoreError(f"{done.rowcount} of {len(some)} objects are on the disk as they were expected to be")
 
@@ -573,7 +575,7 @@ def _net(records: Sequence[JournalRecord]) -> Iterator[tuple[int, JournalRecord]
     return ((before[key], record) for key, record in last.items())
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _with_rows(statement: str, rows: int, columns: int) -> str:
     row = f"({', '.join('?' * columns)})"
     return statement.format(rows=", ".join([row] * rows))

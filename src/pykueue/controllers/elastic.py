@@ -37,7 +37,7 @@ class ElasticController:
         self._writer = writer
         self._executor = executor
         self._row = row
-        self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.tree, rng, labels=labels.PODSET)
+        self.informer: Informer[Tree] = Informer(client, pods.KIND, codec.shared_tree, rng, labels=labels.PODSET)
         self.informer.add_index(_SLICES, ungating.slice_keys)
         self.informer.add_handler(self._pod_seen)
         informers.workloads.add_index(_SLICES, ungating.workload_slice_keys)

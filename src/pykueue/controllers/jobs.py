@@ -73,7 +73,7 @@ class JobsController:
         for kind in row.second_kinds:
             copy = self._copies.get(kind.name)
             if copy is None:
-                copy = self._copies[kind.name] = Informer(client, kind, codec.tree, rng, may_be_absent=True)
+                copy = self._copies[kind.name] = Informer(client, kind, codec.shared_tree, rng, may_be_absent=True)
             if kind in row.triggered_by:
                 copy.add_handler(partial(self._second_seen, row))
 
@@ -88,7 +88,7 @@ class JobsController:
         selector = f"{labels.MANAGED}=true" if is_pod and not marked else ""
         keeps = triggers.is_seen if is_pod and marked else None
         informer: Informer[Tree] = Informer(
-            client, row.kind, codec.tree, rng, labels=selector, keeps=keeps, may_be_absent=True
+            client, row.kind, codec.shared_tree, rng, labels=selector, keeps=keeps, may_be_absent=True
         )
         informer.add_index(_PARENT, triggers.parent_keys)
         informer.add_index(_NAMED, lambda tree: triggers.named_keys(row, tree, self._options))

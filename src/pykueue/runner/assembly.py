@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
+from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import EventRecorder
 from kubemachinery.client.informer import Informer, run_informers
@@ -40,7 +39,7 @@ class Runner:
         serves: Callable[[str], bool],
     ) -> None:
         def copy(kind: Any) -> Trees:
-            return Informer(client, kind, msgspec.json.Decoder(dict[str, Any]).decode, rng)
+            return Informer(client, kind, codec.shared_tree, rng)
 
         self._jobs, self.pods, self.nodes = copy(JOBS), copy(PODS), copy(NODES)
         self._keeper = NodeHeartbeat(client, machine, clock)
