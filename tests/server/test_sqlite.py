@@ -466,6 +466,20 @@ class TestHistory:
             await write(objects, f"m{index}", 2000)
         assert objects.compaction_target() > FIRST_REVISION + 30, "too many bytes: age does not matter then"
 
+    async def test_is_compacted_at_once_when_it_is_much_too_large(self) -> None:
+        objects = Objects(store_module.MemoryJournal(), SystemClock(), bounds=HistoryBounds(bytes_max=100_000))
+        compacting = asyncio.create_task(objects.keep_compacting())
+        for index in range(50):
+            await write(objects, f"n{index}", 2000)
+        await asyncio.sleep(0)
+        assert objects.compacted == FIRST_REVISION, "not before it is an eighth too large"
+        for index in range(10):
+            await write(objects, f"m{index}", 2000)
+        await eventually(lambda: objects.compacted > FIRST_REVISION)
+        kept = sum(len(change.entry.body) for change in objects.changes_since("things", objects.compacted))
+        assert kept <= 112_500, "of 120,000"
+        compacting.cancel()
+
     async def test_files_shrink_after_a_churn(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """To 1.25 times what is in use, and the free pages that are kept for the next writes; logs become empty."""
         monkeypatch.setattr(store_module, "FREE_PAGES_MIN", 32)

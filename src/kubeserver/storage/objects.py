@@ -12,6 +12,7 @@ come in between. The journal's calls run on one thread of their own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 BATCH_MAX: Final = 512
 COMPACTION_STEP: Final = 500
 COMPACTION_SECONDS: Final = 30.0
+# How many times its size the history may have before it is compacted sooner.
+OVERFULL: Final = 1.125
 # Two MiB at a time, as a long step would hold up the writers.
 SHRINK_PAGES: Final = 256
 SHRINK_PAUSE_SECONDS: Final = 0.01
@@ -87,6 +90,7 @@ class Objects:
         self._pending: dict[StoreKey, tuple[int, ObjectEntry | None]] = {}
         self._log: deque[StoreChange] = deque()
         self._log_bytes = 0
+        self._is_overfull = asyncio.Event()
         # What was forgotten since memory was given back.
         self._forgotten_bytes = 0
         # The number of writes at the last round of the compaction, and when memory was last given back.
@@ -346,6 +350,8 @@ class Objects:
         self.collection(change.entry.key.resource).history.append(change)
         self._log.append(change)
         self._log_bytes += len(change.entry.body)
+        if self._log_bytes > self._bounds.bytes_max * OVERFULL:
+            self._is_overfull.set()
 
     def _notify_reached(self) -> None:
         for revision, reached in self._reached:
@@ -442,8 +448,12 @@ class Objects:
             await asyncio.to_thread(memory.give_back)
 
     async def keep_compacting(self) -> None:
+        """Compact from time to time, and at once when the history is much larger than it should be."""
         while True:
-            await asyncio.sleep(COMPACTION_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COMPACTION_SECONDS):
+                    await self._is_overfull.wait()
+            self._is_overfull.clear()
             try:
                 await self.compact()
                 await self.shrink()
