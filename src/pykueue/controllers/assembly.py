@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, NamedTuple
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -60,9 +60,6 @@ from pykueue.observe.metrics import MetricsOptions
 from pykueue.projection import SchedulerCase
 from pykueue.state.troubles import STARVING_AFTER
 from pykueue.state.world import World
-
-# How often the trees of cohorts are brought up to date while objects are read.
-_SETTLE_SECONDS: Final = 0.02
 
 
 class ManagerOptions(msgspec.Struct, frozen=True):
@@ -236,30 +233,15 @@ class Manager:
         `start_order` reorders the informers that start together: no behaviour may depend on their order.
         """
         timeout = self._sync_timeout_seconds
-        async with AsyncExitStack() as stack:
-            async with self._settling():
-                await stack.enter_async_context(run_informers(start_order(self.informers.shaping), timeout))
-            await stack.enter_async_context(run_informers((self.informers.workloads,), timeout))
-            await stack.enter_async_context(run_informers(start_order(self._jobs), timeout))
-            process.objects_read()
-            yield
-
-    @asynccontextmanager
-    async def _settling(self) -> AsyncIterator[None]:
-        """Build the trees of cohorts while ClusterQueues are read, and before Workloads are: so no step takes long, and
-        each reservation is added by itself."""
-
-        async def settle() -> None:
-            while True:
-                await asyncio.sleep(_SETTLE_SECONDS)
-                self.world.settle(self._clock.now())
-
-        settling = asyncio.create_task(settle(), name="settling")
-        try:
-            yield
-        finally:
-            settling.cancel()
-        self.world.settle(self._clock.now())
+        async with run_informers(start_order(self.informers.shaping), timeout):
+            # Trees of cohorts exist before Workloads are read: each of these is then added by itself, in turns.
+            self.world.settle(self._clock.now())
+            async with (
+                run_informers((self.informers.workloads,), timeout),
+                run_informers(start_order(self._jobs), timeout),
+            ):
+                process.objects_read()
+                yield
 
     async def take_over(self) -> None:
         """Lead after another manager, which may have reserved quota that no watch has shown here yet."""
