@@ -118,11 +118,11 @@ async def _until_idle(engine: Engine) -> None:
     A manager that starts sooner would otherwise be measured while the server still describes its CRDs (OpenAPI).
     """
     async with asyncio.timeout(_READY_SECONDS):
-        idle_looks = 0
-        used = sum(map(cpu_seconds, engine.server))
+        idle_looks, processes = 0, engine.server or (engine.manager,)
+        used = sum(map(cpu_seconds, processes))
         while idle_looks < _IDLE_LOOKS:
             await asyncio.sleep(_IDLE_SECONDS)
-            before, used = used, sum(map(cpu_seconds, engine.server))
+            before, used = used, sum(map(cpu_seconds, processes))
             idle_looks = idle_looks + 1 if used - before <= _IDLE_SHARE * _IDLE_SECONDS else 0
 
 

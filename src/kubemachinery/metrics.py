@@ -93,6 +93,8 @@ class Histogram:
 
 # --- Families ---------------------------------------------------------------------------------------------------------
 
+V = TypeVar("V", bound=Counter | Gauge)
+
 
 class _Rendered(Protocol):
     def pieces(self) -> Iterator[str]:
@@ -102,9 +104,10 @@ class _Rendered(Protocol):
 class _Family(Generic[S]):
     """All series of one metric, by the values of their labels, in the order of their creation."""
 
-    def __init__(self, name: str, help: str, type: MetricType, labels: Labels) -> None:
+    def __init__(self, name: str, help: str, type: MetricType, labels: Labels, new: Callable[[], S]) -> None:
         self._name = name
         self._labels = labels
+        self._new = new
         self._head = _head(name, help, type, labels)
         self._series: dict[Labels, S] = {}
 
@@ -132,59 +135,50 @@ class _Family(Generic[S]):
         for start in range(0, len(series), _PIECE):
             yield "".join([self._text(values, one) for values, one in series[start : start + _PIECE]])
 
-    def _new(self) -> S:
-        raise NotImplementedError
-
     def _text(self, values: Labels, series: S) -> str:
         raise NotImplementedError
 
 
-class CounterFamily(_Family[Counter]):
+class _ValueFamily(_Family[V]):
+    """The series of a metric that has one value for each."""
+
+    def __init__(self, name: str, help: str, type: MetricType, labels: Labels, new: Callable[[], V]) -> None:
+        super().__init__(name, help, type, labels, new)
+        self._template = _template(name, labels)
+
+    def _text(self, values: Labels, series: V) -> str:
+        return f"{self._template.format(*_escaped(values))} {number(series.value)}\n"
+
+
+class CounterFamily(_ValueFamily[Counter]):
     """The series of a counter. Its name ends in `_total`."""
 
     def __init__(self, name: str, help: str, labels: Labels) -> None:
-        super().__init__(name, help, MetricType.COUNTER, labels)
-        self._template = _template(name, labels)
-
-    def _new(self) -> Counter:
-        return Counter()
-
-    def _text(self, values: Labels, series: Counter) -> str:
-        return f"{self._template.format(*_escaped(values))} {number(series.value)}\n"
+        super().__init__(name, help, MetricType.COUNTER, labels, Counter)
 
 
-class GaugeFamily(_Family[Gauge]):
+class GaugeFamily(_ValueFamily[Gauge]):
     """The series of a gauge."""
 
     def __init__(self, name: str, help: str, labels: Labels) -> None:
-        super().__init__(name, help, MetricType.GAUGE, labels)
-        self._template = _template(name, labels)
-
-    def _new(self) -> Gauge:
-        return Gauge()
-
-    def _text(self, values: Labels, series: Gauge) -> str:
-        return f"{self._template.format(*_escaped(values))} {number(series.value)}\n"
+        super().__init__(name, help, MetricType.GAUGE, labels, Gauge)
 
 
 class HistogramFamily(_Family[Histogram]):
     """The series of a histogram. `buckets` are the upper bounds in ascending order, without infinity."""
 
     def __init__(self, name: str, help: str, labels: Labels, buckets: Sequence[float]) -> None:
-        super().__init__(name, help, MetricType.HISTOGRAM, labels)
+        bounds = tuple(buckets)
+        super().__init__(name, help, MetricType.HISTOGRAM, labels, lambda: Histogram(bounds))
         if _LE in labels:
             raise ValueError(f"{name}: the label {_LE} is that of the buckets")
         if not buckets or list(buckets) != sorted(set(buckets)) or buckets[0] < 0 or math.isinf(buckets[-1]):
             raise ValueError(f"{name}: the bounds of buckets ascend from 0 or more and are finite, unlike {buckets}")
-        self._buckets = tuple(buckets)
         self._bounds = [number(bound) for bound in (*buckets, math.inf)]
         # The bound of a bucket is between these two, because labels are sorted by name.
         bucket = _template(f"{name}_bucket", (*labels, _LE))
         self._before, _, self._after = bucket.partition(f"{{{len(labels)}}}")
         self._template = _template("", labels)
-
-    def _new(self) -> Histogram:
-        return Histogram(self._buckets)
 
     def _text(self, values: Labels, series: Histogram) -> str:
         escaped = _escaped(values)
