@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,6 +16,8 @@ from kubemachinery.client.errors import ApiError
 from pykueue.api import kueue, registry
 from pykueue.controllers import history_recorder
 from pykueue.history.documents import JobRecord
+
+T = TypeVar("T")
 
 
 class World(RecordedWorld):
@@ -311,6 +313,40 @@ async def test_a_disk_that_hangs_delays_a_finalizer_no_longer_than_the_bound(mad
         hangs.set()
         await asyncio.sleep(5)
         assert (await made.record("train")).state == "Succeeded"
+
+
+@scenario
+async def test_workloads_that_change_during_the_first_look_are_recorded_as_they_are(made: World) -> None:
+    async with made.manager():
+        await made.submit("holder", 10_000, cpu=8)
+        for number in range(8):
+            await made.submit(f"waits-{number}", 10, cpu=8)
+
+    async def slowly(items: Iterable[T]) -> AsyncIterator[T]:
+        for item in items:
+            yield item
+            await asyncio.sleep(2)  # all take longer than a finalizer would wait
+
+    errors: list[str] = []
+    made.path = made.path.with_name("another.sqlite")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history_recorder, "in_turns", slowly)
+        patch.setattr(history_recorder.log, "error", lambda message, *values: errors.append(message % values))
+        async with made.manager() as manager:
+            assert manager.history is not None
+            assert not manager.history.opened.is_set()
+            assert len(await made.workloads()) == 9
+            await made.client.cancel("waits-7")
+            await asyncio.sleep(10)
+            assert len(await made.workloads()) == 8
+            await made.submit("late", 10, cpu=8)
+            assert not manager.history.opened.is_set(), "the first look goes on"
+            await asyncio.sleep(30)
+            assert manager.history.opened.is_set()
+            states = {each.job: each.state for each in await made.client.history()}
+    waiting = {f"waits-{number}": "Waiting" for number in range(7)}
+    assert states == {"holder": "Running", **waiting, "waits-7": "Cancelled", "late": "Waiting"}
+    assert not errors, "what a finalizer waits for is saved during the look"
 
 
 @scenario

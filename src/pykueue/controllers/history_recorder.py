@@ -361,6 +361,8 @@ class HistoryRecorder:
             self._begin(known)
             self._store = store  # from here on, what is recorded is saved if this ends
             await self._observe_all()
+            if not self.is_open:
+                return False  # damaged meanwhile
         else:
             # A new file after a damaged one: the records of all live Workloads belong into it.
             self._unsaved = {**self._records, **self._unsaved}
@@ -398,11 +400,14 @@ class HistoryRecorder:
 
     async def _observe_all(self) -> None:
         """Record the states of all Workloads as they are now. Other tasks run meanwhile, and events of the watch are
-        recorded, too: a state that was recorded already changes nothing."""
+        recorded, too: a state that was recorded already changes nothing. What a finalizer waits for is saved at once.
+        """
         async for each in in_turns(self._workloads.unordered()):
             workload = self._workloads.get(each.metadata.name, each.metadata.namespace)
             if workload is not None:
                 self.observe(workload)
+            if self._is_urgent.is_set() and not self._is_failing:
+                await self._save()
 
     def _note_problem(self, error: HistoryStoreError) -> None:
         if str(error) != self._problem:

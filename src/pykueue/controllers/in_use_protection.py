@@ -69,9 +69,9 @@ class InUseController:
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         if change.old is not None:
-            for name in flavors_of(change.old):
+            for name in sorted(flavors_of(change.old)):
                 self.loop.add(("ResourceFlavor", name))
-            for name in checks_of(change.old):
+            for name in sorted(checks_of(change.old)):
                 self.loop.add(("AdmissionCheck", name))
 
     def _flavor_seen(self, change: InformerEvent[kueue.ResourceFlavor]) -> None:
