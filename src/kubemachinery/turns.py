@@ -17,25 +17,26 @@ T = TypeVar("T")
 
 
 class Turn:
-    """The time since the loop last continued, as far as tasks have asked."""
+    """The time since its loop last continued, as far as tasks have asked."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = TURN_SECONDS) -> None:
-        self._loop = loop
+    def __init__(self, seconds: float = TURN_SECONDS) -> None:
         self._seconds = seconds
         self._since: float | None = None
 
     async def end_if_used_up(self) -> None:
         """Let the loop continue if it was blocked for long enough."""
+        loop = asyncio.get_running_loop()
         if self._since is None:
-            self._since = self._loop.time()
-            self._loop.call_soon(self._continued)
-        elif self._loop.time() - self._since > self._seconds:
+            self._since = loop.time()
+            loop.call_soon(self._continued)
+        elif loop.time() - self._since > self._seconds:
             await asyncio.sleep(0)
 
     def _continued(self) -> None:
         self._since = None
 
 
+# A turn does not refer to its loop: a loop that is closed and not used any more is freed.
 _turns: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turn]] = WeakKeyDictionary()
 
 
@@ -44,13 +45,13 @@ def current() -> Turn:
     loop = asyncio.get_running_loop()
     found = _turns.get(loop)
     if found is None:
-        found = _turns[loop] = Turn(loop)
+        found = _turns[loop] = Turn()
     return found
 
 
 def limit(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
     """Set how long the tasks of a loop may block it; a negative number makes them let it continue whenever they can."""
-    _turns[loop] = Turn(loop, seconds)
+    _turns[loop] = Turn(seconds)
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:

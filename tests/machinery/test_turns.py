@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -32,3 +34,13 @@ async def _turns_of_others(items: AsyncIterator[int]) -> int:
 async def test_other_tasks_run_when_the_turn_is_used_up(seconds: float, least: int, most: int) -> None:
     turns.limit(asyncio.get_running_loop(), seconds)
     assert least <= await _turns_of_others(turns.in_turns(range(100))) <= most
+
+
+def test_a_closed_loop_is_freed() -> None:
+    async def use() -> weakref.ref[asyncio.AbstractEventLoop]:
+        assert [item async for item in turns.in_turns(range(3))] == [0, 1, 2]
+        return weakref.ref(asyncio.get_running_loop())
+
+    used = asyncio.run(use())
+    gc.collect()
+    assert used() is None
