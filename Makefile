@@ -104,8 +104,8 @@ soak: $(STAMP)
 	@cd tests && ../$(BIN)/python -m simulation.engine $(ARGS)
 
 check: $(STAMP)
-	@$(BIN)/ruff format --check --quiet src tests bench tools || { echo "make: the formatter would change these files; run make format" >&2; $(BIN)/ruff format --check src tests bench tools; exit 1; }
-	@$(BIN)/ruff check --quiet src tests bench tools
+	@$(BIN)/ruff format --check --quiet src tests bench tools examples || { echo "make: the formatter would change these files; run make format" >&2; $(BIN)/ruff format --check src tests bench tools examples; exit 1; }
+	@$(BIN)/ruff check --quiet src tests bench tools examples
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/project
 
@@ -117,8 +117,8 @@ docs: $(DOCS_STAMP)
 	@$(BIN)/zensical build --clean
 
 format: $(STAMP)
-	@$(BIN)/ruff format src tests bench tools
-	@$(BIN)/ruff check --fix src tests bench tools
+	@$(BIN)/ruff format src tests bench tools examples
+	@$(BIN)/ruff check --fix src tests bench tools examples
 
 # The lock names the public index only, whatever index this machine is configured for.
 lock:

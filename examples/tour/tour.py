@@ -1,7 +1,7 @@
 """A walk through the five proposals, on a server of its own: `python examples/tour/tour.py`.
 
-Every line that it prints under a stop is read from the server. Where something does not come about it prints that and ends
-with 1. Nothing is left behind: the server keeps its data in a folder that goes with it.
+Every line that it prints under a stop is read from the server. Where something does not happen, it prints that and
+exits with 1. Nothing is left behind: the data of the server are in a temporary folder.
 """
 
 from __future__ import annotations
