@@ -118,11 +118,13 @@ def test_projections_that_are_updated_equal_those_built_from_scratch(case: Timel
         use = use_of(case, data.draw(rows))
         for owner in timeline.claims:  # one that fits is not compared again before its projection changes
             timeline.fits_at_date(owner)
-        match data.draw(st.sampled_from(("add", "end", "withdraw", "restore"))):
+        match data.draw(st.sampled_from(("add", "end", "claim", "withdraw", "restore"))):
             case "add":
                 timeline.add_use(f"new-{step}", use)
             case "end" if timeline.uses:
                 timeline.remove_use(data.draw(st.sampled_from(sorted(timeline.uses))))
+            case "claim":
+                timeline.add_claim(Claim(f"new-{step}", use, data.draw(st.integers(0, HORIZON))))
             case "withdraw" if timeline.claims:
                 timeline.remove_claim(data.draw(st.sampled_from(sorted(timeline.claims))))
             case "restore" if timeline.claims:
