@@ -138,6 +138,22 @@ def test_projections_that_are_updated_equal_those_built_from_scratch(case: Timel
         assert timeline.fits_at_date(owner) is expected.fits(claim.use)
 
 
+def test_an_owner_that_was_found_to_fit_is_compared_again_with_new_usage_and_new_claims() -> None:
+    four = Quota(4, UNLIMITED, UNLIMITED)
+    timeline = TimelineCase(((four, four),), ((0, 4, 0, 10),), ((0, 3, 0, 5),), (0, 0, 0, 0)).timeline()
+    assert timeline.claims["owner-0"].date == 10
+    assert timeline.fits_at_date("owner-0")
+    two = TimedUsage("q0", ((0, 2),), 20)
+    timeline.add_claim(Claim("new", two, 8))
+    assert not timeline.fits_at_date("owner-0")
+    timeline.remove_claim("new")
+    assert timeline.fits_at_date("owner-0")
+    timeline.add_use("new", two)
+    assert not timeline.fits_at_date("owner-0")
+    timeline.remove_use("new")
+    assert timeline.fits_at_date("owner-0")
+
+
 @SMALL
 @given(cases)
 def test_asking_at_moments_equals_asking_at_every_instant(case: TimelineCase) -> None:
