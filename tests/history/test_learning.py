@@ -223,3 +223,24 @@ def test_of_equal_lengths_a_run_that_was_ended_is_the_longer_one() -> None:
     """1, 2, 2+, 3: survival after 2 is 3/4 · 2/3."""
     found = RunDistribution((PastRun(1), PastRun(2, True), PastRun(2), PastRun(3)))
     assert [round(found.survival(t), 4) for t in (1, 2, 3)] == [0.75, 0.5, 0.0]
+
+
+def test_workloads_that_are_alike_have_one_estimate_until_a_run_is_learned() -> None:
+    times = learned(*(run(str(n), 600) for n in range(5)))
+    first = times.estimate(waiting("train-2"))
+    assert first is not None
+    assert times.estimate(waiting("train-3")) is first
+    for n in range(30):
+        times.learn(run(f"later-{n}", 1200))
+    again = times.estimate(waiting("train-2"))
+    assert again is not None
+    assert (first.quantile(0.5), again.source, again.quantile(0.5)) == (600, "35 runs like it", 1200)
+
+
+def test_an_estimate_depends_on_the_limit_and_on_the_expected_time() -> None:
+    times = learned(*(run(str(n), 600, user="ben", job="other") for n in range(5)))
+    hints = [{}, {"expected_time": "1h"}, {"expected_time": "2h"}, {"active_deadline_seconds": "7200"}]
+    found = [times.estimate(waiting(user="eve", **each)) for each in hints * 2]
+    medians = [each.quantile(0.5) for each in found if each is not None]
+    assert medians[:4] == medians[4:]
+    assert len(set(medians)) == 4

@@ -12,7 +12,7 @@ from laws.random_backfill import BackfillCase, BackfillJob, BackfillQueue, Backf
 from laws.test_planned_starts import delayed
 from pykueue.core import planned_starts
 from pykueue.core.planned_starts import PlannedStarts
-from pykueue.core.timeline import Claim, RunLimit
+from pykueue.core.timeline import Claim, RunLimit, Timeline
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -61,6 +61,14 @@ def _asks_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PlannedStarts, "conflict", lambda self, *rest: None)
 
 
+def _compares_no_date_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Timeline, "fits_at_date", lambda self, owner: True)
+
+
+def _ignores_claims_before_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Timeline, "has_moment_before", lambda self, end: False)
+
+
 def test_without_a_bug_nothing_is_violated() -> None:
     assert [found for seed in range(25) for found in violations(seed)] == []
 
@@ -73,6 +81,8 @@ def test_without_a_bug_nothing_is_violated() -> None:
         _forgets_the_stop_allowance,
         _projects_without_other_claims,
         _asks_nothing,
+        _compares_no_date_again,
+        _ignores_claims_before_the_end,
     ],
     ids=lambda plant: plant.__name__.strip("_"),
 )

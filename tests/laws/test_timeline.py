@@ -116,16 +116,42 @@ def test_projections_that_are_updated_equal_those_built_from_scratch(case: Timel
     timeline.allows(Candidate("candidate", use_of(case, case.candidate)), 0)  # builds the projections
     for step in range(data.draw(st.integers(0, 6))):
         use = use_of(case, data.draw(rows))
-        match data.draw(st.sampled_from(("add", "end", "withdraw"))):
+        for owner in timeline.claims:  # one that fits is not compared again before its projection changes
+            timeline.fits_at_date(owner)
+        match data.draw(st.sampled_from(("add", "end", "claim", "withdraw", "restore"))):
             case "add":
                 timeline.add_use(f"new-{step}", use)
             case "end" if timeline.uses:
                 timeline.remove_use(data.draw(st.sampled_from(sorted(timeline.uses))))
+            case "claim":
+                timeline.add_claim(Claim(f"new-{step}", use, data.draw(st.integers(0, HORIZON))))
             case "withdraw" if timeline.claims:
                 timeline.remove_claim(data.draw(st.sampled_from(sorted(timeline.claims))))
+            case "restore" if timeline.claims:
+                owner = data.draw(st.sampled_from(sorted(timeline.claims)))
+                projection, claim = timeline.built_projection(owner), timeline.remove_claim(owner)
+                assert claim is not None
+                timeline.add_claim(claim, projection)
     for owner, claim in timeline.claims.items():
-        expected = scratch(timeline, claim.date, owner=owner).figures()
-        assert timeline.projection_of(owner).figures() == expected
+        expected = scratch(timeline, claim.date, owner=owner)
+        assert timeline.projection_of(owner).figures() == expected.figures()
+        assert timeline.fits_at_date(owner) is expected.fits(claim.use)
+
+
+def test_an_owner_that_was_found_to_fit_is_compared_again_with_new_usage_and_new_claims() -> None:
+    four = Quota(4, UNLIMITED, UNLIMITED)
+    timeline = TimelineCase(((four, four),), ((0, 4, 0, 10),), ((0, 3, 0, 5),), (0, 0, 0, 0)).timeline()
+    assert timeline.claims["owner-0"].date == 10
+    assert timeline.fits_at_date("owner-0")
+    two = TimedUsage("q0", ((0, 2),), 20)
+    timeline.add_claim(Claim("new", two, 8))
+    assert not timeline.fits_at_date("owner-0")
+    timeline.remove_claim("new")
+    assert timeline.fits_at_date("owner-0")
+    timeline.add_use("new", two)
+    assert not timeline.fits_at_date("owner-0")
+    timeline.remove_use("new")
+    assert timeline.fits_at_date("owner-0")
 
 
 @SMALL
@@ -135,6 +161,7 @@ def test_asking_at_moments_equals_asking_at_every_instant(case: TimelineCase) ->
     timeline = case.timeline()
     candidate = use_of(case, case.candidate)
     at_moments = timeline.allows(Candidate("candidate", candidate), 0) is None
+    assert at_moments or timeline.has_moment_before(candidate.end)
     assert at_moments is starts_are_kept(timeline, candidate, 0)
 
 
@@ -177,6 +204,7 @@ def test_a_candidate_that_is_allowed_exceeds_no_lowered_quota(case: TimelineCase
     timeline = case.timeline()
     candidate = use_of(case, case.candidate)
     conflict = timeline.allows(Candidate("candidate", candidate), 0, lambda claim: False)
+    assert conflict is None or timeline.has_moment_before(candidate.end)
     exceeded = []
     for at, _ in sorted(case.drops):
         projection = scratch(timeline, at)

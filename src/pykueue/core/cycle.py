@@ -655,8 +655,9 @@ class Cycle:
 def is_admitted(workload: WorkloadInfo, queue: Queue, pod_sets: Sequence[AssignedPodSet]) -> bool:
     """Whether a Workload with this assignment is admitted at once: every check that its flavors require is listed,
     every check listed is Ready, and no placement is outstanding ([CY17])."""
-    return (
-        deferred_preemption.required_checks(queue, pod_sets) <= {check.name for check in workload.details.checks}
-        and workload.details.all_checks_ready
-        and not any(pod_set.is_placement_pending for pod_set in pod_sets)
+    checks = workload.details.checks
+    if queue.spec.checks and not deferred_preemption.required_checks(queue, pod_sets) <= {each.name for each in checks}:
+        return False
+    return (not checks or workload.details.all_checks_ready) and not any(
+        pod_set.is_placement_pending for pod_set in pod_sets
     )

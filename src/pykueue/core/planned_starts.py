@@ -34,6 +34,7 @@ from pykueue.core.timeline import (
     Candidate,
     Claim,
     MayPreempt,
+    Projection,
     QuotaChange,
     RunLimit,
     TimedUsage,
@@ -170,7 +171,10 @@ class PlannedStarts:
         self.timeline = Timeline(tree, changes=changes, known_until=known_until)
         self.plans: dict[str, PlannedStart] = {}  # by owner, in the order in which they were made
         self._policy = policy
-        self._assumed: list[tuple[str, TimedUsage | None]] = []  # uses that a cycle assumes, with those before
+        self._by_queue: dict[str, list[PlannedStart]] | None = None  # until a plan changes
+        self._undated: list[PlannedStart] = []  # of the plans in `_by_queue`
+        self._assumed: list[tuple[str, TimedUsage]] = []  # admissions of the running cycle
+        self._counted: list[tuple[str, TimedUsage | None]] = []  # those on the timeline, with the use before each
 
     # Usage.
 
@@ -183,18 +187,41 @@ class PlannedStarts:
 
     def assume(self, workload: WorkloadInfo, usage: Mapping[int, Amount], end: Nanoseconds) -> None:
         """Count an admission of the running cycle for its later entries."""
-        self._assumed.append((workload.key, self.timeline.uses.get(workload.key)))
-        self.timeline.add_use(workload.key, _candidate_use(workload, usage, end))
+        self._assumed.append((workload.key, _candidate_use(workload, usage, end)))
+
+    def _count_assumed(self) -> None:
+        """Put what the cycle assumes on the timeline. Most entries ask nothing that depends on it."""
+        for key, use in self._assumed:
+            self._counted.append((key, self.timeline.uses.get(key)))
+            self.timeline.add_use(key, use)
+        self._assumed.clear()
 
     def undo(self) -> None:
         """Remove what the cycle assumed."""
-        for key, before in reversed(self._assumed):
+        self._assumed.clear()
+        for key, before in reversed(self._counted):
             self.timeline.remove_use(key)
             if before is not None:
                 self.timeline.add_use(key, before)
-        self._assumed.clear()
+        self._counted.clear()
 
     # Plans.
+
+    def in_queue(self, cluster_queue: str) -> Sequence[PlannedStart]:
+        """The planned starts of a ClusterQueue, in the order in which they were made."""
+        return self._grouped().get(cluster_queue, ())
+
+    def _grouped(self) -> dict[str, list[PlannedStart]]:
+        if self._by_queue is None:
+            self._by_queue = {}
+            for plan in self.plans.values():
+                self._by_queue.setdefault(plan.queue, []).append(plan)
+            self._undated = [plan for plan in self.plans.values() if plan.date is None]
+        return self._by_queue
+
+    def _put(self, plan: PlannedStart) -> None:
+        self.plans[plan.key] = plan
+        self._by_queue = None
 
     def plan(
         self,
@@ -228,7 +255,7 @@ class PlannedStarts:
             date, usage, reclaims = best
             plan = PlannedStart(number, workload, queue.name, usage, date, is_expected)
             self._claim(plan, queue, date, reclaims=reclaims)
-        self.plans[workload.key] = plan
+        self._put(plan)
         return plan
 
     def _has_date_despite_drops(
@@ -240,21 +267,23 @@ class PlannedStarts:
             for usage in options
         )
 
-    def restore(self, plan: PlannedStart, claim: Claim | None) -> None:
-        """Put back a planned start as it was before another date was searched."""
+    def restore(self, plan: PlannedStart, claim: Claim | None, projection: Projection | None) -> None:
+        """Put back a planned start as it was before another date was searched, with the tree at its date if that was
+        built. No other claim and no usage may have changed since."""
         self.withdraw(plan.key)
-        self.plans[plan.key] = plan
+        self._put(plan)
         if claim is not None:
-            self.timeline.add_claim(claim)
+            self.timeline.add_claim(claim, projection)
 
     def withdraw(self, key: str) -> PlannedStart | None:
         """Remove and return the planned start of a Workload, if it has one."""
         self.timeline.remove_claim(key)
+        self._by_queue = None
         return self.plans.pop(key, None)
 
     def refresh_owner(self, workload: WorkloadInfo) -> None:
         """Take a newer value of an owner whose plan is the same."""
-        self.plans[workload.key] = replace(self.plans[workload.key], workload=workload)
+        self._put(replace(self.plans[workload.key], workload=workload))
 
     def broken(self) -> list[PlannedStart]:
         """The planned starts whose Workload does not fit at its date any more."""
@@ -334,13 +363,15 @@ class PlannedStarts:
     ) -> PlanConflict | DropConflict | None:
         """The planned start that the admission of a Workload which fits would delay, or the lowering of quota that it
         would exceed; None: it may be admitted."""
+        self._grouped()
+        if not self._undated and not self.timeline.has_moment_before(end):
+            return None
+        self._count_assumed()
         own = self.plans.get(workload.key)
         use = _candidate_use(workload, self._with_replaced(workload, usage), end)
-        for plan in self.plans.values():
-            if (
-                plan.date is None
-                and shares_flavor_resource(plan.usage, use.usage)
-                and self._binds(plan, workload, queue, usage, own, snapshot, now)
+        for plan in self._undated:
+            if shares_flavor_resource(plan.usage, use.usage) and self._binds(
+                plan, workload, queue, usage, own, snapshot, now
             ):
                 return PlanConflict(plan, None)
 
@@ -361,6 +392,7 @@ class PlannedStarts:
         targets: Iterable[str],
     ) -> DropConflict | None:
         """The lowering of quota that a Workload would exceed which fits once its preemption targets are evicted."""
+        self._count_assumed()
         use = _candidate_use(workload, self._with_replaced(workload, usage), end)
         ended = (workload.details.replaces, *targets)
         return self._as_drop(self.timeline.exceeded_drop(Candidate(workload.key, use, ended), now), use)

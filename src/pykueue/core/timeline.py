@@ -246,6 +246,8 @@ class Timeline:
         self._idle: dict[str, list[list[Amount]]] = {}  # what a ClusterQueue could use at most after each change
         self._at_claims: dict[str, Projection] = {}  # by owner
         self._at_drops: dict[Nanoseconds, Projection] = {}
+        # Owners whose projection changed since they were found to fit at their date.
+        self._unchecked: set[str] = set()
         self._ends = [(use.end, key) for key, use in self._uses.items()]  # hard ends, also of uses that have ended
         heapq.heapify(self._ends)
         self._present = Projection(-1, tree.without_usage(), tree)  # with everything that is in use
@@ -281,14 +283,17 @@ class Timeline:
             for projection in self._counting(use):
                 projection.remove(use)
 
-    def add_claim(self, claim: Claim) -> None:
-        """Add the claim of a planned start, in place of the one that its owner had before."""
+    def add_claim(self, claim: Claim, projection: Projection | None = None) -> None:
+        """Add the claim of a planned start, in place of the one that its owner had before. `projection` is the tree at
+        its date for its owner, where that is known already."""
         self.remove_claim(claim.owner)
+        for counting in self._holding(claim):
+            counting.add(claim.use)
         self._claims[claim.owner] = claim
         self._ordered_claims = None
-        for projection in self._projections():
-            if claim.is_held_at(projection.at):
-                projection.add(claim.use)
+        self._unchecked.add(claim.owner)
+        if projection is not None:
+            self._at_claims[claim.owner] = projection
 
     def remove_claim(self, owner: str) -> Claim | None:
         """Remove and return the claim of an owner, if it has one."""
@@ -296,9 +301,9 @@ class Timeline:
         self._at_claims.pop(owner, None)
         if claim is not None:
             self._ordered_claims = None
-            for projection in self._projections():
-                if claim.is_held_at(projection.at):
-                    projection.remove(claim.use)
+            self._unchecked.discard(owner)
+            for projection in self._holding(claim):
+                projection.remove(claim.use)
         return claim
 
     def overdue(self, now: Nanoseconds) -> list[str]:
@@ -324,18 +329,25 @@ class Timeline:
             self._passed_drops += 1
         return self._passed_drops > before
 
-    def _projections(self) -> Iterator[Projection]:
-        yield from self._at_claims.values()
-        yield from self._at_drops.values()
+    def _holding(self, claim: Claim) -> list[Projection]:
+        """The projections in which a claim is held; its caller changes them."""
+        found = []
+        for owner, projection in self._at_claims.items():
+            if claim.is_held_at(projection.at):
+                self._unchecked.add(owner)
+                found.append(projection)
+        found += [projection for projection in self._at_drops.values() if claim.is_held_at(projection.at)]
+        return found
 
     def _counting(self, use: TimedUsage) -> list[Projection]:
-        """The projections that count the usage of a reservation: those of times before its end."""
-        end, claims = use.end, self._claims
-        found = [
-            projection
-            for owner, projection in self._at_claims.items()
-            if projection.at < end and ((test := claims[owner].may_preempt) is None or not test(use))
-        ]
+        """The projections that count the usage of a reservation: those of times before its end. Its caller changes
+        them."""
+        end, found = use.end, []
+        if self._at_claims and self._claims_by_date()[0].date < end:
+            for owner, projection in self._at_claims.items():
+                if projection.at < end and ((test := self._claims[owner].may_preempt) is None or not test(use)):
+                    self._unchecked.add(owner)
+                    found.append(projection)
         if self._at_drops:
             found += [projection for projection in self._at_drops.values() if projection.at < end]
         return found
@@ -362,6 +374,10 @@ class Timeline:
             claim = self._claims[owner]
             found = self._at_claims[owner] = self.project(claim.date, claim)
         return found
+
+    def built_projection(self, owner: str) -> Projection | None:
+        """The tree at the date of a planned start, for its owner, if a question has needed it."""
+        return self._at_claims.get(owner)
 
     def _drop_projection(self, at: Nanoseconds) -> Projection:
         found = self._at_drops.get(at)
@@ -394,11 +410,22 @@ class Timeline:
         return any(all(amount <= idle[number] for number, amount in use.usage) for idle in self._idle[use.queue])
 
     def fits_at_date(self, owner: str) -> bool:
-        """Whether the owner of a claim fits at its date."""
-        return self._keeps(self._claims[owner], self.projection_of(owner))
+        """Whether the owner of a claim fits at its date. One that was found to fit is compared again only after a
+        change of its projection: most usage that begins ends before any date."""
+        if owner not in self._unchecked:
+            return True
+        fits = self._keeps(self._claims[owner], self.projection_of(owner))
+        if fits:
+            self._unchecked.discard(owner)
+        return fits
 
     def _keeps(self, claim: Claim, projection: Projection) -> bool:
         return projection.fits(claim.use, within_nominal=claim.within_nominal)
+
+    def has_moment_before(self, end: Nanoseconds) -> bool:
+        """Whether a candidate with this end could be in the way at all: a claim begins before it, or quota is lowered
+        at some time."""
+        return self.has_drops or (bool(self._claims) and self._claims_by_date()[0].date < end)
 
     def allows(
         self, candidate: Candidate, now: Nanoseconds, binds: Callable[[Claim], bool] = lambda claim: True

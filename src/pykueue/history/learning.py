@@ -37,6 +37,8 @@ WIDER_RUNS: Final = 4
 _LEFT_MIN: Final = 0.01
 # Runs before the last RUNS_KEPT are remembered for what was known when a Workload was submitted [RT11].
 _REMEMBERED: Final = 256
+# So many estimates are kept until the next run is learned.
+_ESTIMATES_MAX: Final = 10_000
 # So many runs are put into the order of the others in less time than all are sorted.
 _MOVED_MAX: Final = 6
 
@@ -55,36 +57,41 @@ class Run(NamedTuple):
 
 class _Steps(NamedTuple):
     """The lengths at which runs ended, in order, the share of runs that are longer, the longest run, and how many runs
-    there are. Estimates refer to these sequences: they are never changed."""
+    there are. Estimates refer to these sequences: they are never changed. A list is searched in half the time of an
+    array."""
 
-    times: array[float]
+    times: list[float]
     shares: Sequence[float]
     longest: float
     runs: int
 
-    def fallen_to(self, share: float, *, early: bool) -> int:
-        """The place of the first step at which no more runs than this share are longer; it may be one place too
-        `early`, or late."""
+    def fallen_between(self, first: float, last: float) -> tuple[int, int]:
+        """The place of the first step at which no more runs than the share `first` are longer, and that of the share
+        `last`, which is smaller. They may be one place too early, and too late."""
         count = len(self.times)
         if count < self.runs:
-            return bisect_left(self.shares, -share, key=float.__neg__)
+            return (
+                bisect_left(self.shares, -first, key=float.__neg__),
+                bisect_left(self.shares, -last, key=float.__neg__),
+            )
         # Without bounds, each step is that of one run.
-        place = int(count * (1.0 - share))
-        return max(0, place - 1) if early else min(count, max(0, place + 1))
+        low, high = int(count * (1.0 - first)) - 1, int(count * (1.0 - last)) + 1
+        return (low if low > 0 else 0), (high if 0 < high < count else count if high > 0 else 0)
 
 
 def _product_limit(lengths: Iterable[float]) -> _Steps:
     """The product-limit estimate of runs; of a bound, the length is negative [RT6]."""
-    return _steps_of(array("d", sorted(lengths)))
+    return _steps_of(sorted(lengths))
 
 
-def _steps_of(ordered: array[float]) -> _Steps:
+def _steps_of(ordered: list[float]) -> _Steps:
     """The product-limit estimate of lengths in ascending order: first the bounds, the longest one first."""
     count = len(ordered)
     if ordered[0] >= 0:
         return _Steps(ordered, _even_shares(count), ordered[-1], count)
     bounds = bisect_left(ordered, 0.0)
-    times, shares = ordered[bounds:], array("d")
+    times = ordered[bounds:]
+    shares: list[float] = []
     share, left, ended = 1.0, count, 0
     # Up to the next bound, each run that ends takes the same share.
     for bound in (*reversed(ordered[:bounds]), -math.inf):
@@ -153,13 +160,12 @@ class RunMixture(msgspec.Struct, frozen=True):
         # Of the first part, which has most of the weight: it is no step before that part alone has fallen to the
         # share, nor one behind the step where it has fallen so far that the others may have their full weight. With
         # the weights of [RT10] these are five or six steps, however many runs the part has.
-        low = steps.fallen_to(share / weight, early=True)
-        high = steps.fallen_to((share - 1.0 + weight) / weight, early=False)
+        low, high = steps.fallen_between(share / weight, (share - 1.0 + weight) / weight)
         if elapsed > 0.0:
             low = max(low, bisect_right(times, elapsed * _NEARLY / factor))
         while low < high:
             middle = (low + high) // 2
-            if self.survival(times[middle] * factor) <= share:
+            if self._has_fallen(share, times[middle] * factor):
                 high = middle
             else:
                 low = middle + 1
@@ -167,21 +173,40 @@ class RunMixture(msgspec.Struct, frozen=True):
         above = max(times[low - 1] * factor, elapsed) * _NEARLY if low else elapsed * _NEARLY
         last = times[low] * factor if low < count else math.inf
         found: list[float] = []
-        for _, factor, steps in self.parts[1:]:
-            times = steps.times
-            place = bisect_right(times, above / factor)
-            behind = bisect_left(times, last / factor, place)
-            if place < behind:
-                found += [time * factor for time in times[place:behind]]
+        for _, factor, (times, _, _, _) in self.parts[1:]:
+            place, behind = bisect_right(times, above / factor), last / factor
+            if place < len(times) and times[place] < behind:
+                found += [time * factor for time in times[place : bisect_left(times, behind, place)]]
         if found:
             found.sort()
-            place = bisect_left(found, True, key=lambda time: self.survival(time) <= share)
-            if place < len(found):
-                return found[place]
-        return last if low < count else None
+            low, high = 0, len(found)
+            while low < high:
+                middle = (low + high) // 2
+                if self._has_fallen(share, found[middle]):
+                    high = middle
+                else:
+                    low = middle + 1
+            if low < len(found):
+                return found[low]
+        return last if last < math.inf else None
+
+    def _has_fallen(self, share: float, length: float) -> bool:
+        """Whether at most this share of the runs is longer, as `survival`. Most of the weight is in the first parts, so
+        that the others need not be searched."""
+        length *= _NEARLY
+        left, rest = 0.0, 1.0
+        for weight, factor, (times, shares, _, _) in self.parts:
+            place = bisect_right(times, length / factor)
+            left += weight * shares[place - 1] if place else weight
+            if left > share:
+                return False
+            rest -= weight
+            if left + rest <= share:
+                return True
+        return True
 
 
-def level_of(ordered: array[float], length: float, among: float) -> float:
+def level_of(ordered: list[float], length: float, among: float) -> float:
     """The level from which on quantiles of runs reach a length. At equal examples, which any quantile reaches, it is
     the place `among` them, from 0 to 1: so runs that are all alike do not lower the levels of others."""
     count = len(ordered)
@@ -237,6 +262,7 @@ class RunDistribution:
 # The levels whose coverage is followed, as log odds.
 _LEVELS: Final = (0.1, 0.5, 0.9)
 _KNOTS: Final = tuple(math.log(level / (1.0 - level)) for level in _LEVELS)
+_ODDS_OF_LEVELS: Final = dict(zip(_LEVELS, _KNOTS, strict=True))
 # How far one run shifts a level whose quantile it exceeds: much at 0.9, where few runs do.
 _RATES: Final = (0.03, 0.01, 0.03)
 _SHIFT_MAX: Final = 3.0
@@ -257,7 +283,8 @@ class LevelShift(msgspec.Struct, frozen=True):
         """The level of the distribution that covers a share of the runs. It does not fall when the share grows."""
         if not 0.0 < share < 1.0:
             return share
-        return _share(_along(_KNOTS, self.knots, _odds(share)))
+        odds = _ODDS_OF_LEVELS.get(share)
+        return _share(_along(_KNOTS, self.knots, _odds(share) if odds is None else odds))
 
     def covered(self, level: float) -> float:
         """The share of the runs that a level of the distribution covers: the inverse of `shifted`."""
@@ -325,21 +352,19 @@ class RunEstimate(msgspec.Struct, frozen=True):
 
 
 class PastRuns:
-    """The last runs of a class, with the times at which they were learned: 16 bytes for a run, and the steps of the
-    last ones where an estimate has needed them."""
+    """The last runs of a class, with the times at which they were learned: 16 bytes for a run, and 32 more for each of
+    the last ones where an estimate has needed their order."""
 
-    __slots__ = ("_added", "_ends", "_lengths", "_ordered", "_steps")
+    __slots__ = ("_added", "_ends", "_lengths", "_ordered", "_steps", "count")
 
     def __init__(self) -> None:
+        self.count = 0  # of the last runs
         self._lengths = array("d")  # negative for a bound
         self._ends = array("q")
         # The lengths of the last runs in ascending order, but for those that were added since.
-        self._ordered: array[float] | None = None
+        self._ordered: list[float] | None = None
         self._added = 0
         self._steps: _Steps | None = None
-
-    def __len__(self) -> int:
-        return min(len(self._lengths), RUNS_KEPT)
 
     def add(self, length: float, ended: int) -> None:
         """Add a run; of a bound, the length is negative."""
@@ -347,6 +372,8 @@ class PastRuns:
         self._ends.append(ended)
         self._added += 1
         self._steps = None
+        if self.count < RUNS_KEPT:
+            self.count += 1
         if len(self._ends) > _REMEMBERED + _REMEMBERED // 4:
             del self._lengths[:-_REMEMBERED], self._ends[:-_REMEMBERED]
 
@@ -366,15 +393,20 @@ class PastRuns:
         found = bisect_right(self._ends, time)
         return max(found, RUNS_KEPT // 4) if len(self._ends) >= _REMEMBERED else found
 
-    def ordered(self, known: int) -> array[float]:
+    def ordered(self, known: int) -> list[float]:
         """The lengths of the last of so many runs in ascending order, first the bounds."""
         lengths, count = self._lengths, len(self._lengths)
         first = max(0, known - RUNS_KEPT)
         if count - known > _MOVED_MAX:
-            return array("d", sorted(lengths[first:known]))
+            return sorted(lengths[first:known])
         ordered, added = self._ordered, self._added
         if ordered is None or added > _MOVED_MAX:
-            ordered = array("d", sorted(lengths[-RUNS_KEPT:]))
+            ordered = sorted(lengths[-RUNS_KEPT:])
+        elif added == 1:  # mostly
+            ordered = ordered[:]
+            if count > RUNS_KEPT:
+                del ordered[bisect_left(ordered, lengths[-RUNS_KEPT - 1])]
+            insort(ordered, lengths[-1])
         elif added:
             ordered = _moved(ordered, lengths[-RUNS_KEPT - added : -RUNS_KEPT], lengths[-added:])
         self._ordered, self._added = ordered, 0
@@ -383,7 +415,7 @@ class PastRuns:
         return _moved(ordered, lengths[known:], lengths[first : max(0, count - RUNS_KEPT)])
 
 
-def _moved(ordered: array[float], gone: Iterable[float], come: Iterable[float]) -> array[float]:
+def _moved(ordered: list[float], gone: Iterable[float], come: Iterable[float]) -> list[float]:
     """Lengths in ascending order without some of them, and with others."""
     ordered = ordered[:]
     for length in gone:
@@ -393,6 +425,9 @@ def _moved(ordered: array[float], gone: Iterable[float], come: Iterable[float]) 
     return ordered
 
 
+_OF_QUEUES: Final = "%d runs of the LocalQueue", "%d runs of the ClusterQueue"
+
+
 class RunTimes:
     """The runs of each class, learned from records in the order of their ends."""
 
@@ -400,14 +435,17 @@ class RunTimes:
         self._classes: OrderedDict[ClassKey, PastRuns] = OrderedDict()
         self._shift = _NO_SHIFT
         self._classes_max = classes_max
+        # Of Workloads that are alike, until a run is learned: a forecast asks for all that wait.
+        self._estimates: dict[tuple[_Likeness, int | None], RunEstimate] = {}
 
     def learn(self, record: WorkloadRecord) -> None:
         """Add the runs of a record that has ended."""
         found = list(runs_of(record))
         if not found:
             return
+        self._estimates.clear()
         last, ended = found[-1], max(attempt.released or 0 for attempt in record.attempts)
-        classes = _classes_of(record)
+        classes = _classes(*_likeness(record))
         self._learn_level(record, classes, last)
         lengths = [-run.value if run.is_bound else run.value for run in found]
         for key in (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks):
@@ -425,9 +463,15 @@ class RunTimes:
 
         What ended since then does not count: those are the shorter ones of the runs that began with it."""
         level, left, among = 0.0, 1.0, _among(record.uid)
-        for weight, factor, kept, known in self._weighted(record, classes, record.submitted):
-            level += weight * level_of(kept.ordered(known), run.value / factor, among)
-            left -= weight
+        for kept, factor, _ in self._parts(record, classes):
+            known = kept.known(record.submitted)
+            if known:
+                runs = min(known, RUNS_KEPT)
+                weight = left * runs / (runs + WIDER_RUNS)
+                level += weight * level_of(kept.ordered(known), run.value / factor, among)
+                left -= weight
+                if left < _LEFT_MIN:
+                    break
         if left == 1.0:
             return
         hint = _hint(record)
@@ -451,96 +495,64 @@ class RunTimes:
 
     def estimate(self, record: WorkloadRecord) -> RunEstimate | None:
         """The estimate of a Workload; None if nothing is known [RT3]."""
-        classes, limit = _classes_of(record), record.limit_seconds
-        source, runs, alone = self._source(record, classes)
-        if not source:
-            return None
-        mixture = self._mixture(record, classes)
-        if mixture is None:
-            assert alone is not None, "a source that is no hint has runs"
-            return RunEstimate(source, runs, _Conditional(alone), limit)
-        shift = self._shift if limit else self._shift.within(_SHIFT_MAX_UNLIMITED)
-        return RunEstimate(source, runs, _Covering(mixture, shift), limit)
+        like = _likeness(record)
+        found = self._estimates.get((like, record.expected_seconds))
+        if found is None:
+            found = self._estimate(record, _classes(*like))
+            if found is not None and len(self._estimates) < _ESTIMATES_MAX:
+                self._estimates[like, record.expected_seconds] = found
+        return found
 
-    def _source(self, record: WorkloadRecord, classes: _Classes) -> tuple[str, int, Callable[[float], float] | None]:
-        """Where an estimate comes from, how many runs that has, and the hint that stands alone without runs; an empty
-        source if there is no estimate [RT3]."""
-        limit = record.limit_seconds
-        for key in classes.like_it:
-            if (runs := self._count(key)) >= RUNS_MIN:
-                return f"{runs} runs like it", runs, None
-        for key, in_limits in zip(classes.of_user, classes.of_user_limits, strict=True):
-            if limit and (runs := self._count(in_limits)) >= RUNS_MIN:
-                return f"the limit, and {runs} runs of the user", runs, None
-            if (runs := self._count(key)) >= RUNS_MIN:
-                return f"{runs} runs of the user", runs, None
-        if record.expected_seconds:
-            if (runs := self._count(classes.expected)) >= RUNS_MIN:
-                return f"the expected time, and {runs} runs of the user", runs, None
-            return "the expected time", 0, _AroundExpected(record.expected_seconds)
-        if limit:
-            if (runs := self._count(classes.limits)) >= RUNS_MIN:
-                return f"the limit, and {runs} runs of the LocalQueue", runs, None
-            return "the limit", 0, _BelowLimit(limit)
-        for key, word in zip(classes.fallbacks, ("the LocalQueue", "the ClusterQueue"), strict=False):
-            if (runs := self._count(key)) >= RUNS_MIN:
-                return f"{runs} runs of {word}", runs, None
-        return "", 0, None
-
-    def _mixture(self, record: WorkloadRecord, classes: _Classes) -> RunMixture | None:
-        """The runs of all classes of a Workload, narrow ones with more weight; None without a run."""
+    def _estimate(self, record: WorkloadRecord, classes: _Classes) -> RunEstimate | None:
+        expected, limit = record.expected_seconds, record.limit_seconds
         parts: list[tuple[float, float, _Steps]] = []
-        left = 1.0
-        for weight, factor, kept, _ in self._weighted(record, classes):
+        source, runs, left = "", 0, 1.0
+        for kept, factor, words in self._parts(record, classes):
+            known = kept.count
+            if not runs and known >= RUNS_MIN:
+                source, runs = words % known, known
+            weight = left * known / (known + WIDER_RUNS)
             parts.append((weight, factor, kept.steps()))
             left -= weight
-        if not parts:
-            return None
+            if left < _LEFT_MIN:
+                break
+        if not runs:
+            # No class has enough runs to be a source: a hint is, if there is one.
+            source = "the expected time" if expected else "the limit" if limit else ""
+            if not source:
+                return None
         hint = _hint(record)
         if hint is not None:
-            return RunMixture((*parts, (left, *hint)))
-        return RunMixture(tuple([(weight / (1.0 - left), factor, part) for weight, factor, part in parts]))
+            if not parts:
+                return RunEstimate(source, runs, _Conditional(_alone(record)), limit)
+            parts.append((left, *hint))
+        else:
+            parts = [(weight / (1.0 - left), factor, steps) for weight, factor, steps in parts]
+        shift = self._shift if limit else self._shift.within(_SHIFT_MAX_UNLIMITED)
+        return RunEstimate(source, runs, _Covering(RunMixture(tuple(parts)), shift), limit)
 
-    def _weighted(
-        self, record: WorkloadRecord, classes: _Classes, time: int | None = None
-    ) -> Iterator[tuple[float, float, PastRuns, int]]:
-        """The classes of a Workload that have runs, with their weights [RT10] and the factors of their lengths, and how
-        many runs were known at a time."""
-        left = 1.0
-        for key, factor in self._parts(record, classes):
-            kept = self._classes.get(key)
-            if kept is None:
-                continue
-            known = len(kept) if time is None else kept.known(time)
-            if not known:
-                continue
-            runs = min(known, RUNS_KEPT)
-            weight = left * runs / (runs + WIDER_RUNS)
-            yield weight, factor, kept, known
-            left -= weight
-            if left < _LEFT_MIN:
-                return
-
-    def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[ClassKey, float]]:
-        """The classes of a Workload with the factors of their lengths, the narrowest first."""
-        limit = record.limit_seconds
+    def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[PastRuns, float, str]]:
+        """The classes of a Workload that have runs, the narrowest first, with the factors of their lengths, and what an
+        estimate that comes from so many of their runs is called [RT3], [RT4]."""
+        get, limit, expected = self._classes.get, record.limit_seconds, record.expected_seconds
         for key in classes.like_it:
-            yield key, 1.0
+            if (kept := get(key)) is not None:
+                yield kept, 1.0, "%d runs like it"
         for key, in_limits in zip(classes.of_user, classes.of_user_limits, strict=True):
-            yield (in_limits, float(limit)) if limit and self._count(in_limits) >= RUNS_MIN else (key, 1.0)
-        if record.expected_seconds and self._count(classes.expected) >= RUNS_MIN:
-            yield classes.expected, float(record.expected_seconds)
-        if record.expected_seconds:
-            return
-        if not limit:
-            for key in classes.fallbacks:
-                yield key, 1.0
-        elif self._count(classes.limits) >= RUNS_MIN:
-            yield classes.limits, float(limit)
-
-    def _count(self, key: ClassKey) -> int:
-        found = self._classes.get(key)
-        return 0 if found is None else len(found)
+            if limit and (kept := get(in_limits)) is not None and kept.count >= RUNS_MIN:
+                yield kept, float(limit), "the limit, and %d runs of the user"
+            elif (kept := get(key)) is not None:
+                yield kept, 1.0, "%d runs of the user"
+        if expected:
+            if (kept := get(classes.expected)) is not None and kept.count >= RUNS_MIN:
+                yield kept, float(expected), "the expected time, and %d runs of the user"
+        elif limit:
+            if (kept := get(classes.limits)) is not None and kept.count >= RUNS_MIN:
+                yield kept, float(limit), "the limit, and %d runs of the LocalQueue"
+        else:
+            for key, words in zip(classes.fallbacks, _OF_QUEUES, strict=False):
+                if (kept := get(key)) is not None:
+                    yield kept, 1.0, words
 
     def snapshot(self) -> tuple[dict[ClassKey, Sequence[float]], LevelShift]:
         """Everything that was learned, to compare: the lengths of each class, negative for bounds, and the shift of
@@ -579,17 +591,34 @@ class _Classes(NamedTuple):
     limits: ClassKey
 
 
-def _classes_of(record: WorkloadRecord) -> _Classes:
-    queue, name, user = f"{record.namespace}/{record.queue}", name_shape(record.job), record.user
-    shape = blake2b(record.shape, digest_size=8).hexdigest()
+# LocalQueue, name shape, user, pod sets, limit and ClusterQueue: what the classes of a Workload depend on.
+_Likeness: TypeAlias = tuple[str, str, str, bytes, int | None, str]
+
+
+def _likeness(record: WorkloadRecord) -> _Likeness:
+    return (
+        f"{record.namespace}/{record.queue}",
+        name_shape(record.job),
+        record.user,
+        record.shape,
+        record.limit_seconds,
+        record.cluster_queue,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _classes(
+    queue: str, name: str, user: str, pod_sets: bytes, limit_seconds: int | None, cluster_queue: str
+) -> _Classes:
+    """The classes of Workloads that are alike: such are submitted again and again."""
+    limit = str(limit_seconds or "")
+    shape = blake2b(pod_sets, digest_size=8).hexdigest()
     same, named = ("same", user, queue, name, shape), ("name", queue, name)
     # A program with another limit has other work.
-    limit = str(record.limit_seconds or "")
     like_with = (*same, limit), (*named, limit)
     like_it: tuple[ClassKey, ...] = (same, named)
     if limit:
         like_it = like_with[0], (*same, ""), like_with[1], (*named, "")
-    cluster_queue = record.cluster_queue
     fallbacks = (("queue", queue), ("clusterqueue", cluster_queue)) if cluster_queue else (("queue", queue),)
     of_user, of_user_limits = ((("user", user, queue),), (("limit", "user", user, queue),)) if user else ((), ())
     expected, limits = ("expected", user), ("limit", queue)
@@ -601,6 +630,14 @@ def _hint(record: WorkloadRecord) -> tuple[float, _Steps] | None:
     if record.expected_seconds:
         return float(record.expected_seconds), _RATIOS_EXPECTED
     return (float(record.limit_seconds), _RATIOS_LIMIT) if record.limit_seconds else None
+
+
+def _alone(record: WorkloadRecord) -> Callable[[float], float]:
+    """The distribution of a hint that no run changes."""
+    if record.expected_seconds:
+        return _AroundExpected(record.expected_seconds)
+    assert record.limit_seconds, "it has a hint"
+    return _BelowLimit(record.limit_seconds)
 
 
 def _among(uid: str) -> float:

@@ -214,7 +214,7 @@ class CycleDriver:
     def _requeue(self, decision: Preempt | Wait, requeue: Requeue, now: Nanoseconds, *, parks_class: bool) -> None:
         queue = self._pending.queues[decision.cluster_queue]
         workload = queue.in_flight[decision.workload]
-        has_plans = self._planning is not None and bool(self._planning.in_queue(decision.cluster_queue))
+        has_plans = self._planning is not None and self._planning.has_plans(decision.cluster_queue)
         # One that has no planned start because of windows must not hold back the queue, either.
         is_refused = requeue is Requeue.PLANNED and self._structure.read[queue.name].spec.backfill is not None
         queue.requeue(

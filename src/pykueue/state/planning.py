@@ -9,6 +9,7 @@ are not stored: a new process computes them from the objects, and keeps dates th
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -23,7 +24,7 @@ from pykueue.core.planned_starts import PlannedStart, PlannedStarts, WithdrawalC
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.snapshot import Queue
 from pykueue.core.timeline import ENDLESS, WINDOWS_KNOWN, TimedUsage
-from pykueue.core.workload import Reservation, WorkloadInfo
+from pykueue.core.workload import NO_DETAILS, Reservation, WorkloadInfo
 from pykueue.state import quota_changes
 from pykueue.state.pending_index import PendingIndex
 from pykueue.state.scheduling_scope import SchedulingScopes
@@ -87,6 +88,7 @@ class Planning:
         self._admitted: dict[CohortTree, list[tuple[str, bool]]] = {}  # by the last cycle: ClusterQueue, preempted
         self._seen_windows = self._seen_trees = 0  # the versions that the timelines were built from
         self._seen_at: Nanoseconds = 0
+        self._seen_queues: Mapping[str, Queue] | None = None  # those that the plans were compared with
 
     # Queries.
 
@@ -97,7 +99,12 @@ class Planning:
     def in_queue(self, cluster_queue: str) -> list[PlannedStart]:
         """Return the planned starts of a ClusterQueue, in the order in which they were made."""
         found = self._of(cluster_queue)
-        return [plan for plan in found.plans.values() if plan.queue == cluster_queue] if found is not None else []
+        return list(found.in_queue(cluster_queue)) if found is not None else []
+
+    def has_plans(self, cluster_queue: str) -> bool:
+        """Whether a ClusterQueue has planned starts."""
+        found = self._of(cluster_queue)
+        return found is not None and bool(found.in_queue(cluster_queue))
 
     def has_places(self, cluster_queue: str) -> bool:
         """Whether the next Workload of a StrictFIFO queue would get a planned start, too: they are given in order."""
@@ -195,11 +202,15 @@ class Planning:
 
     def _rebuild(self, now: Nanoseconds) -> None:
         """Move the plans of trees that were rebuilt to the new trees; dates that are not possible there change."""
+        queues = self._structure.snapshot.queues
+        if queues is self._seen_queues:  # they are read and put into trees together
+            return
         for tree, plans in list(self.plans.items()):
             current = next((queue for name in tree.queues if (queue := self._structure.queue(name))), None)
             if current is not None and current.node.tree is tree and self._enables(plans):
                 continue
             self._move(plans, now)
+        self._seen_queues = queues
 
     def _enables(self, plans: PlannedStarts) -> bool:
         """Whether every ClusterQueue with a plan still enables backfill."""
@@ -291,7 +302,7 @@ class Planning:
         not be announced is not taken: after a restart others would be planned around the old one ([BF10])."""
         queue = self._structure.snapshot.queues[plan.queue]
         options, _ = self._options(plan.workload, queue, now)
-        claim = plans.timeline.claims.get(plan.key)
+        claim, projection = plans.timeline.claims.get(plan.key), plans.timeline.built_projection(plan.key)
         if options:
             new = plans.plan(plan.number, plan.workload, queue, options, now, is_expected=plan.is_expected)
             if new.date is not None and (
@@ -303,7 +314,7 @@ class Planning:
                 plans.withdraw(plan.key)
                 self._withdrawn(plan, WithdrawalCause.QUOTA_CHANGED)
                 return
-        plans.restore(plan, claim)
+        plans.restore(plan, claim, projection)
 
     # After a cycle.
 
@@ -350,8 +361,8 @@ class Planning:
             self._improvable.add(plans.tree)
             self._release(queue.name)
         else:
-            for plan in plans.plans.values():
-                if plan.queue == queue.name and planned_starts.precedes(plan.workload, workload, queue):
+            for plan in plans.in_queue(queue.name):
+                if planned_starts.precedes(plan.workload, workload, queue):
                     self._changes.append(PlanChange(PlanEvent.BACKFILLED, workload.key, queue.name))
                     break
         self._admitted.setdefault(plans.tree, []).append((queue.name, preempted))
@@ -554,8 +565,8 @@ def _may_be_planned(workload: WorkloadInfo, now: Nanoseconds) -> bool:
     return (
         workload.reservation is None
         and workload.may_compete(now)
-        and not details.replaces
-        and not details.parent_uid
-        and not details.has_failed_checks
-        and not details.has_closed_gate
+        and (
+            details is NO_DETAILS
+            or not (details.replaces or details.parent_uid or details.has_failed_checks or details.has_closed_gate)
+        )
     )
