@@ -2,7 +2,7 @@
 
     python -m bench forecast [--json=FILE] [--pending=N] [--days=D] [--every=HOURS] [--worlds=A,B] [--seeds=N,N]
                              [--trace=FILE ... [--procs=N] [--strategy=StrictFIFO]] [--known=runs|law]
-                             [--save=FILE] [--saved=FILE,FILE]
+                             [--save=FILE] [--saved=FILE,FILE] [--markdown]
 
 Speed: all pending Workloads of 30 ClusterQueues in 5 cohorts with preemption, and one scope of 200 pending Workloads,
 in processor seconds.
@@ -23,7 +23,10 @@ that those of generated worlds are drawn from. No estimate that is learned from 
 
 `--save` writes every forecast before its correction and its start to a file, one JSON object in a line. `--saved` reads
 such files instead of running worlds, and applies the present correction to them: rules of correction are compared so,
-on the same forecasts and in seconds.
+on the same forecasts and in seconds. `--markdown` prints the figures of each world again, as a table of a document.
+
+Workloads that wait at the same time start late together, so many forecasts may be few observations. The range of a P90
+is that of nine in ten repetitions with as many days, drawn with replacement from those of the world.
 """
 
 from __future__ import annotations
@@ -159,6 +162,8 @@ BIG_PART = 8
 PAST = 4 * WEEK + 3600
 # The range of single ClusterQueues leaves out those with fewer forecasts.
 SINGLE = 20
+# How often the days of a world are drawn again for the range of its P90.
+REPETITIONS = 1000
 
 
 @dataclass
@@ -178,6 +183,9 @@ class CalibrationFigures:
     baseline_error_minutes: float = 0.0
     # Of several: the lowest and the highest share of one ClusterQueue with one seed that P90 covers.
     p90_single: tuple[float, float] | None = None
+    # On how many days of a ClusterQueue the forecasts were made, and the range of P90 if these are drawn again.
+    days: int = 0
+    p90_range: tuple[float, float] = (0.0, 0.0)
 
 
 class SavedForecast(msgspec.Struct, frozen=True):
@@ -203,6 +211,7 @@ class SavedForecast(msgspec.Struct, frozen=True):
 @dataclass
 class Score:
     size: str
+    day: int
     covered_raw: bool
     covered: bool
     covered_p50: bool
@@ -521,6 +530,7 @@ def _score(each: SavedForecast, correction: Correction) -> Score:
     p90 = forecast.HORIZON if shown.p90 is None else shown.p90
     return Score(
         each.size,
+        each.made // DAY,
         wait <= each.p90 * SECOND,
         wait <= p90,
         wait <= p50,
@@ -557,6 +567,10 @@ def _by_size(world: str, seed: str, queue: str, scores: Sequence[Sequence[Score]
 def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list[Score]]) -> CalibrationFigures:
     scores = [each for one in queues for each in one]
     single = [statistics.fmean(each.covered for each in one) for one in queues if len(one) >= SINGLE]
+    days: dict[tuple[int, int], list[bool]] = defaultdict(list)
+    for number, one in enumerate(queues):
+        for each in one:
+            days[number, each.day].append(each.covered)
     return CalibrationFigures(
         world,
         seed,
@@ -570,7 +584,21 @@ def _figures(world: str, seed: str, queue: str, size: str, queues: Sequence[list
         statistics.median(each.error for each in scores),
         statistics.median(each.baseline_error for each in scores),
         (min(single), max(single)) if len(queues) > 1 and single else None,
+        len(days),
+        resampled(list(days.values())),
     )
+
+
+def resampled(days: Sequence[Sequence[bool]]) -> tuple[float, float]:
+    """The range of the share that is covered, in nine of ten repetitions with days drawn with replacement."""
+    rng = random.Random(1)
+    sums = [(sum(day), len(day)) for day in days]
+    shares = []
+    for _ in range(REPETITIONS):
+        drawn = rng.choices(sums, k=len(sums))
+        shares.append(sum(covered for covered, _ in drawn) / sum(count for _, count in drawn))
+    shares.sort()
+    return shares[REPETITIONS // 20], shares[-REPETITIONS // 20 - 1]
 
 
 def main(arguments: list[str]) -> int:
@@ -592,11 +620,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--known", default="", choices=("runs", "law"), help="of run times, without learning them")
     parser.add_argument("--save", type=Path, help="a file for the forecasts before their correction")
     parser.add_argument("--saved", help="such files: nothing is run, their forecasts are corrected")
+    parser.add_argument("--markdown", action="store_true", help="the figures of each world as a table, too")
     chosen = parser.parse_args(arguments)
     if chosen.trace and chosen.known == "law":
         parser.error("--known=law: the run times of a trace are drawn from no law")
     speed = _speeds(0 if chosen.saved else chosen.pending)
     rows = list(_print_figures(judged(_forecasts(chosen))))
+    if chosen.markdown:
+        print("\n" + "\n".join(table(rows)))
     if chosen.json is not None:
         figures = {"speed": [asdict(each) for each in speed], "calibration": [asdict(row) for row in rows]}
         chosen.json.write_text(json.dumps(figures, indent=2))
@@ -649,15 +680,36 @@ def _probes(chosen: argparse.Namespace, kinds: Sequence[WorldKind]) -> Iterator[
 def _print_figures(rows: Iterable[CalibrationFigures]) -> Iterator[CalibrationFigures]:
     print(
         f"\n{'world':<12} {'seed':>5} {'queue':<14} {'size':<6} {'n':>5}"
-        f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'raw':>8} {'error':>8} {'baseline':>9} {'single':>11}"
+        f" {'P90 raw':>8} {'P90':>6} {'P50':>6} {'raw':>8} {'error':>8} {'baseline':>9} {'days':>5} {'range':>11}"
+        f" {'single':>11}"
     )
     for row in rows:
         covered = f"{row.p90_raw:>8.2f} {row.p90:>6.2f} {row.p50:>6.2f}"
         errors = f"{row.error_raw_minutes:>7.0f}m {row.error_minutes:>7.0f}m {row.baseline_error_minutes:>8.0f}m"
         where = f"{row.world:<12} {row.seed:>5} {row.queue:<14} {row.size:<6}"
-        single = "" if row.p90_single is None else f"{row.p90_single[0]:.2f} - {row.p90_single[1]:.2f}"
-        print(f"{where} {row.scored:>5} {covered} {errors} {single:>11}".rstrip(), flush=True)
+        days = f"{row.days:>5} {_range(row.p90_range, ' - '):>11}"
+        single = f"{_range(row.p90_single, ' - '):>11}"
+        print(f"{where} {row.scored:>5} {covered} {errors} {days} {single}".rstrip(), flush=True)
         yield row
+
+
+def _range(found: tuple[float, float] | None, between: str) -> str:
+    return "" if found is None else f"{found[0]:.2f}{between}{found[1]:.2f}"
+
+
+def table(rows: Sequence[CalibrationFigures]) -> Iterator[str]:
+    """The lines of a Markdown table: the figures of each world, with all seeds and ClusterQueues together."""
+    yield "| world | seeds | jobs | forecasts | days | P90 raw | P90 | range | P50 | error raw | error | baseline |"
+    yield "| --- " * 12 + "|"
+    for world in dict.fromkeys(row.world for row in rows):
+        of_world = [row for row in rows if row.world == world]
+        seeds = ", ".join(dict.fromkeys(row.seed for row in of_world if row.seed not in ("all", "0")))
+        for row in [row for row in of_world if row.seed == "all"] or of_world:
+            names = (world, seeds) if row.size == "all" else ("", "")
+            covered = f"{row.p90_raw:.2f}", f"{row.p90:.2f}", _range(row.p90_range, " to "), f"{row.p50:.2f}"
+            errors = (f"{each:.0f}" for each in (row.error_raw_minutes, row.error_minutes, row.baseline_error_minutes))
+            cells = (*names, row.size, str(row.scored), str(row.days), *covered, *errors)
+            yield "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,39 @@ def test_figures_of_a_world_have_the_range_of_its_single_queues() -> None:
     assert together.p90 == 0.75
 
 
+def test_the_range_of_a_figure_follows_from_its_days() -> None:
+    # Half of the days are covered as a whole: 40 forecasts are 8 observations.
+    days = [[number % 2 == 0] * 5 for number in range(8)]
+    lowest, highest = forecast.resampled(days)
+    assert lowest == pytest.approx(0.25, abs=0.13)
+    assert highest == pytest.approx(0.75, abs=0.13)
+    # As many forecasts, each on a day of its own.
+    lowest, highest = forecast.resampled([[number % 2 == 0] for number in range(40)])
+    assert 0.35 <= lowest <= 0.40
+    assert 0.60 <= highest <= 0.65
+    assert forecast.resampled([[True]]) == (1.0, 1.0)
+
+
+def test_days_are_those_of_a_queue_with_one_seed() -> None:
+    rows = [row(number, HOUR, seed=seed) for seed in (1, 2) for number in range(96)]
+    one, *_, together, _small = forecast.judged(rows)
+    assert (one.days, together.days) == (2, 4)
+    assert together.p90_range == (1.0, 1.0)
+
+
+def test_a_table_has_a_line_for_each_size_of_a_world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "scores.jsonl"
+    rows = [row(number, HOUR, seed=seed) for seed in (1, 2) for number in range(96)]
+    saved.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in rows))
+    assert forecast.main([f"--saved={saved}", "--markdown"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == 13
+    figures = "96 | 4 | 1.00 | 1.00 | 1.00 to 1.00 |"
+    assert lines[2].startswith(f"| strict | 1, 2 | all | {figures}")
+    assert lines[3].startswith(f"| | | small | {figures}")
+    assert len(lines) == 4
+
+
 def lined_up(lengths: dict[int, int]) -> Truth:
     """One CPU, and a job at each second of submission that runs for so long."""
     truth = Truth(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -61,6 +62,65 @@ def test_a_corrected_distance_covers_nine_of_ten_starts() -> None:
 def test_a_single_start_counts_little() -> None:
     assert after([0]).p90 == pytest.approx(after([0] * WINDOW).p90 / WINDOW)
     assert after([0]).p90 < 0
+
+
+def test_forecasts_of_one_moment_count_as_one() -> None:
+    """They wait for the same ends."""
+    window = CalibrationWindow()
+    for _ in range(WINDOW):
+        window.add(forecast(0), NOW + 20 * HOUR)
+    assert window.correction([], NOW + 20 * HOUR) == pytest.approx(after([20 * HOUR]))
+
+
+def test_a_bad_day_counts_less_than_as_many_late_starts_at_all_times() -> None:
+    """One in eight starts is ten times later than P90; the others are exactly then."""
+    late, exact = 20 * HOUR + 9 * 5 * MINUTE, 2 * HOUR
+    scattered = after([late if number % 8 == 0 else exact for number in range(WINDOW)])
+    together = after([late if number < WINDOW // 8 else exact for number in range(WINDOW)])
+    assert scattered.p90 == pytest.approx(math.log(10), rel=1e-4)
+    # Without one of the ten parts the correction would be zero: e² is 0.9 · 0.9 · a², and a / 1.81 is left.
+    assert together.p90 == pytest.approx(math.log(10) / 1.81, rel=1e-4)
+
+
+@given(st.lists(durations, min_size=2, max_size=50), st.lists(durations, max_size=10))
+def test_a_correction_is_a_part_of_the_quantile(waits: list[int], waiting: list[int]) -> None:
+    """It is reduced by what single parts of the time contribute, and never points the other way."""
+    window = CalibrationWindow()
+    for number, wait in enumerate(waits):
+        window.add(forecast(number), NOW + number * MINUTE + wait)
+    open_ones = [OpenForecast(NOW - each, HOUR, 2 * HOUR) for each in waiting]
+    bounds = [each.score(NOW).p90 for each in open_ones]
+    whole = product_limit([each.p90 for _, each in window.scores], bounds, 0.9)
+    found = window.correction(open_ones, NOW).p90
+    assert abs(found) <= abs(whole) * len(waits) / WINDOW + 1e-12
+    assert found * whole >= 0.0
+
+
+def product_limit(known: list[float], bounds: list[float], target: float) -> float:
+    """The quantile by its definition: at each known score, the share that is left of those that reached it."""
+    survived = 1.0
+    for value in sorted(known):
+        reached = sum(each >= value for each in (*known, *bounds))
+        equal = known.count(value)
+        survived *= (reached - equal) / reached
+        if survived <= 1.0 - min(target * (len(known) + 1) / len(known), 1.0) + 1e-12:
+            return min(max(value, CORRECTION_MIN), CORRECTION_MAX)
+    return min(max(*known, *bounds, CORRECTION_MIN), CORRECTION_MAX)
+
+
+def test_the_standard_error_is_that_of_the_jackknife() -> None:
+    """Ten starts in ten parts of the time: the medians without each of them, by hand."""
+    window = CalibrationWindow()
+    scores = [-0.5, 0.1, 0.9, 0.3, 0.7, -0.2, 0.4, 0.6, 0.2, 0.8]
+    for number, each in enumerate(scores):
+        distance = HOUR
+        wait = int((distance + 5 * MINUTE) * math.exp(each)) - 5 * MINUTE
+        window.add(OpenForecast(NOW + number * HOUR, distance, distance), NOW + number * HOUR + wait)
+    # Of ten scores number 6 (0.5 times 11, rounded up), 0.4; without one of them number 5 of nine: 0.4 without one of
+    # the five lowest, else 0.3.
+    error_squared = 0.9 * sum((each - 0.35) ** 2 for each in [0.4] * 5 + [0.3] * 5)
+    expected = 0.4**3 / (0.4**2 + error_squared) * 10 / WINDOW
+    assert window.correction([], NOW + 10 * HOUR).p50 == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_last_forecasts_count() -> None:

@@ -9,12 +9,18 @@ Two things would make that quantile too small, and forecasts worse than without 
 early is scored early, while others that were forecast at the same time still wait: so those count as well, with a
 score of which only a lower bound is known (the product-limit estimate). And a score must not depend on the correction
 that was in force: when it changes, the forecasts of which the result is not known yet must not count twice.
+
+Scores are not independent: Workloads that wait at the same time start late together. One bad day may be half of the
+window, and its quantile then describes that day. So the quantile is compared with those that the window has without
+each tenth of its time: if they differ much, the correction is reduced, and the forecasts stay nearly as they were.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from math import exp, log
+from statistics import fmean
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,6 +30,8 @@ from kubemachinery.meta import MINUTE, Nanoseconds
 # How many forecasts of a ClusterQueue count: the last ones. With fewer scores, the correction is reduced in proportion:
 # forecasts that are made one after another share their long waits, and prove less than as many independent ones.
 WINDOW: Final = 200
+# The time that the window covers is divided into so many equal parts.
+PARTS: Final = 10
 ALLOWANCE: Final = 5 * MINUTE
 CORRECTION_MIN: Final = -1.0
 CORRECTION_MAX: Final = 3.0
@@ -85,28 +93,58 @@ class CalibrationWindow(msgspec.Struct):
         """The correction after the scores, and after the waits of forecasts that are still open."""
         if not self.scores:
             return NO_CORRECTION
-        first = self.scores[0][0] if len(self.scores) == WINDOW else 0
-        bounds = [each.score(now) for each in waiting if each.made >= first]
-        known = [each for _, each in self.scores]
-        share = len(known) / WINDOW
+        first, last = self.scores[0][0], self.scores[-1][0]
+        since = first if len(self.scores) == WINDOW else 0
+        bounds = [each.score(now) for each in waiting if each.made >= since]
+        parts = [(made - first) * PARTS // (last - first + 1) for made, _ in self.scores]
+        share = len(self.scores) / WINDOW
+        p50s, p90s = zip(*(each for _, each in self.scores), strict=True)
         return Correction(
-            share * _quantile([each.p50 for each in known], [each.p50 for each in bounds], 0.5),
-            share * _quantile([each.p90 for each in known], [each.p90 for each in bounds], 0.9),
+            share * _learned(p50s, parts, [each.p50 for each in bounds], 0.5),
+            share * _learned(p90s, parts, [each.p90 for each in bounds], 0.9),
         )
 
 
-def _quantile(known: Sequence[float], bounds: Sequence[float], target: float) -> float:
-    """The smallest known score that the target share of all does not exceed, by the product-limit estimate. Where the
-    bounds leave that open, the largest one; within the limits of corrections."""
+class _RankedScore(NamedTuple):
+    value: float
+    # The part of the window that the forecast was made in.
+    part: int
+    # How many bounds are not below it: of the Workloads that still wait, those that may have a higher score.
+    bounds: int
+
+
+def _learned(scores: Sequence[float], parts: Sequence[int], bounds: Sequence[float], target: float) -> float:
+    """The quantile a of the scores, multiplied by a² / (a² + e²), where e is its standard error (the jackknife that
+    leaves out one part of the window after the other). Scores of a single part count as one."""
+    ordered = sorted(bounds)
+    ranked = [
+        _RankedScore(value, part, len(ordered) - bisect_left(ordered, value))
+        for value, part in sorted(zip(scores, parts, strict=True))
+    ]
+    highest = ordered[-1] if ordered else CORRECTION_MIN
+    whole = _quantile(ranked, highest, target)
+    present = set(parts)
+    if len(present) == 1:
+        return whole / len(scores)
+    if whole == 0.0:
+        return 0.0
+    without = [_quantile([each for each in ranked if each.part != part], highest, target) for part in present]
+    mean, count = fmean(without), len(without)
+    error_squared = (count - 1) / count * sum((each - mean) ** 2 for each in without)
+    return whole**3 / (whole**2 + error_squared)
+
+
+def _quantile(ranked: Sequence[_RankedScore], highest: float, target: float) -> float:
+    """The smallest score that the target share of all does not exceed, by the product-limit estimate. Where the
+    bounds leave that open, the largest of scores and bounds; within the limits of corrections."""
+    count = len(ranked)
     # One score more than there are: the next one is covered with the target probability only then.
-    wanted = 1.0 - min(target * (len(known) + 1) / len(known), 1.0)
-    ordered = sorted([*((value, False) for value in known), *((value, True) for value in bounds)])
-    found, left, share = ordered[-1][0], len(ordered), 1.0
-    for value, is_bound in ordered:
-        if not is_bound:
-            share *= (left - 1) / left
-            if share <= wanted + 1e-12:
-                found = value
-                break
-        left -= 1
+    wanted = 1.0 - min(target * (count + 1) / count, 1.0)
+    found, share = max(ranked[-1].value, highest), 1.0
+    for number, each in enumerate(ranked):
+        left = count - number + each.bounds
+        share *= (left - 1) / left
+        if share <= wanted + 1e-12:
+            found = each.value
+            break
     return min(max(found, CORRECTION_MIN), CORRECTION_MAX)
