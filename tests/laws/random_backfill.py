@@ -5,6 +5,7 @@ The checkers use the quota arithmetic and nothing of the timeline: projected usa
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -106,6 +107,39 @@ class BackfillCase:
                 maximum_execution_time_seconds=job.limit or None,
             ),
         )
+
+
+def crowded_case(rng: random.Random) -> BackfillCase:
+    """Up to four ClusterQueues that reclaim their nominal quota, with so many jobs that most have to wait.
+
+    None preempts within its ClusterQueue: with both, preemptions may go on without end, also without backfill."""
+
+    def limit() -> int | None:
+        return rng.choice((None, rng.randint(0, 6)))
+
+    queues = tuple(
+        BackfillQueue(
+            nominal=rng.randint(1, 10),
+            borrowing=limit(),
+            lending=limit(),
+            strict=rng.random() < 0.5,
+            mode=rng.choice(("EASY", "Conservative", "EASY", "")),
+            reclaim=rng.choice(("Never", "Any", "LowerPriority")),
+        )
+        for _ in range(rng.randint(2, 4))
+    )
+    arriving = tuple(
+        BackfillJob(
+            queue=rng.randint(0, 3),
+            cpu=rng.randint(1, 8),
+            arrival=rng.randint(0, 1500),
+            limit=rng.choice((0, rng.randint(60, 2000), rng.randint(60, 2000))),
+            runs=rng.randint(1, 2500),
+            priority=rng.randint(0, 2),
+        )
+        for _ in range(rng.randint(20, 40))
+    )
+    return BackfillCase(queues, arriving)
 
 
 @dataclass

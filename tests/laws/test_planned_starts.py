@@ -1,9 +1,11 @@
-"""What holds of planned backfill in every small cluster (laws BF-L1 to BF-L7)."""
+"""What holds of planned backfill in every small cluster (laws BF-L1 to BF-L8)."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,7 @@ from laws.random_backfill import (
     BackfillQueue,
     BackfillRun,
     cases,
+    crowded_case,
     jobs,
     jobs_with_priorities,
     number_of,
@@ -70,6 +73,13 @@ CANNOT_PREEMPT = BackfillCase(
 def test_no_planned_start_is_later_than_a_stop_allowance_where_owners_preempt(case: BackfillCase) -> None:
     """BF-L1 with BF7. Here preempted Workloads stop at once."""
     assert delayed(BackfillRun(case).run(), ALLOWANCE) == []
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_every_drain_ends_where_workloads_behind_planned_starts_preempt(first: int) -> None:
+    """BF-L8. What a preemptor freed is not taken by its targets again and again."""
+    for seed in range(first, first + 50):
+        BackfillRun(crowded_case(random.Random(seed))).run()
 
 
 @SMALL

@@ -391,21 +391,22 @@ class Cycle:
 
     def _delaying(self, entry: CycleEntry) -> Decision | None:
         """The decision for an entry that fits now and would delay a planned start, or that would exceed a quota which
-        will be lowered; None for any other. Preemptors are not bound by planned starts ([BF7]); they must not preempt
-        for a start that lowered quota forbids ([QS6]). What may start counts for later entries of the cycle."""
+        will be lowered; None for any other. Preemptors are not bound by planned starts ([BF7]), also when they fit
+        because their targets are gone; they must not preempt for a start that lowered quota forbids ([QS6]). What may
+        start counts for later entries of the cycle."""
         plans = self.plans.get(entry.queue.node.tree)
         workload, usage, mode = entry.workload, entry.quota_usage(), entry.assignment.mode
         if plans is None or workload.reservation is not None:
             return None
         is_limited = workload.limit is not None and is_admitted(workload, entry.queue, entry.recorded())
         end = workload.limit.end(self.now - self.now % SECOND) if workload.limit is not None and is_limited else ENDLESS
-        conflict: PlanConflict | DropConflict | None
-        if mode is FlavorAssignmentMode.FIT:
+        conflict: PlanConflict | DropConflict | None = None
+        if mode is FlavorAssignmentMode.FIT and not entry.is_preemptor:
             conflict = plans.conflict(self.snapshot, workload, entry.queue, usage, end, self.now)
         elif plans.timeline.has_drops:
             targets = (target.reservation.key for target in entry.targets)
             conflict = plans.drop_conflict(workload, usage, end, self.now, targets)
-        else:
+        elif mode is not FlavorAssignmentMode.FIT:
             return None
         if conflict is None:
             plans.assume(workload, usage, end)

@@ -237,7 +237,8 @@ class PendingQueue:
         newest.evaluated_generation = workload.evaluated_generation
         if requeue in requeue_policy.MARKS_PREEMPTOR:
             self.preemptor = (key, workload.evaluated_generation)
-            self.sticky = key if self.strategy is QueueingStrategy.BEST_EFFORT_FIFO else None
+            is_best_effort = as_best_effort or self.strategy is QueueingStrategy.BEST_EFFORT_FIFO
+            self.sticky = key if is_best_effort else None
         may_compete = newest.may_compete(now)
         target = requeue_policy.target(
             requeue,
