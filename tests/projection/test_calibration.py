@@ -64,42 +64,47 @@ def test_a_single_start_counts_little() -> None:
     assert after([0]).p90 < 0
 
 
-def test_forecasts_of_one_moment_count_as_one() -> None:
+def test_forecasts_of_one_moment_count_as_one_for_p50() -> None:
     """They wait for the same ends."""
     window = CalibrationWindow()
     for _ in range(WINDOW):
         window.add(forecast(0), NOW + 20 * HOUR)
-    assert window.correction([], NOW + 20 * HOUR) == pytest.approx(after([20 * HOUR]))
+    assert window.correction([], NOW + 20 * HOUR).p50 == pytest.approx(after([20 * HOUR]).p50)
 
 
-def test_a_bad_day_counts_less_than_as_many_late_starts_at_all_times() -> None:
-    """One in eight starts is ten times later than P90; the others are exactly then."""
-    late, exact = 20 * HOUR + 9 * 5 * MINUTE, 2 * HOUR
-    scattered = after([late if number % 8 == 0 else exact for number in range(WINDOW)])
-    together = after([late if number < WINDOW // 8 else exact for number in range(WINDOW)])
-    assert scattered.p90 == pytest.approx(math.log(10), rel=1e-4)
-    # Without one of the ten parts the correction would be zero: e² is 0.9 · 0.9 · a², and a / 1.81 is left.
-    assert together.p90 == pytest.approx(math.log(10) / 1.81, rel=1e-4)
+def test_bad_days_count_less_for_p50_than_as_many_late_starts_at_all_times() -> None:
+    """104 of 200 starts are ten times later than P50; the others are exactly then."""
+    late, exact = 10 * HOUR + 9 * 5 * MINUTE, HOUR
+    scattered = after([late if number % 25 < 13 else exact for number in range(WINDOW)])
+    together = after([late if number < 104 else exact for number in range(WINDOW)])
+    assert scattered.p50 == pytest.approx(math.log(10), rel=1e-4)
+    # Without one of the first five parts the median would be zero: e² is 0.9 · 10 · 0.25 · a², and a / 3.25 is left.
+    assert together.p50 == pytest.approx(math.log(10) / 3.25, rel=1e-4)
+    # P90 is corrected as far, whenever they were.
+    assert together.p90 == scattered.p90 > 1.0
 
 
 @given(st.lists(durations, min_size=2, max_size=50), st.lists(durations, max_size=10))
-def test_a_correction_is_a_part_of_the_quantile(waits: list[int], waiting: list[int]) -> None:
-    """It is reduced by what single parts of the time contribute, and never points the other way."""
+def test_a_correction_is_the_quantile_or_a_part_of_it(waits: list[int], waiting: list[int]) -> None:
+    """That of P50 is reduced by what single parts of the time contribute, and never points the other way."""
     window = CalibrationWindow()
     for number, wait in enumerate(waits):
         window.add(forecast(number), NOW + number * MINUTE + wait)
     open_ones = [OpenForecast(NOW - each, HOUR, 2 * HOUR) for each in waiting]
-    bounds = [each.score(NOW).p90 for each in open_ones]
-    whole = product_limit([each.p90 for _, each in window.scores], bounds, 0.9)
-    found = window.correction(open_ones, NOW).p90
-    assert abs(found) <= abs(whole) * len(waits) / WINDOW + 1e-12
-    assert found * whole >= 0.0
+    bounds = [each.score(NOW) for each in open_ones]
+    known = [each for _, each in window.scores]
+    p50 = product_limit([each.p50 for each in known], [each.p50 for each in bounds], 0.5) * len(waits) / WINDOW
+    p90 = product_limit([each.p90 for each in known], [each.p90 for each in bounds], 0.9) * len(waits) / WINDOW
+    found = window.correction(open_ones, NOW)
+    assert found.p90 == pytest.approx(p90)
+    assert abs(found.p50) <= abs(p50) + 1e-12
+    assert found.p50 * p50 >= 0.0
 
 
 def product_limit(known: list[float], bounds: list[float], target: float) -> float:
     """The quantile by its definition: at each known score, the share that is left of those that reached it."""
     survived = 1.0
-    for value in sorted(known):
+    for value in sorted(set(known)):
         reached = sum(each >= value for each in (*known, *bounds))
         equal = known.count(value)
         survived *= (reached - equal) / reached

@@ -11,8 +11,9 @@ score of which only a lower bound is known (the product-limit estimate). And a s
 that was in force: when it changes, the forecasts of which the result is not known yet must not count twice.
 
 Scores are not independent: Workloads that wait at the same time start late together. One bad day may be half of the
-window, and its quantile then describes that day. So the quantile is compared with those that the window has without
-each tenth of its time: if they differ much, the correction is reduced, and the forecasts stay nearly as they were.
+window, and its median then describes that day. So the median is compared with those that the window has without each
+tenth of its time: if they differ much, the correction of P50 is reduced, and P50 stays nearly as it was. That of P90 is
+not: after a day of late starts more of them may follow, and a P90 that is too early is worse than one that is too late.
 """
 
 from __future__ import annotations
@@ -98,11 +99,9 @@ class CalibrationWindow(msgspec.Struct):
         bounds = [each.score(now) for each in waiting if each.made >= since]
         parts = [(made - first) * PARTS // (last - first + 1) for made, _ in self.scores]
         share = len(self.scores) / WINDOW
-        p50s, p90s = zip(*(each for _, each in self.scores), strict=True)
-        return Correction(
-            share * _learned(p50s, parts, [each.p50 for each in bounds], 0.5),
-            share * _learned(p90s, parts, [each.p90 for each in bounds], 0.9),
-        )
+        p50s = _Scores([each.p50 for _, each in self.scores], parts, [each.p50 for each in bounds])
+        p90s = _Scores([each.p90 for _, each in self.scores], parts, [each.p90 for each in bounds])
+        return Correction(share * p50s.proven(0.5), share * p90s.quantile(0.9))
 
 
 class _RankedScore(NamedTuple):
@@ -113,25 +112,35 @@ class _RankedScore(NamedTuple):
     bounds: int
 
 
-def _learned(scores: Sequence[float], parts: Sequence[int], bounds: Sequence[float], target: float) -> float:
-    """The quantile a of the scores, multiplied by a² / (a² + e²), where e is its standard error (the jackknife that
-    leaves out one part of the window after the other). Scores of a single part count as one."""
-    ordered = sorted(bounds)
-    ranked = [
-        _RankedScore(value, part, len(ordered) - bisect_left(ordered, value))
-        for value, part in sorted(zip(scores, parts, strict=True))
-    ]
-    highest = ordered[-1] if ordered else CORRECTION_MIN
-    whole = _quantile(ranked, highest, target)
-    present = set(parts)
-    if len(present) == 1:
-        return whole / len(scores)
-    if whole == 0.0:
-        return 0.0
-    without = [_quantile([each for each in ranked if each.part != part], highest, target) for part in present]
-    mean, count = fmean(without), len(without)
-    error_squared = (count - 1) / count * sum((each - mean) ** 2 for each in without)
-    return whole**3 / (whole**2 + error_squared)
+class _Scores:
+    """Scores by their values, and the lower bounds of those that are not known."""
+
+    def __init__(self, scores: Sequence[float], parts: Sequence[int], bounds: Sequence[float]) -> None:
+        ordered = sorted(bounds)
+        self._ranked = [
+            _RankedScore(value, part, len(ordered) - bisect_left(ordered, value))
+            for value, part in sorted(zip(scores, parts, strict=True))
+        ]
+        self._highest = ordered[-1] if ordered else CORRECTION_MIN
+
+    def quantile(self, target: float) -> float:
+        return _quantile(self._ranked, self._highest, target)
+
+    def proven(self, target: float) -> float:
+        """The quantile a, multiplied by a² / (a² + e²), where e is its standard error (the jackknife that leaves out
+        one part of the window after the other). Scores of a single part count as one."""
+        whole = self.quantile(target)
+        parts = {each.part for each in self._ranked}
+        if len(parts) == 1:
+            return whole / len(self._ranked)
+        if whole == 0.0:
+            return 0.0
+        without = [
+            _quantile([each for each in self._ranked if each.part != part], self._highest, target) for part in parts
+        ]
+        mean, count = fmean(without), len(without)
+        error_squared = (count - 1) / count * sum((each - mean) ** 2 for each in without)
+        return whole**3 / (whole**2 + error_squared)
 
 
 def _quantile(ranked: Sequence[_RankedScore], highest: float, target: float) -> float:
