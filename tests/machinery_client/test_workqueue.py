@@ -50,6 +50,33 @@ async def test_normal_priority_is_processed_before_low(queue: WorkQueue[str]) ->
     assert [await taken(queue) for _ in range(3)] == ["new", "older", "old"]
 
 
+async def test_other_tasks_run_while_many_outdated_entries_are_skipped(queue: WorkQueue[str]) -> None:
+    many = [str(number) for number in range(20_000)]
+    for key in many:
+        queue.add(key, priority=LOW)
+    for key in many:
+        queue.add(key)
+    for key in many:
+        assert await queue.get() == key
+        queue.done(key)
+    queue.add("last", priority=LOW)
+    iterations, over = 0, asyncio.Event()
+
+    async def count() -> None:
+        nonlocal iterations
+        while not over.is_set():
+            iterations += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    assert await taken(queue) == "last"
+    over.set()
+    await counting
+    assert iterations >= 4
+    queue.done("last")
+    assert queue.idle
+
+
 async def test_earliest_delay_counts(queue: WorkQueue[str]) -> None:
     queue.add_after("a", 60)
     queue.add_after("a", 0.01)

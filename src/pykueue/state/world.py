@@ -67,6 +67,10 @@ class World:
         """Apply the deletion of a watched object, given its last known state."""
         self._intake.drop(thing)
 
+    def prepare(self) -> Iterator[None]:
+        """Do most of the work of the next `settle` in short steps. Objects may be put and dropped between two steps."""
+        return self._parts.structure.prepare()
+
     def settle(self, now: Nanoseconds) -> None:
         """Bring cohort trees and queues up to date with everything that was put and dropped."""
         self._parts.settle(now)
