@@ -12,6 +12,7 @@ from kubemachinery.client import errors
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.workqueue import WorkQueue
+from kubemachinery.process import event_loop
 from waiting import PATIENCE_SECONDS, eventually
 
 
@@ -84,6 +85,20 @@ async def test_earliest_delay_counts(queue: WorkQueue[str]) -> None:
     assert await taken(queue) == "a"
     queue.done("a")
     assert queue.idle
+
+
+def test_delays_that_are_over_when_they_are_set_end_on_the_loop_of_servers() -> None:
+    """Between reading the clock and setting the timer a short delay may end; uvloop returns another kind of handle."""
+
+    async def run() -> list[str | None]:
+        queue: WorkQueue[str] = WorkQueue(random.Random(1))
+        for number in range(200):
+            queue.add_after(str(number), 1e-9)
+            queue.add_after(str(number), 1e-10)
+        return sorted([await taken(queue) for _ in range(200)], key=str)
+
+    with event_loop() as runner:
+        assert runner.run(run()) == sorted(map(str, range(200)))
 
 
 async def test_a_cancelled_delay_queues_nothing_and_leaves_other_keys_alone(queue: WorkQueue[str]) -> None:

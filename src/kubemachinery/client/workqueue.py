@@ -40,6 +40,7 @@ class WorkQueue(Generic[K]):
         self._delayed: list[tuple[float, int, K]] = []
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None  # uvloop has no such attribute for a time that has passed
         self._getters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
@@ -177,14 +178,15 @@ class WorkQueue(Generic[K]):
 
     def _set_timer(self) -> None:
         due = self._delayed[0][0] if self._delayed else None
+        if due == self._timer_at:
+            return
         if self._timer is not None:
-            if self._timer.when() == due:
-                return
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_at(due, self._on_timer) if due is not None else None
+        self._timer_at = due
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer = self._timer_at = None
         now = asyncio.get_running_loop().time()
         while self._delayed and self._delayed[0][0] <= now:
             due, _, key = heapq.heappop(self._delayed)
