@@ -15,7 +15,7 @@ from pykueue.core.cohort import CohortTree
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import FlavorResource
-from pykueue.state import audit, specs
+from pykueue.state import audit, cycle_driver, specs
 from pykueue.state.assumed import WriteStage
 from pykueue.state.intake import WatchedObject, is_watched
 from pykueue.state.world import World
@@ -492,6 +492,21 @@ def test_decisions_of_several_trees_are_in_one_scheduling_order() -> None:
     )
     world = ClusterCase((), queues, workloads, fair=False).world()
     assert [each.workload for each in world.decide(NOW)] == ["ns/w2", "ns/w1", "ns/w0"]
+
+
+def test_a_call_looks_at_a_bounded_number_of_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cycle_driver, "SCOPES_AT_ONCE", 2)
+    names = "abcde"
+    last = WorkloadCase(1, "e", 1, 0, 0)
+    world = ClusterCase((), tuple(map(queue_of, names)), (last,), fair=False).world()
+    calls = 0
+    while not (decisions := world.decide(NOW, enough=20)):
+        assert world.has_due_scopes
+        calls += 1
+    assert calls == 2
+    assert [(type(each), each.workload) for each in decisions] == [(Admit, last.key)]
+    while world.has_due_scopes:
+        assert world.decide(NOW, enough=20) == []
 
 
 class TestPrepare:

@@ -79,6 +79,11 @@ class SchedulingScopes:
             del self._ready[scope]
             yield scope
 
+    @property
+    def has_due(self) -> bool:
+        """Whether a scope needs a cycle."""
+        return bool(self._ready)
+
     def queues_of(self, queue: str) -> tuple[str, ...]:
         """Return the queues of the same scope, by name."""
         return self._of(queue).queues
