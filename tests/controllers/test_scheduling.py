@@ -7,7 +7,7 @@ import pytest
 
 from controllers.conftest import Environment, Tree
 from kubemachinery.client.event_recorder import EVENTS
-from pykueue.state import cycle_driver
+from pykueue.state import scheduling_scope
 
 
 async def test_a_finished_workload_releases_quota_for_the_next(env: Environment) -> None:
@@ -25,7 +25,7 @@ async def test_scopes_beyond_the_first_ones_are_decided_without_another_event(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call of `decide` that looks at few scopes finds nothing to decide in them, and is followed by another one."""
-    monkeypatch.setattr(cycle_driver, "SCOPES_AT_ONCE", 1)
+    monkeypatch.setattr(scheduling_scope, "SCOPES_AT_ONCE", 1)
     await env.queues()
     names = [f"other-{number}" for number in range(5)]
     quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}

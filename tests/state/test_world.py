@@ -15,7 +15,7 @@ from pykueue.core.cohort import CohortTree
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import FlavorResource
-from pykueue.state import audit, cycle_driver, specs
+from pykueue.state import audit, scheduling_scope, specs
 from pykueue.state.assumed import WriteStage
 from pykueue.state.intake import WatchedObject, is_watched
 from pykueue.state.world import World
@@ -495,7 +495,7 @@ def test_decisions_of_several_trees_are_in_one_scheduling_order() -> None:
 
 
 def test_a_call_looks_at_a_bounded_number_of_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycle_driver, "SCOPES_AT_ONCE", 2)
+    monkeypatch.setattr(scheduling_scope, "SCOPES_AT_ONCE", 2)
     names = "abcde"
     last = WorkloadCase(1, "e", 1, 0, 0)
     world = ClusterCase((), tuple(map(queue_of, names)), (last,), fair=False).world()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from kubemachinery.meta import Nanoseconds, format_time
 from pykueue.api.conditions import QuotaReservedReason
@@ -18,6 +18,7 @@ from pykueue.core import cycle
 from pykueue.core.cycle import Head
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
 from pykueue.core.workload import Reservation, WorkloadInfo
+from pykueue.state import scheduling_scope
 from pykueue.state.parts import WorldParts
 from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.planning import Planning
@@ -26,10 +27,6 @@ from pykueue.state.scheduling_scope import HeadSet, SchedulingScope
 
 Firsts: TypeAlias = list[tuple[PendingQueue, WorkloadInfo]]
 """The first Workload of each queue of a scope."""
-
-
-# Most scopes have nothing to decide when they are looked at again, which takes some 20 microseconds each.
-SCOPES_AT_ONCE: Final = 500
 
 
 class CycleDriver:
@@ -62,7 +59,7 @@ class CycleDriver:
         for cluster_queue in self._loops.take_due(now):
             self._scopes.invalidate(cluster_queue)
         decisions: list[Decision] = []
-        most = None if enough is None else SCOPES_AT_ONCE
+        most = None if enough is None else scheduling_scope.SCOPES_AT_ONCE
         for scope in islice(self._scopes.due(lambda: enough is None or len(decisions) < enough), most):
             heads = self._take_heads(scope, now)
             if heads:
