@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from controllers.conftest import Environment, Tree
 from kubemachinery.client.event_recorder import EVENTS
+from pykueue.state import scheduling_scope
 
 
 async def test_a_finished_workload_releases_quota_for_the_next(env: Environment) -> None:
@@ -17,6 +19,23 @@ async def test_a_finished_workload_releases_quota_for_the_next(env: Environment)
         await env.until_condition("second", "QuotaReserved", "False/WaitingForQuota")
         await env.finish("first")
         await env.until_condition("second", "Admitted", "True/Admitted")
+
+
+async def test_scopes_beyond_the_first_ones_are_decided_without_another_event(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of `decide` that looks at few scopes finds nothing to decide in them, and is followed by another one."""
+    monkeypatch.setattr(scheduling_scope, "SCOPES_AT_ONCE", 1)
+    await env.queues()
+    names = [f"other-{number}" for number in range(5)]
+    quota = {"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    for name in names:
+        await env.create("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups})
+        await env.create("LocalQueue", name, {"clusterQueue": name})
+    await env.workload("last", queueName=names[-1])
+    async with env.manager():
+        await env.until_condition("last", "Admitted", "True/Admitted")
 
 
 async def test_quota_and_admission_are_one_write_of_the_status(env: Environment) -> None:

@@ -12,6 +12,7 @@ from kubemachinery.client import errors
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.priority import LOW, NORMAL
 from kubemachinery.client.workqueue import WorkQueue
+from kubemachinery.process import event_loop
 from waiting import PATIENCE_SECONDS, eventually
 
 
@@ -50,6 +51,33 @@ async def test_normal_priority_is_processed_before_low(queue: WorkQueue[str]) ->
     assert [await taken(queue) for _ in range(3)] == ["new", "older", "old"]
 
 
+async def test_other_tasks_run_while_many_outdated_entries_are_skipped(queue: WorkQueue[str]) -> None:
+    many = [str(number) for number in range(20_000)]
+    for key in many:
+        queue.add(key, priority=LOW)
+    for key in many:
+        queue.add(key)
+    for key in many:
+        assert await queue.get() == key
+        queue.done(key)
+    queue.add("last", priority=LOW)
+    iterations, over = 0, asyncio.Event()
+
+    async def count() -> None:
+        nonlocal iterations
+        while not over.is_set():
+            iterations += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    assert await taken(queue) == "last"
+    over.set()
+    await counting
+    assert iterations >= 4
+    queue.done("last")
+    assert queue.idle
+
+
 async def test_earliest_delay_counts(queue: WorkQueue[str]) -> None:
     queue.add_after("a", 60)
     queue.add_after("a", 0.01)
@@ -57,6 +85,20 @@ async def test_earliest_delay_counts(queue: WorkQueue[str]) -> None:
     assert await taken(queue) == "a"
     queue.done("a")
     assert queue.idle
+
+
+def test_delays_that_are_over_when_they_are_set_end_on_the_loop_of_servers() -> None:
+    """Between reading the clock and setting the timer a short delay may end; uvloop returns another kind of handle."""
+
+    async def run() -> list[str | None]:
+        queue: WorkQueue[str] = WorkQueue(random.Random(1))
+        for number in range(200):
+            queue.add_after(str(number), 1e-9)
+            queue.add_after(str(number), 1e-10)
+        return sorted([await taken(queue) for _ in range(200)], key=str)
+
+    with event_loop() as runner:
+        assert runner.run(run()) == sorted(map(str, range(200)))
 
 
 async def test_a_cancelled_delay_queues_nothing_and_leaves_other_keys_alone(queue: WorkQueue[str]) -> None:

@@ -22,6 +22,7 @@ from kubeserver.assembly import Embedded, Parts
 from kubeserver.http.health import ServerInfo
 from kubeserver.protocol import authentication
 from kubeserver.serve import ServerSettings
+from kubeserver.storage.entries import StoreChange
 from kubeserver.storage.sqlite import Durability, JournalRow, LoadedState, MemoryJournal
 from pykueue import settings
 from pykueue.api import registry
@@ -44,6 +45,10 @@ class System:
         self.client = ApiClient(
             LocalTransport(partial(embedded.server.handle_as, authentication.ADMIN)), random.Random(1)
         )
+
+    def listen(self, listener: Callable[[StoreChange], None]) -> None:
+        """Call a function with every change that is stored."""
+        self._embedded.objects.listeners.append(listener)
 
     async def create(self, kind: str, name: str, **fields: Any) -> Tree:
         row = registry.ALL.named(kind)

@@ -355,6 +355,29 @@ class TestAfterwards:
         world.later(100)
         assert world.plan().expired
 
+    def test_one_status_finishes_a_job_and_counts_its_last_pods(self) -> None:
+        world = World(parallelism=2, completions=2)
+        world.settle()
+        world.end("p1")
+        world.end("p2")
+        plan = world.plan()
+        assert (plan.status["succeeded"], plan.status["uncountedTerminatedPods"]) == (2, {})
+        assert [each["type"] for each in plan.status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
+        assert [pod["metadata"]["uid"] for pod in plan.release] == ["p1", "p2"]
+        world.job["status"] = plan.status  # and the controller ends before it removes the finalizers
+        world.settle()
+        assert world.counts() == (0, 2, 0)
+        assert [pod["metadata"]["finalizers"] for pod in world.pods.values()] == [[], []]
+
+    def test_a_job_with_running_pods_is_not_finished_with_the_write_that_decides_its_outcome(self) -> None:
+        world = World(parallelism=2, completions=2, backoffLimit=0)
+        world.settle()
+        world.run()
+        world.end("p1", code=1)
+        plan = world.plan()
+        assert [each["type"] for each in plan.status["conditions"]] == ["FailureTarget"]
+        assert plan.status["uncountedTerminatedPods"] == {"failed": ["p1"]}
+
     def test_finished_job_creates_and_counts_nothing(self) -> None:
         world = World()
         world.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -569,6 +570,25 @@ class TestDevices:
         await ended(later, second)
         assert log(later, "u2") == "1\n"
         await later.sweep(())
+
+
+class TestStart:
+    def test_a_supervisor_loads_no_module_that_takes_long(self) -> None:
+        *command, _, _, _ = supervisor.command("", "0", 3)
+        code = f"{command[-1].rpartition(';')[0]}; print(*sys.modules)"
+        loaded = set(subprocess.run([*command[:-1], code], capture_output=True, check=True, text=True).stdout.split())
+        assert "supervisor" in loaded
+        assert not loaded & {"collections", "contextlib", "enum", "json", "re", "signal", "typing"}
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            {"code": 0, "signal": 0, "at": 1763400000000000000, "why": ""},
+            {"code": 137, "signal": 9, "at": 1, "why": 'a "quoted" text\n', "reason": "OOMKilled"},
+        ],
+    )
+    def test_the_record_of_an_end_is_json(self, record: dict[str, Any]) -> None:
+        assert json.loads(supervisor._json(record)) == record
 
 
 class TestLogs:

@@ -6,11 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kubemachinery import meta
 from kubemachinery.unstructured import get
+from kubeserver.storage.entries import StoreChange
 from pykueue.runner.simulated_executor import EXIT_CODE, SECONDS
 from pykueue.testing.virtual_loop import VirtualClock, VirtualLoop
-from runner.conftest import System, system
+from runner.conftest import System, Tree, system
 
 
 def played(folder: Path, scenario: Any, seed: int = 7) -> Any:
@@ -56,6 +59,35 @@ def test_simulated_job_ends_with_the_configured_exit_code(tmp_path: Path) -> Non
         return reason, get(pod["status"]["containerStatuses"][0], "state", "terminated", "exitCode")
 
     assert played(tmp_path, scenario) == ("BackoffLimitExceeded", 3)
+
+
+def test_status_of_a_job_is_written_once_for_what_happens_within_a_second(tmp_path: Path) -> None:
+    async def scenario(here: System) -> list[list[Tree]]:
+        written: dict[str, list[Tree]] = {"short": [], "long": []}
+
+        def note(change: StoreChange) -> None:
+            if change.entry.key.resource == "jobs.batch":
+                status = msgspec.json.decode(change.entry.body).get("status", {})
+                if status != (written[change.entry.key.name] or [{}])[-1]:
+                    written[change.entry.key.name].append(status)
+
+        here.listen(note)
+        await here.job("short", "x", labels=marked(seconds="0.5"))
+        await here.job("long", "x", labels=marked(seconds="60"))
+        await here.over("long")
+        return list(written.values())
+
+    short, long = played(tmp_path, scenario)
+    numbers = [
+        [(each.get("active", 0), each["ready"], each.get("succeeded", 0)) for each in job] for job in (short, long)
+    ]
+    assert numbers == [[(0, 0, 0), (1, 0, 0), (0, 0, 1)], [(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 0, 1)]]
+    for job in (short, long):
+        assert [each["type"] for each in job[-1]["conditions"] if each["status"] == "True"] == [
+            "SuccessCriteriaMet",
+            "Complete",
+        ]
+        assert job[-1]["uncountedTerminatedPods"] == {}
 
 
 def test_random_durations_depend_on_the_seed(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 from kubemachinery import meta
 from laws.random_clusters import NAMESPACE, NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, figures
 from pykueue.api import kube, kueue
+from pykueue.core.cohort import CohortTree
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import FlavorResource
-from pykueue.state import audit
+from pykueue.state import audit, scheduling_scope, specs
 from pykueue.state.assumed import WriteStage
 from pykueue.state.intake import WatchedObject, is_watched
 from pykueue.state.world import World
@@ -491,3 +492,93 @@ def test_decisions_of_several_trees_are_in_one_scheduling_order() -> None:
     )
     world = ClusterCase((), queues, workloads, fair=False).world()
     assert [each.workload for each in world.decide(NOW)] == ["ns/w2", "ns/w1", "ns/w0"]
+
+
+def test_a_call_looks_at_a_bounded_number_of_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling_scope, "SCOPES_AT_ONCE", 2)
+    names = "abcde"
+    last = WorkloadCase(1, "e", 1, 0, 0)
+    world = ClusterCase((), tuple(map(queue_of, names)), (last,), fair=False).world()
+    calls = 0
+    while not (decisions := world.decide(NOW, enough=20)):
+        assert world.has_due_scopes
+        calls += 1
+    assert calls == 2
+    assert [(type(each), each.workload) for each in decisions] == [(Admit, last.key)]
+    while world.has_due_scopes:
+        assert world.decide(NOW, enough=20) == []
+
+
+class TestPrepare:
+    """`prepare` in any number of steps, with changes in between, leaves the state that `settle` alone leaves."""
+
+    CASE = ClusterCase(
+        (("top", "", QuotaCase(2, None, None)), ("low", "top", QuotaCase(1, None, None))),
+        (queue_of("a", 4, "low"), queue_of("b", 3, "top"), queue_of("c", 5), queue_of("d", 1, "other")),
+        (WorkloadCase(1, "a", 3, 0, 0, "f0"), WorkloadCase(2, "c", 2, 0, 0, "f0"), WorkloadCase(3, "d", 1, 0, 0)),
+        fair=False,
+    )
+    CHANGES: tuple[WatchedObject, ...] = (
+        queue_of("a", 7, "other").thing(),
+        kueue.ResourceFlavor(metadata=meta.ObjectMeta(name="f0")),
+        queue_of("c", 9).thing(),
+        kueue.Cohort(metadata=meta.ObjectMeta(name="top"), spec=kueue.CohortSpec(parent_name="other")),
+        queue_of("new", 2, "low").thing(),
+    )
+
+    @staticmethod
+    def shape(world: World) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, queue in world.snapshot().queues.items():
+            node, root = queue.node, queue.node.root
+            assert node.tree.queues[name] is node
+            assert root.tree is node.tree
+            potential = dict(zip(node.tree.pairs, node.potential, strict=True))
+            found[name] = (world.cohort_path(name), root.name, potential, queue.generation, sorted(queue.reservations))
+        return found
+
+    @pytest.mark.parametrize("steps", range(12))
+    @pytest.mark.parametrize("is_settled", [False, True])
+    @pytest.mark.parametrize("change", [None, *range(len(CHANGES))])
+    def test_prepared_state_equals_the_state_of_settle(self, steps: int, is_settled: bool, change: int | None) -> None:
+        prepared, plain = World(), World()
+        for world in (prepared, plain):
+            for thing in self.CASE.things():
+                world.put(thing, NOW)
+            if is_settled:
+                world.settle(NOW)
+                world.put(queue_of("b", 8, "top").thing(), NOW)
+                world.put(queue_of("d", 6, "other").thing(), NOW)
+        ahead = prepared.prepare()
+        for _ in range(steps):
+            next(ahead, None)
+        for world in (prepared, plain):
+            if change is not None:
+                world.put(self.CHANGES[change], NOW)
+        for _ in ahead:
+            pass
+        for world in (prepared, plain):
+            world.settle(NOW)
+        assert self.shape(prepared) == self.shape(plain)
+        assert figures(prepared) == figures(plain)
+        assert audit.differences(prepared, plain) == []
+
+    def test_settle_reads_nothing_again_after_prepare(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = World()
+        for thing in self.CASE.things():
+            if not isinstance(thing, kueue.Workload):
+                world.put(thing, NOW)
+        for queue in self.CASE.queues:
+            world.put(
+                msgspec.structs.replace(queue.thing(), spec=queue_of(queue.name, 6, queue.cohort).thing().spec), NOW
+            )
+        for _ in world.prepare():
+            pass
+
+        def fails(*_: object) -> None:
+            raise AssertionError("it was read and built before")
+
+        monkeypatch.setattr(specs, "queue_spec", fails)
+        monkeypatch.setattr(CohortTree, "build", fails)
+        world.settle(NOW)
+        assert world.cohort_path("a") == "/top/low/a"

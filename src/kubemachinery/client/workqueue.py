@@ -20,6 +20,8 @@ K = TypeVar("K", bound=Hashable)
 _INITIAL_BACKOFF_SECONDS: Final = 0.01
 _MAX_BACKOFF_SECONDS: Final = 30.0
 _OUTDATED_MIN: Final = 64
+# So many outdated entries are skipped before other tasks run: a few milliseconds.
+_SKIPPED_AT_ONCE: Final = 5_000
 
 
 class WorkQueue(Generic[K]):
@@ -38,6 +40,7 @@ class WorkQueue(Generic[K]):
         self._delayed: list[tuple[float, int, K]] = []
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None  # uvloop has no such attribute for a time that has passed
         self._getters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
@@ -114,6 +117,10 @@ class WorkQueue(Generic[K]):
             if key is not None:
                 self._processing.add(key)
                 return key
+            if self._normal or self._low:
+                # Only outdated entries so far. Others that call `get` meanwhile skip the next ones.
+                await asyncio.sleep(0)
+                continue
             getter = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:
@@ -139,12 +146,16 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def _next(self) -> K | None:
+        """Take the first key; None if there is none among the first `_SKIPPED_AT_ONCE` entries. An entry is outdated
+        if its key was raised to normal priority and has another entry."""
+        skipped = 0
         for queued, normal in ((self._normal, True), (self._low, False)):
-            while queued:
+            while queued and skipped < _SKIPPED_AT_ONCE:
                 key = queued.popleft()
                 if self._waiting.get(key) is normal and key not in self._processing:
                     del self._waiting[key]
                     return key
+                skipped += 1
         return None
 
     def _enqueue(self, key: K) -> None:
@@ -166,11 +177,16 @@ class WorkQueue(Generic[K]):
             heapq.heapify(self._delayed)
 
     def _set_timer(self) -> None:
+        due = self._delayed[0][0] if self._delayed else None
+        if due == self._timer_at:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(self._delayed[0][0], self._on_timer) if self._delayed else None
+        self._timer = asyncio.get_running_loop().call_at(due, self._on_timer) if due is not None else None
+        self._timer_at = due
 
     def _on_timer(self) -> None:
+        self._timer = self._timer_at = None
         now = asyncio.get_running_loop().time()
         while self._delayed and self._delayed[0][0] <= now:
             due, _, key = heapq.heappop(self._delayed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -92,6 +92,8 @@ class _FieldPlan(NamedTuple):
 
     position: int
     name: str
+    # A value of this very Python type is its own reading: texts and truth values, most of an object.
+    plain: type | None
     type: FieldType
     is_collection: bool
     # An empty value is written all the same.
@@ -113,7 +115,8 @@ def _plan(name: str) -> _MessagePlan:
         # Messages and quantities have no empty value.
         keeps_empty = field.always or kind.pointer or kind.is_message or kind.name == "Quantity"
         is_collection = kind.item is not None or kind.value is not None
-        plan = fields[field.name] = _FieldPlan(position, field.name, kind, is_collection, keeps_empty)
+        plain = None if is_collection else _PLAIN.get(kind.name)
+        plan = fields[field.name] = _FieldPlan(position, field.name, plain, kind, is_collection, keeps_empty)
         if field.always:
             always[field.name] = plan
     return _MessagePlan(fields, always)
@@ -132,8 +135,12 @@ def _read_message(name: str, tree: Any, path: str, depth: int) -> dict[str, Any]
     given += [field for key, field in always.items() if key not in tree]
     given.sort()
     out: dict[str, Any] = {}
-    for _, key, kind, is_collection, keeps_empty in given:
+    for _, key, plain, kind, is_collection, keeps_empty in given:
         value = tree.get(key)
+        if plain is not None and type(value) is plain:
+            if value or keeps_empty:
+                out[key] = value
+            continue
         if value is not None:
             value = _read_value(kind, value, f"{path}.{key}" if path else key, depth)
             if is_collection and not value:
@@ -179,12 +186,21 @@ def _read_value(kind: FieldType, value: Any, path: str, depth: int) -> Any:
         if not isinstance(value, dict):
             raise DecodingError(f"{path}: expected a map, got {_sort(value)}")
         held = kind.value
+        if held.name == "string" and held.item is None and held.value is None and _are_texts(value.values()):
+            return dict(value)
         return {
             key: _zero(held, depth) if one is None else _read_value(held, one, f"{path}.{key}", depth)
             for key, one in value.items()
         }
     reader = _READERS.get(kind.name)
     return reader(value, path) if reader is not None else _read_message(kind.name, value, path, depth - 1)
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    for value in values:  # noqa: SIM110 - twice as fast as all()
+        if type(value) is not str:
+            return False
+    return True
 
 
 def _sort(value: Any) -> str:
@@ -291,6 +307,8 @@ def _schema_or(*others: type) -> Callable[[Any, str], Any]:
 
     return read_schema
 
+
+_PLAIN: Final[dict[str, type]] = {"string": str, "bool": bool}
 
 _READERS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "string": _string,

@@ -113,15 +113,15 @@ def default(name: str, tree: Tree) -> Tree:
 
 
 def _message(name: str, tree: Tree) -> None:
-    for field in message(name).fields.values():
-        value = tree.get(field.name)
-        if value is not None and _is_concerned_type(field.type):
-            _value(field.type, value)
-    fields = message(name).fields
+    # Types have many fields, of which few have defaults.
+    for key, kind in _concerned_fields(name):
+        value = tree.get(key)
+        if value is not None:
+            _value(kind, value)
     for key, standard in _STATIC.get(name, {}).items():
         given = tree.get(key)
         # A mandatory text that was not given has been read as an empty one.
-        if given is None or (given == "" and not fields[key].type.pointer):
+        if given is None or (given == "" and not message(name).fields[key].type.pointer):
             tree[key] = dict(standard) if isinstance(standard, dict) else standard
     for key in _AMOUNTS.get(name, ()):
         _round_up(tree.get(key) or {})
@@ -146,6 +146,12 @@ def _value(kind: FieldType, value: Any) -> None:
             _value(kind.value, one)
     elif isinstance(value, dict):
         _message(kind.name, value)
+
+
+@cache
+def _concerned_fields(name: str) -> tuple[tuple[str, FieldType], ...]:
+    fields = message(name).fields.values()
+    return tuple((field.name, field.type) for field in fields if _is_concerned_type(field.type))
 
 
 def _is_concerned_type(kind: FieldType) -> bool:

@@ -250,9 +250,11 @@ class Rest:
         if update.sets_managed_fields:
             owners = new["metadata"].get("managedFields") or []
         else:
+            # No owner gets or loses fields of the part that is kept. The very same value need not be compared.
+            kept = prepare.kept(context)
             owners = apply.track_update(
                 old,
-                new,
+                {**new, kept: old[kept]} if kept in new and kept in old else new,
                 manager=context.manager,
                 target=self._registry.target(resource, context.subresource),
                 now=self._now(),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kubemachinery import process
+from kubemachinery import process, turns
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.event_recorder import EventRecorder
@@ -235,6 +235,8 @@ class Manager:
         timeout = self._sync_timeout_seconds
         async with run_informers(start_order(self.informers.shaping), timeout):
             # Trees of cohorts exist before Workloads are read: each of these is then added by itself, in turns.
+            async for _ in turns.in_turns(self.world.prepare()):
+                pass
             self.world.settle(self._clock.now())
             async with (
                 run_informers((self.informers.workloads,), timeout),

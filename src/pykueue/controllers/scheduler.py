@@ -164,7 +164,7 @@ class Scheduler:
             if blocked:
                 await self._until_pods_ready(blocked)
                 continue
-            if not decisions:
+            if not decisions and not self.world.has_due_scopes:
                 return admitted
             # Never run ahead of the writes by more than their bound, and decide on all that has been received by then.
             await self.applier.wait_for_slot()

@@ -29,6 +29,9 @@ Trees: TypeAlias = Informer[Tree]
 
 _OF_JOB: Final = "job"
 _BEHIND_SECONDS: Final = 0.01
+# Changes of pods that do not end are collected for so long, as in the job controller of Kubernetes, before the status
+# of their Job is written: they only change how many are ready, and a short pod has ended by then.
+_PODS_BATCH_SECONDS: Final = 1.0
 _PROBLEM_SECONDS: Final = 2.0
 
 
@@ -70,6 +73,13 @@ def _is_owned(tree: Tree, uid: str) -> bool:
     return any(owner.get("uid") == uid for _, owner in unstructured.entries(tree, "metadata", "ownerReferences"))
 
 
+def _is_progress(old: Tree, new: Tree) -> bool:
+    """Whether a pod was active and is: it was bound, started, became ready, or restarted a container."""
+    return not (_is_over(old) or _is_over(new)) and _metadata(old, "deletionTimestamp") == _metadata(
+        new, "deletionTimestamp"
+    )
+
+
 class BatchJobController:
     """Creates the pods of Jobs, counts them, and writes the status of each Job."""
 
@@ -89,10 +99,14 @@ class BatchJobController:
         pods.add_handler(self._pod_seen)
 
     def _pod_seen(self, change: InformerEvent[Tree]) -> None:
+        is_urgent = change.old is None or change.new is None or not _is_progress(change.old, change.new)
         for seen in (change.old, change.new):
             for owner in _jobs_of(seen) if seen is not None else ():
                 namespace, _, name = owner.partition("/")
-                self.loop.add(ObjectKey(namespace, name), priority=change.priority)
+                if is_urgent:
+                    self.loop.add(ObjectKey(namespace, name), priority=change.priority)
+                else:
+                    self.loop.queue.add_after(ObjectKey(namespace, name), _PODS_BATCH_SECONDS)
 
     async def _reconcile(self, key: ObjectKey) -> Result:
         of_jobs, of_pods = self._awaited.get(key, (0, 0))

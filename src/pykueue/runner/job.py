@@ -4,6 +4,9 @@ Every pod is counted exactly once, with a tracking finalizer: when a pod has end
 `status.uncountedTerminatedPods`, then its finalizer is removed, and once that is observed the uid is replaced by an
 increment of the count. Successes of an indexed Job are counted by index. A pod that the controller deletes itself
 (the Job is suspended, or has too many pods) loses its finalizer first and is not counted.
+
+When the last pods of a Job have ended, one write of the status counts them and finishes the Job, and their finalizers
+are removed afterwards. The counts of a finished Job never change, so they need not be remembered by uid.
 """
 
 from __future__ import annotations
@@ -175,6 +178,13 @@ class _PodCounts(msgspec.Struct):
     @property
     def succeeded_in_all(self) -> int:
         return len(self.completed) if self.is_indexed else self.succeeded + len(self.uncounted_succeeded)
+
+    def count_all(self) -> None:
+        """Count the ended pods whose finalizer is not removed yet, in the write that finishes the Job."""
+        self.succeeded += len(self.uncounted_succeeded)
+        self.failed += len(self.uncounted_failed)
+        self.uncounted_succeeded.clear()
+        self.uncounted_failed.clear()
 
     def progress(self, active: Sequence[_PodView]) -> JobProgress:
         return JobProgress(
@@ -412,12 +422,12 @@ def _with_index_variable(container: Mapping[str, Any]) -> Tree:
 def _finish(
     job: Tree, seen: Sequence[_PodView], counts: _PodCounts, active: Sequence[_PodView], end: JobOutcome, now: int
 ) -> JobPlan:
-    """Plan the end of a Job whose outcome is decided; it finishes once every pod has ended and is counted."""
+    """Plan the end of a Job whose outcome is decided; it finishes once every pod has ended, with final counts."""
     pods = tuple(pod.tree for pod in active)
-    uncounted = counts.uncounted_succeeded or counts.uncounted_failed
-    left = bool(active) or bool(uncounted) or any(pod.is_terminating for pod in seen)
+    left = bool(active) or any(pod.is_terminating for pod in seen)
     updates = [ConditionUpdate(end.target, True, end.reason, end.message)]
     if not left:
+        counts.count_all()
         updates.append(ConditionUpdate(end.final, True, end.reason, end.message))
     status = _status(job, seen, counts, 0, updates, now)
     if not status.get("startTime") and end.success:

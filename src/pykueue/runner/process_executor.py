@@ -20,11 +20,11 @@ import contextlib
 import fcntl
 import json
 import logging
+import marshal
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -369,14 +369,12 @@ def _launch(path: Path, prepared: ProcessSpec, now: int) -> None:
     try:
         os.write(
             descriptor,
-            json.dumps(
-                {**structs.asdict(prepared), "started": now, "open_files": http_server.inherited_open_files}
-            ).encode(),
+            marshal.dumps({**structs.asdict(prepared), "started": now, "open_files": http_server.inherited_open_files}),
         )
         # The supervisor inherits the open file and with it the lock, which the kernel releases when it ends.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         subprocess.run(
-            [sys.executable, "-I", "-S", supervisor.__file__, str(path.parent), path.name, str(descriptor)],
+            supervisor.command(str(path.parent), path.name, descriptor),
             pass_fds=(descriptor,),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

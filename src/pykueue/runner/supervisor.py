@@ -1,7 +1,9 @@
 """The supervisor of one container: a small program that starts its process, writes its log, and records how it ended.
 
-It is started as `python -I -S supervisor.py DIRECTORY ATTEMPT LOCK` and outlives the program that started it, so that
-processes survive a restart of `pykueue up`, even by kill -9. It uses the standard library only, so that it starts fast.
+It is started by `command` and outlives the program that started it, so that processes survive a restart of
+`pykueue up`, even by kill -9. Every container has one, so it starts fast: it uses the standard library only, none of
+its modules that take milliseconds to load, and is loaded from compiled code.
+
 The files that it reads and writes in the directory, for attempt 0:
 
     0.launch   what to run; truncated once it is read, because it may hold secrets. Locked while a supervisor runs
@@ -19,17 +21,22 @@ v2); without one the supervisor measures their memory about ten times a second, 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
+import marshal
 import os
 import resource
 import select
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterable
+    from typing import Any, Final, NoReturn
+else:
+    # `signal` itself, without the enumerations of its names.
+    import _signal as signal
 
 _LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
@@ -44,13 +51,19 @@ _PASSED_ON: Final = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGK
 _CANNOT_RUN, _NOT_FOUND = 126, 127
 
 
+def command(folder: str, attempt: str, lock: int) -> list[str]:
+    """Return the command that starts the supervisor of an attempt. A script would be compiled at every start."""
+    code = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import supervisor; del sys.path[0]"
+    return [sys.executable, "-IS", "-c", f"{code}; supervisor.main(*sys.argv[1:])", folder, attempt, str(lock)]
+
+
 def main(folder: str, attempt: str, lock: str) -> None:
     path = os.path.join(folder, attempt)
     # The lock was inherited with the open file; it is free only if no supervisor is left.
     locked = int(lock)
     os.set_inheritable(locked, False)
-    with open(f"{path}.launch") as file:
-        launch = json.load(file)
+    with open(f"{path}.launch", "rb") as file:
+        launch = marshal.load(file)
     os.truncate(f"{path}.launch", 0)
     # Signals stay pending until there is a process to forward them to.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
@@ -63,9 +76,35 @@ def main(folder: str, attempt: str, lock: str) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
     name = f"pykueue-{os.path.basename(os.path.dirname(folder))}-{os.path.basename(folder)}-{attempt}"
-    with contextlib.closing(_Log(f"{path}.log")) as log:
+    log = _Log(f"{path}.log")
+    try:
         ended = _run(launch, log, name)
-    _write(f"{path}.end", json.dumps(ended))
+    finally:
+        log.close()
+    _write(f"{path}.end", _json(ended))
+
+
+def _json(record: dict[str, Any]) -> str:
+    """Return a record as JSON. The module for it is loaded only if there is a text, after a failure."""
+    if any(isinstance(value, str) and value for value in record.values()):
+        import json
+
+        return json.dumps(record)
+    fields = (f'"{key}": {value if value != "" else chr(34) * 2}' for key, value in record.items())
+    return f"{{{', '.join(fields)}}}"
+
+
+class _Suppressed:
+    """`contextlib.suppress`, which takes longer to load than all else together."""
+
+    def __init__(self, *errors: type[BaseException]) -> None:
+        self._errors = errors
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._errors)
 
 
 def _write(path: str, text: str) -> None:
@@ -96,7 +135,7 @@ def _run(launch: dict[str, Any], log: _Log, name: str) -> dict[str, Any]:
         _become(launch, out_end, err_end, failure_end, group)
     for end in (out_end, err_end, failure_end):
         os.close(end)
-    with contextlib.suppress(OSError):
+    with _Suppressed(OSError):
         os.setpgid(child, child)
     tree = _ProcessTree(child, memory_bytes, group)
     signal.signal(signal.SIGTERM, lambda *_: _signal(child, signal.SIGTERM))
@@ -155,7 +194,7 @@ def _explain(failure: int, launch: dict[str, Any], error: BaseException) -> None
 
 
 def _signal(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with _Suppressed(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
@@ -208,7 +247,7 @@ class _ProcessTree:
         """Reap descendants that ended, but not the process itself; kill all if they exceed the memory limit."""
         if sys.platform != "linux":
             return
-        with contextlib.suppress(ChildProcessError):
+        with _Suppressed(ChildProcessError):
             while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if found.si_pid == self._child:
                     break  # its exit status is read elsewhere
@@ -232,7 +271,7 @@ class _ProcessTree:
     def kill(self) -> None:
         """Send SIGKILL to all processes of the tree, once."""
         if self._group is not None:
-            with contextlib.suppress(OSError):
+            with _Suppressed(OSError):
                 _put(os.path.join(self._group, "cgroup.kill"), "1")
         _signal(self._child, signal.SIGKILL)
         _kill(_below(os.getpid()))
@@ -240,7 +279,7 @@ class _ProcessTree:
     def end(self) -> None:
         """Kill until no process is left: one that was being started is found in the next pass."""
         until = time.monotonic() + _END_SECONDS  # a process in uninterruptible sleep is not waited for any longer
-        with contextlib.suppress(ChildProcessError):
+        with _Suppressed(ChildProcessError):
             while time.monotonic() < until:
                 if not os.waitpid(-1, os.WNOHANG)[0]:
                     _kill(_below(os.getpid()))
@@ -248,13 +287,13 @@ class _ProcessTree:
         if self._group is not None:
             self._excess = self.out_of_memory()
             group, self._group = self._group, None
-            with contextlib.suppress(OSError):
+            with _Suppressed(OSError):
                 os.rmdir(group)
 
 
 def _kill(pids: Iterable[int]) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with _Suppressed(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -271,9 +310,9 @@ def _below(ancestor: int) -> list[int]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    with contextlib.suppress(OSError):
+    with _Suppressed(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
+            with _Suppressed(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
                 found += map(int, file.read().split())
     return found
 
@@ -281,10 +320,10 @@ def _children(pid: int) -> list[int]:
 def _by_parent() -> Callable[[int], Iterable[int]]:
     """Return the same for a kernel that does not list children, from the parent of every process."""
     found: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
+    with _Suppressed(OSError):
         for name in os.listdir("/proc"):
             if name.isdecimal():
-                with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                with _Suppressed(OSError), open(f"/proc/{name}/stat", "rb") as file:
                     # The program name, in parentheses, may contain any character.
                     parent = int(file.read().rpartition(b")")[2].split()[1])
                     found.setdefault(parent, []).append(int(name))
@@ -313,7 +352,7 @@ def _memory(pids: list[int], enough: int) -> int:
 def _sizes(path: str, names: tuple[str, ...]) -> list[int]:
     """Return the sizes in bytes from a /proc file; none if it no longer exists."""
     found = []
-    with contextlib.suppress(OSError), open(path) as file:
+    with _Suppressed(OSError), open(path) as file:
         for line in file:
             name, _, rest = line.partition(":")
             if name in names:
@@ -331,11 +370,11 @@ def _control_group(
             os.mkdir(made)
             _put(os.path.join(made, "memory.max"), str(memory_bytes))
         except OSError:
-            with contextlib.suppress(OSError):
+            with _Suppressed(OSError):
                 os.rmdir(made)
             continue
         for file, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
-            with contextlib.suppress(OSError):
+            with _Suppressed(OSError):
                 _put(os.path.join(made, file), value)
         return made
     return None
@@ -365,7 +404,7 @@ def _delegated(mounts: str, own: str) -> list[str]:
 
 def _is_delegated(path: str) -> bool:
     for name in ("user.delegate", "trusted.delegate"):
-        with contextlib.suppress(OSError, AttributeError):
+        with _Suppressed(OSError, AttributeError):
             if os.getxattr(path, name) == b"1":
                 return True
     return False
@@ -374,11 +413,11 @@ def _is_delegated(path: str) -> bool:
 def _limits_memory(path: str) -> bool:
     """Whether child groups have the memory controller; enables it if possible."""
     control = os.path.join(path, "cgroup.subtree_control")
-    with contextlib.suppress(OSError):
+    with _Suppressed(OSError):
         with open(os.path.join(path, "cgroup.controllers")) as file:
             if "memory" not in file.read().split():
                 return False
-        with contextlib.suppress(OSError):
+        with _Suppressed(OSError):
             _put(control, "+memory")
         with open(control) as file:
             return "memory" in file.read().replace("+", "").split()
@@ -391,7 +430,7 @@ def _put(path: str, text: str) -> None:
 
 
 def _number(path: str, name: str) -> int:
-    with contextlib.suppress(OSError), open(path) as file:
+    with _Suppressed(OSError), open(path) as file:
         for line in file:
             words = line.split()
             if words[:1] == [name]:
@@ -421,7 +460,7 @@ class _Log:
         if rest:
             written += head + b"P " + rest + b"\n"
         # On a full disk, lines are lost; the process continues.
-        with contextlib.suppress(OSError):
+        with _Suppressed(OSError):
             while written:
                 written = written[os.write(self._file, written) :]
             if os.fstat(self._file).st_size > _LOG_BYTES_MAX:

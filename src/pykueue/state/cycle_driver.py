@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import TypeAlias
 
 from kubemachinery.meta import Nanoseconds, format_time
@@ -17,6 +18,7 @@ from pykueue.core import cycle
 from pykueue.core.cycle import Head
 from pykueue.core.decision import Admit, Decision, Evict, Preempt, Requeue, SecondPassFailed, TargetWorkload, Wait
 from pykueue.core.workload import Reservation, WorkloadInfo
+from pykueue.state import scheduling_scope
 from pykueue.state.parts import WorldParts
 from pykueue.state.pending_queue import PendingQueue
 from pykueue.state.planning import Planning
@@ -57,7 +59,8 @@ class CycleDriver:
         for cluster_queue in self._loops.take_due(now):
             self._scopes.invalidate(cluster_queue)
         decisions: list[Decision] = []
-        for scope in self._scopes.due(lambda: enough is None or len(decisions) < enough):
+        most = None if enough is None else scheduling_scope.SCOPES_AT_ONCE
+        for scope in islice(self._scopes.due(lambda: enough is None or len(decisions) < enough), most):
             heads = self._take_heads(scope, now)
             if heads:
                 self._scopes.mark_ready(scope.queues[0])  # until every head has been tried

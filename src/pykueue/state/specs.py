@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -125,6 +126,7 @@ def quotas(groups: Iterable[kueue.ResourceGroup]) -> dict[FlavorResource, Quota]
     }
 
 
+@lru_cache(maxsize=4096)
 def _quota(resource: str, text: quantity.QuantityText | None, absent: int) -> int:
     read = _quantity(text)
     return absent if read is None else amounts.of_quota(resource, read)
@@ -190,4 +192,9 @@ def _checks(strategy: kueue.AdmissionChecksStrategy | None, flavors: frozenset[s
 
 
 def _enum(kind: type[E], text: str | None, absent: E) -> E:
-    return kind(text) if text in {member.value for member in kind} else absent
+    if text is None:
+        return absent
+    try:
+        return kind(text)
+    except ValueError:
+        return absent

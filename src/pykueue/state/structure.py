@@ -1,12 +1,14 @@
 """ClusterQueues, cohorts, flavors, topologies and checks, and the cohort trees built from them.
 
 Changes are only noted; `settle` reads what changed and rebuilds exactly the trees that changed. Usage is carried over,
-so a rebuilt tree holds what it would hold had it existed from the start.
+so a rebuilt tree holds what it would hold had it existed from the start. Where many objects changed, `prepare` does
+most of that work in steps before: what it reads is dropped when its object changes again, and a tree that it builds is
+taken only for the very specs that it was built from, so it may stop at any step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -62,6 +64,9 @@ class Structure:
         self.tree_version = 0  # grows whenever a tree is built
         self._to_read: set[str] = set()
         self._is_reshaped = False
+        self._references: References | None = None  # None: to be computed again
+        self._read_ahead: dict[str, ResolvedQueue] = {}  # of those to read, without windows
+        self._built_ahead: dict[tuple[bool, str], _BuiltTree] = {}  # without usage
         self.usage_observer: UsageObserver | None = None
         self._topology_queues: tuple[str, ...] | None = None  # None: to be computed again
 
@@ -75,7 +80,7 @@ class Structure:
         if before is not None and self._facts(before) == self._facts(cluster_queue):
             return False
         self.selectors[name] = selectors.compile(cluster_queue.spec.namespace_selector)
-        self._to_read.add(name)
+        self._note_read((name,))
         return True
 
     def _facts(self, cluster_queue: kueue.ClusterQueue) -> tuple[object, ...]:
@@ -92,6 +97,7 @@ class Structure:
         self._topology_queues = None
         self.selectors.pop(name, None)
         self._to_read.discard(name)
+        self._read_ahead.pop(name, None)
         self._is_reshaped = True
 
     def put_cohort(self, spec: CohortInfo) -> bool:
@@ -112,22 +118,24 @@ class Structure:
         name = flavor.metadata.name
         before = self.flavors.get(name)
         self.flavors[name] = flavor
+        self._references = None
         if before is not None and before.spec == flavor.spec:
             return set()
         self.snapshot.eligibility_cache.clear()
         self.snapshot.flavors[name] = specs.flavor_spec(flavor)
         if before is None or before.spec.topology_name != flavor.spec.topology_name:
-            self._to_read |= self._users_of_flavor(name)
+            self._note_read(self._users_of_flavor(name))
         self._place_flavor(name)
         return self._users_of_flavor(name)
 
     def drop_flavor(self, name: str) -> set[str]:
         self.flavors.pop(name, None)
+        self._references = None
         self.snapshot.eligibility_cache.clear()
         self.snapshot.flavors.pop(name, None)
         self.snapshot.topology_cache.drop_flavor(name)
         self._topology_queues = None
-        self._to_read |= self._users_of_flavor(name)
+        self._note_read(self._users_of_flavor(name))
         return self._users_of_flavor(name)
 
     def put_topology(self, found: kueue.Topology) -> set[str]:
@@ -149,22 +157,24 @@ class Structure:
         return self._check_changed(name)
 
     def _topology_changed(self, name: str) -> set[str]:
+        self._references = None
         users: set[str] = set()
         for flavor in self.flavors.values():
             if flavor.spec.topology_name == name:
                 self._place_flavor(flavor.metadata.name)
                 users |= self._users_of_flavor(flavor.metadata.name)
-        self._to_read |= users
+        self._note_read(users)
         return users
 
     def _check_changed(self, name: str) -> set[str]:
+        self._references = None
         users = {
             queue.metadata.name
             for queue in self.cluster_queues.values()
             if queue.spec.admission_checks_strategy is not None
             and any(rule.name == name for rule in queue.spec.admission_checks_strategy.admission_checks)
         }
-        self._to_read |= users
+        self._note_read(users)
         return users
 
     def _users_of_flavor(self, name: str) -> set[str]:
@@ -193,7 +203,7 @@ class Structure:
         changed = self.windows.advance(now)
         for owner in changed:
             if not owner.is_cohort:
-                self._to_read |= {owner.name} & self.cluster_queues.keys()
+                self._note_read({owner.name} & self.cluster_queues.keys())
             elif owner.name in self.cohorts:
                 self._overlay_cohort(owner.name)
                 self._is_reshaped = True
@@ -260,23 +270,53 @@ class Structure:
 
     # Trees.
 
+    def _note_read(self, names: Collection[str]) -> None:
+        """Note ClusterQueues that changed, or something that they refer to."""
+        self._to_read.update(names)
+        if self._read_ahead:
+            for name in names:
+                self._read_ahead.pop(name, None)
+
+    def prepare(self) -> Iterator[None]:
+        """Do most of the work of the next `settle`, in steps of one ClusterQueue or one tree. Objects may change
+        between two steps."""
+        for name in sorted(self._to_read):
+            if name in self._to_read and name not in self._read_ahead:
+                self._read_ahead[name] = specs.queue_spec(self.cluster_queues[name], self._context())
+                yield
+        known = {**self.read, **self._read_ahead}
+        for plan in cohort.plan_trees((read.spec for read in known.values()), self._cohorts()).trees:
+            root, spec_ids = (plan.single is not None, plan.root), plan.spec_ids()
+            if (built := self._trees.get(root)) is None or built.spec_ids != spec_ids:
+                self._built_ahead[root] = _BuiltTree(plan, spec_ids, CohortTree.build(plan))
+                yield
+
+    def _context(self) -> QueueContext:
+        if self._references is None:
+            self._references = References.of(
+                self.flavors.values(),
+                self.topologies.values(),
+                self.checks.values(),
+                has_topologies=self.policy.topology,
+            )
+        return QueueContext(self.policy, self._references, self.checks)
+
     def settle(self) -> set[str]:
         """Rebuild what changed; return the ClusterQueues that were read again or are in a new tree."""
         if not self._to_read and not self._is_reshaped:
             return set()
         self.snapshot.eligibility_cache.clear()
-        references = References.of(
-            self.flavors.values(),
-            self.topologies.values(),
-            self.checks.values(),
-            has_topologies=self.policy.topology,
-        )
-        around = QueueContext(self.policy, references, self.checks)
+        around, ahead = self._context(), self._read_ahead
         changed, self._to_read, self._is_reshaped = self._to_read, set(), False
         self._topology_queues = None
         for name in sorted(changed):
-            self.read[name] = self._overlaid(specs.queue_spec(self.cluster_queues[name], around))
-        return changed | self._rebuild()
+            read = ahead.get(name)
+            if read is None:
+                read = specs.queue_spec(self.cluster_queues[name], around)
+            self.read[name] = self._overlaid(read)
+        moved = self._rebuild()
+        self._read_ahead, self._built_ahead = {}, {}
+        return changed | moved
 
     def _rebuild(self) -> set[str]:
         forest = cohort.plan_trees((read.spec for read in self.read.values()), self._cohorts())
@@ -291,7 +331,8 @@ class Structure:
                 trees[name] = built
                 queues.update((spec.name, self._queues_by_name[spec.name]) for spec in plan.members())
                 continue
-            tree = CohortTree.build(plan)
+            ahead = self._built_ahead.get(name)
+            tree = ahead.tree if ahead is not None and ahead.spec_ids == spec_ids else CohortTree.build(plan)
             self.tree_version += 1
             trees[name] = _BuiltTree(plan, spec_ids, tree)
             for spec in plan.members():

@@ -67,6 +67,10 @@ class World:
         """Apply the deletion of a watched object, given its last known state."""
         self._intake.drop(thing)
 
+    def prepare(self) -> Iterator[None]:
+        """Do most of the work of the next `settle` in short steps. Objects may be put and dropped between two steps."""
+        return self._parts.structure.prepare()
+
     def settle(self, now: Nanoseconds) -> None:
         """Bring cohort trees and queues up to date with everything that was put and dropped."""
         self._parts.settle(now)
@@ -98,12 +102,18 @@ class World:
     def decide(self, now: Nanoseconds, *, enough: int | None = None) -> list[Decision]:
         """Run one cycle in every scheduling scope where something changed, and apply its decisions to the state.
 
-        After `enough` decisions the remaining scopes are left for the next call, so that one call stays short. A scope
-        whose heads would only get the same answer again is skipped. The decisions are in scheduling order: without
-        fair sharing over all scopes, as one cycle over all queues would process them; with fair sharing, which compares
-        entries of one cohort tree only, scope by scope.
+        After `enough` decisions, or many scopes, the remaining ones are left for the next call, so that one call stays
+        short: there may be no decision although `has_due_scopes`. A scope whose heads would only get the same answer
+        again is skipped. The decisions are in scheduling order: without fair sharing over all scopes, as one cycle over
+        all queues would process them; with fair sharing, which compares entries of one cohort tree only, scope by
+        scope.
         """
         return self._driver.decide(now, enough)
+
+    @property
+    def has_due_scopes(self) -> bool:
+        """Whether `decide` has scopes left that need a cycle."""
+        return self._parts.scopes.has_due
 
     def retry_all(self) -> None:
         """Retry every pending Workload without a cause. A safety net: a Workload that is admitted after this should

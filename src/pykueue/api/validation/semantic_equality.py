@@ -24,6 +24,8 @@ def same(first: object, second: object) -> bool:
 
 
 def _same(first: object, second: object) -> bool:
+    if first is second:
+        return True
     if _empty(first) or _empty(second):
         return _empty(first) and _empty(second)
     if isinstance(first, dict) and isinstance(second, dict):
