@@ -11,7 +11,7 @@ import pytest
 from kubemachinery import meta
 from laws.random_clusters import NAMESPACE, NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase, figures
 from pykueue.api import kube, kueue
-from pykueue.core.cohort import CohortTree
+from pykueue.core.cohort import CohortTree, TreePlan
 from pykueue.core.decision import Admit, Preempt, Wait
 from pykueue.core.policy import SchedulingPolicy
 from pykueue.core.queue import FlavorResource
@@ -150,6 +150,25 @@ def test_a_change_in_one_tree_leaves_the_others_standing() -> None:
     world.put(queue_of("q", nominal=9, cohort="one").thing(), NOW)
     world.settle(NOW)
     assert world.snapshot().queues["r"].node.tree is before
+
+
+def test_cohorts_that_come_one_after_another_build_their_trees_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a start with many Cohorts takes a time that grows with their square."""
+    build, built = CohortTree.build, []
+
+    def counted(plan: TreePlan) -> CohortTree:
+        built.append(plan.root)
+        return build(plan)
+
+    world = ClusterCase((), (queue_of("q", cohort="a"), queue_of("r", cohort="b")), (), fair=False).world()
+    world.settle(NOW)
+    monkeypatch.setattr(CohortTree, "build", counted)
+    for name in ("a", "b", "c", "d"):
+        spec = kueue.CohortSpec(parent_name="top")
+        world.put(kueue.Cohort(metadata=meta.ObjectMeta(name=name), spec=spec), NOW)
+    world.settle(NOW)
+    assert built == ["top"]
+    assert world.cohort_path("q") == "/top/a/q"
 
 
 def test_a_limit_range_marks_the_workloads_of_its_namespace_outdated() -> None:

@@ -94,8 +94,6 @@ class Intake:
     def _put_cohort(self, cohort: kueue.Cohort) -> None:
         if self._structure.put_cohort(specs.cohort_spec(cohort)):
             self._loops.changed()
-            self._parts.rebuild_trees()
-            self._scopes.release(self._structure.queues_under(cohort.metadata.name))
 
     def _drop_cohort(self, cohort: kueue.Cohort) -> None:
         """Remove the cohort's quota and its place in the tree at once; Workloads of the tree may fit now (W13)."""
