@@ -197,15 +197,19 @@ class Client:
         if query:
             path = f"{path}?{urlencode({key.rstrip('_'): value for key, value in query.items()}, doseq=True)}"
         connection = self.connection()
-        connection.request(method, path, data, given)
-        response = connection.getresponse()
+        try:
+            connection.request(method, path, data, given)
+            response = connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
         if connection.sock is not None:
             connection.sock.close()  # for good once the response is read to its end, or closed
         return response
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Answer:
-        response = self.send(method, path, body, **more)
-        text = response.read()
+        with closing(self.send(method, path, body, **more)) as response:
+            text = response.read()
         try:
             tree = json.loads(text) if text else None
         except ValueError:
