@@ -359,6 +359,16 @@ class TestLater:
         assert "certificate" in shell("queue", "-s", server, "--token", token).err
         assert shell("queue", "--all", "-s", server, "--insecure-skip-tls-verify", "--token", token).code == 0
 
+    @pytest.mark.parametrize("given", [("--token", "-Dsecret"), ("--token=-Dsecret",)])
+    def test_a_token_may_begin_with_a_dash(self, shell: Shell, given: tuple[str, ...]) -> None:
+        """One in 64 of those that `up` makes does."""
+        assert "cannot be reached" in shell("queue", "-s", "https://127.0.0.1:1", *given).err
+
+    def test_a_connection_flag_without_its_value_is_refused(self, shell: Shell) -> None:
+        refused = shell("queue", "-s", "https://127.0.0.1:1", "--token")
+        assert refused.code == 2
+        assert "Option '--token' requires an argument." in refused.err
+
     def test_without_a_server_the_message_has_the_command_to_start_one(
         self, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:

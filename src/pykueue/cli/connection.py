@@ -46,7 +46,7 @@ def connection_options(command: Command, own: Collection[str] = ()) -> Command:
     for flag in reversed(taken):
         parsed = click.option(
             *filter(None, (flag.short, f"--{flag.name}", flag.variable)),
-            is_flag=flag.is_switch,
+            is_flag=flag.is_switch or None,  # False would make the value of an option optional
             multiple=flag.is_repeated,
             type=click.Path(path_type=Path) if flag.is_path else None,
             help=flag.help,
