@@ -15,7 +15,7 @@ import msgspec
 from bench._load import CLUSTER_QUEUE, NAMESPACE, WORKLOAD, Load, WorkloadClass, workload
 
 from kubemachinery import meta
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict, KubeError, Unanswered
 
 # Requests in progress at once where a class is created at once.
@@ -209,7 +209,7 @@ class Player:
             metadata = {"resourceVersion": self._known[name].metadata.resource_version}
             patch = {"metadata": metadata, "status": status}
             try:
-                await self.client.patch(WORKLOAD, name, patch, NAMESPACE, subresource="status", accept=METADATA)
+                await self.client.patch_revision(WORKLOAD, name, patch, NAMESPACE, subresource="status")
                 return
             except (Conflict, Unanswered):
                 await asyncio.sleep(0.02)  # until the watch has brought the other write

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from functools import lru_cache
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -51,20 +51,10 @@ class OwnerReference(ApiStruct, frozen=True):
     ] = None
 
 
-class ManagedFieldsEntry(ApiStruct, frozen=True):
-    """Which writer set which fields, and when."""
-
-    manager: Annotated[str, Field("The writer.")] = ""
-    operation: Annotated[str, Field("How it wrote: Apply or Update.")] = ""
-    api_version: Annotated[str, Field("The version in which the fields are named.")] = ""
-    time: Annotated[Time | None, Field("When it last wrote.")] = None
-    fields_type: Annotated[str, Field("The form of the field set; FieldsV1 is the only one.")] = ""
-    fields_v1: Annotated[dict[str, Any] | None, Field("The fields it set.", preserve_unknown=True)] = None
-    subresource: Annotated[str, Field("The subresource through which it wrote.")] = ""
-
-
 class ObjectMeta(ApiStruct, frozen=True):
     """Metadata of an object: name and namespace, revision, labels, owners."""
+
+    # The managedFields, half of many an object, are not decoded: a write without them leaves them as they are.
 
     name: Annotated[str, Field("The name, one of a kind in its namespace.")] = ""
     generate_name: Annotated[str, Field("The start of a name that the server completes.")] = ""
@@ -82,9 +72,6 @@ class ObjectMeta(ApiStruct, frozen=True):
     ] = ()
     finalizers: Annotated[
         tuple[str, ...], Field("Finalizers that must be removed before the object is deleted.", list_type="set")
-    ] = ()
-    managed_fields: Annotated[
-        tuple[ManagedFieldsEntry, ...], Field("Which managers set which fields.", list_type="atomic")
     ] = ()
     self_link: Annotated[str, Field("No longer filled in.")] = ""
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kubemachinery.client import errors
-from kubemachinery.client.client import METADATA, METADATA_OF_ALL, ApiClient, RateLimiter
+from kubemachinery.client.client import METADATA_OF_ALL, ApiClient, RateLimiter
 from kubemachinery.client.http_transport import HttpTransport
 from kubemachinery.client.local_transport import LocalTransport
 from kubemachinery.client.priority import LOW, NORMAL
@@ -82,11 +82,11 @@ async def test_patch_with_a_stale_revision_is_a_conflict(client: ApiClient) -> N
         await client.patch(CONFIG_MAP, "a", stale, "default")
 
 
-async def test_patch_can_return_metadata_only(client: ApiClient) -> None:
+async def test_patch_can_return_the_revision_only(client: ApiClient) -> None:
     await client.create(CONFIG_MAP, config_map("a", x="1"))
-    answer = await client.patch(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default", accept=METADATA)
-    assert answer["metadata"]["resourceVersion"]
-    assert "data" not in answer
+    made = await client.patch_revision(CONFIG_MAP, "a", {"data": {"x": "2"}}, "default")
+    found = await client.get(CONFIG_MAP, "a", "default")
+    assert (found["metadata"]["resourceVersion"], found["data"]) == (made, {"x": "2"})
 
 
 @pytest.mark.parametrize(("page", "requests"), [(3, 3), (0, 1)])

@@ -15,7 +15,8 @@ import pytest
 from kubemachinery import turns
 from kubemachinery.client import errors
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey, decoder
+from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
+from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.client.transport import ApiRequest, ApiResponse, Lines, Transport
 from pykueue.api import kube, registry
 from virtual import virtual_time
@@ -29,7 +30,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 def informer(client: ApiClient) -> Informer[kube.ConfigMap]:
-    return Informer(client, CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1), namespace="default")
+    return Informer(client, CONFIG_MAP, ObjectDecoder(kube.ConfigMap), random.Random(1), namespace="default")
 
 
 @asynccontextmanager
@@ -52,7 +53,7 @@ def summary(changes: list[InformerEvent[Any]]) -> list[tuple[str, bool, bool]]:
     ]
 
 
-@pytest.mark.parametrize("decode", [decoder(kube.ConfigMap), msgspec.json.decode], ids=["typed", "tree"])
+@pytest.mark.parametrize("decode", [ObjectDecoder(kube.ConfigMap), msgspec.json.decode], ids=["typed", "tree"])
 async def test_cached_objects_have_no_managed_fields(client: ApiClient, decode: Any) -> None:
     """They are half of an object. A write of the cached value leaves those of the server as they are."""
     created = await client.create(CONFIG_MAP, config_map("a1", x="1"))
@@ -147,7 +148,9 @@ GONE = '{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired",
 
 async def played(*script: list[str] | ApiResponse | Exception) -> tuple[list[tuple[str, bool, bool]], Played]:
     transport = Played(*script)
-    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
+    watched = Informer(
+        ApiClient(transport, random.Random(1)), CONFIG_MAP, ObjectDecoder(kube.ConfigMap), random.Random(1)
+    )
     async with running(watched) as changes:
         await eventually(lambda: not transport.script and len(transport.calls) > len(script))
     return summary(changes), transport
@@ -178,7 +181,9 @@ async def test_relist_after_410_reports_deleted_objects() -> None:
 async def test_repeated_410_is_retried_with_backoff() -> None:
     """The first relist is immediate; later ones wait with backoff."""
     transport = Played(*([END], [GONE]) * 1000)
-    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
+    watched = Informer(
+        ApiClient(transport, random.Random(1)), CONFIG_MAP, ObjectDecoder(kube.ConfigMap), random.Random(1)
+    )
     async with running(watched):
         await asyncio.sleep(60)
     assert 4 < len(transport.calls) < 12
@@ -294,7 +299,7 @@ NOT_SERVED = errors.from_response(404, b"404 page not found")
 
 def optional(transport: Transport) -> Informer[kube.ConfigMap]:
     client = ApiClient(transport, random.Random(1))
-    return Informer(client, CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1), may_be_absent=True)
+    return Informer(client, CONFIG_MAP, ObjectDecoder(kube.ConfigMap), random.Random(1), may_be_absent=True)
 
 
 @virtual_time
@@ -352,7 +357,9 @@ async def test_kind_that_vanishes_is_asked_for_again_and_listed_again() -> None:
 @virtual_time
 async def test_kind_that_must_be_there_is_waited_for() -> None:
     transport = Played(NOT_SERVED, NOT_SERVED, [END])
-    watched = Informer(ApiClient(transport, random.Random(1)), CONFIG_MAP, decoder(kube.ConfigMap), random.Random(1))
+    watched = Informer(
+        ApiClient(transport, random.Random(1)), CONFIG_MAP, ObjectDecoder(kube.ConfigMap), random.Random(1)
+    )
     async with running(watched):
         await asyncio.sleep(0.1)
         assert not watched.has_synced

@@ -118,6 +118,14 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
+class _Revision(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str
+
+
+class _Written(msgspec.Struct, frozen=True):
+    metadata: _Revision
+
+
 class _List(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
     # A kube-apiserver returns null for an empty list of metadata.
@@ -125,6 +133,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 _read_list: Final = msgspec.json.Decoder(_List).decode
+_read_written: Final = msgspec.json.Decoder(_Written).decode
 _read_tree: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -251,13 +260,29 @@ class ApiClient:
         subresource: str = "",
         content_type: str = MERGE,
         manager: str = "",
-        accept: str = JSON,
         dry_run: bool = False,
     ) -> Tree:
         """Patch the object. A `resourceVersion` in a merge patch makes the write conditional."""
         query = (*((("fieldManager", manager),) if manager else ()), *((("dryRun", "All"),) if dry_run else ()))
         path = kind.path(namespace, name, subresource)
-        return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type, accept))
+        return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type))
+
+    async def patch_revision(
+        self,
+        kind: Kind,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = MERGE,
+        manager: str = "",
+    ) -> str:
+        """Patch the object and return the `resourceVersion` that it has now. The server sends the metadata only."""
+        query = (("fieldManager", manager),) if manager else ()
+        path = kind.path(namespace, name, subresource)
+        request = ApiRequest("PATCH", path, query, _body(patch), content_type, METADATA)
+        return _read_written((await self._send(kind, request)).body).metadata.resource_version
 
     async def apply(
         self, kind: Kind, tree: Mapping[str, Any], manager: str, *, force: bool = True, subresource: str = ""

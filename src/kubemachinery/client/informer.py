@@ -22,6 +22,7 @@ from kubemachinery import turns
 from kubemachinery.client import errors
 from kubemachinery.client.client import METADATA_OF_ALL, ApiClient
 from kubemachinery.client.errors import Expired, KubeError
+from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.client.priority import LOW, NORMAL, QueuePriority
 from kubemachinery.client.transport import Lines
 from kubemachinery.errors import ProgramError
@@ -94,13 +95,11 @@ _read_meta: Final = msgspec.json.Decoder(_Meta).decode
 
 
 def _drop_managed_fields(value: Any) -> None:
-    """Remove managedFields from a value that was decoded just now and has no other reader yet."""
+    """Remove managedFields from a tree that was decoded just now and has no other reader yet. No type has them."""
     if isinstance(value, dict):
         metadata = value.get("metadata")
         if isinstance(metadata, dict):
             metadata.pop("managedFields", None)
-    elif isinstance(metadata := getattr(value, "metadata", None), ObjectMeta) and metadata.managed_fields:
-        msgspec.structs.force_setattr(metadata, "managed_fields", ())
 
 
 def _event(line: bytes) -> _Line:
@@ -144,6 +143,7 @@ class Informer(Generic[T]):
         self.kind = kind
         self._client = client
         self._decode = decode
+        self._decode_event = decode.event if isinstance(decode, ObjectDecoder) and keeps is None else None
         self._rng = rng
         self._namespace = namespace
         self._labels, self._fields = labels, fields
@@ -319,10 +319,11 @@ class Informer(Generic[T]):
         turn = turns.current()
         async for line in lines:
             await turn.end_if_used_up()  # many lines may have arrived, so that reading them does not wait
-            event = _event(line)
             if fresh is None:
-                self._handle(event)
-            elif event.type == "ADDED":
+                self._handle(line)
+                continue
+            event = _event(line)
+            if event.type == "ADDED":
                 fresh.append(event.object)
             elif event.type == "BOOKMARK":
                 metadata = _read_meta(event.object).metadata
@@ -335,7 +336,7 @@ class Informer(Generic[T]):
         async with self._watch(revision=str(self._revision)) as lines:
             async for line in lines:
                 await turn.end_if_used_up()
-                self._handle(_event(line))
+                self._handle(line)
 
     def _watch(self, *, revision: str = "", initial: bool = False) -> AbstractAsyncContextManager[Lines]:
         return self._client.watch(
@@ -371,7 +372,22 @@ class Informer(Generic[T]):
         self._advance(revision)
         self._synced.set()
 
-    def _handle(self, event: _Line) -> None:
+    def _handle(self, line: bytes) -> None:
+        decoded = self._decode_event(line, self._cached) if self._decode_event is not None else None
+        if decoded is not None:
+            metadata = decoded.metadata
+            key, revision = ObjectKey(metadata.namespace, metadata.name), int(metadata.resource_version or 0)
+            if not self._is_stale(key, metadata.uid, revision):
+                self._put(key, metadata.uid, revision, decoded.value)
+            self._advance(revision)
+        else:
+            self._handle_any(_event(line))
+
+    def _cached(self, metadata: ObjectMeta) -> T | None:
+        return self.get(metadata.name, metadata.namespace)
+
+    def _handle_any(self, event: _Line) -> None:
+        """Handle an event in steps: one that does not decode at once, and of a kind that is not decoded to a type."""
         metadata = _read_meta(event.object).metadata
         key = ObjectKey(metadata.namespace, metadata.name)
         if event.type == "DELETED":
@@ -387,8 +403,7 @@ class Informer(Generic[T]):
 
     def _upsert(self, key: ObjectKey, metadata: _Identity, item: msgspec.Raw, *, initial: bool = False) -> None:
         revision = int(metadata.resource_version or 0)
-        held = self._store.get(key)
-        if held is not None and held.uid == metadata.uid and revision <= held.revision:
+        if self._is_stale(key, metadata.uid, revision):
             return
         if self._keeps is not None and not self._keeps(bytes(item)):
             self._remove(key)
@@ -403,12 +418,20 @@ class Informer(Generic[T]):
             self._remove(key)
             return
         _drop_managed_fields(value)
+        self._put(key, metadata.uid, revision, value, initial=initial)
+
+    def _is_stale(self, key: ObjectKey, uid: str, revision: int) -> bool:
+        held = self._store.get(key)
+        return held is not None and held.uid == uid and revision <= held.revision
+
+    def _put(self, key: ObjectKey, uid: str, revision: int, value: T, *, initial: bool = False) -> None:
+        held = self._store.get(key)
         self._undecodable.discard(key)
-        if held is not None and held.uid != metadata.uid:
+        if held is not None and held.uid != uid:
             # Deleted and created again with the same name: two objects, so two changes.
             self._remove(key)
             held = None
-        self._store[key] = _Held(revision, metadata.uid, value)
+        self._store[key] = _Held(revision, uid, value)
         old = held.value if held is not None else None
         for index in self._indexes.values():
             index.move(key, old, value)
@@ -433,20 +456,16 @@ class _Index(Generic[T]):
         self.by_value: dict[str, set[ObjectKey]] = {}
 
     def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
-        before = set(self._keys(old)) if old is not None else set()
-        after = set(self._keys(new)) if new is not None else set()
-        for value in before - after:
+        before = tuple(self._keys(old)) if old is not None else ()
+        after = tuple(self._keys(new)) if new is not None else ()
+        if before == after:
+            return
+        for value in set(before).difference(after):
             self.by_value[value].discard(key)
             if not self.by_value[value]:
                 del self.by_value[value]
-        for value in after - before:
+        for value in after:
             self.by_value.setdefault(value, set()).add(key)
-
-
-def decoder(type_: type[Any]) -> Decode[Any]:
-    """A function that decodes JSON to a type of the API."""
-    decode = msgspec.json.Decoder(type_).decode
-    return lambda data: decode(data)
 
 
 class NotSynced(ProgramError):

@@ -26,7 +26,7 @@ _SERVER_OWNED: Final = (
     "generation",
     "selfLink",
 )
-_KNOWN: Final = frozenset(field.encode_name for field in msgspec.structs.fields(meta.ObjectMeta))
+_KNOWN: Final = frozenset({*(field.encode_name for field in msgspec.structs.fields(meta.ObjectMeta)), "managedFields"})
 _NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _GENERATED_LENGTH: Final = 63

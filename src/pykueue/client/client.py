@@ -23,7 +23,8 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypedDict, TypeVar, Un
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.informer import Informer, InformerEvent, decoder
+from kubemachinery.client.informer import Informer, InformerEvent
+from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.clock import Clock, SystemClock
 from kubemachinery.errors import UsageError
 from kubemachinery.meta import SECOND
@@ -261,7 +262,9 @@ class AsyncClient:
     async def watch(self) -> AsyncGenerator[WorkloadEvent]:
         """Yield changes of Workloads, beginning with the existing ones. An unreachable server is retried."""
         news: asyncio.Queue[WorkloadEvent | None] = asyncio.Queue()
-        copy = Informer(self.api_client, WORKLOADS, decoder(kueue.Workload), random.Random(), namespace=self.namespace)
+        copy = Informer(
+            self.api_client, WORKLOADS, ObjectDecoder(kueue.Workload), random.Random(), namespace=self.namespace
+        )
         copy.add_handler(lambda change: news.put_nowait(_workload_event(change)))
         kept_up = asyncio.create_task(copy.run(self._service.outlast))
         kept_up.add_done_callback(lambda _: news.put_nowait(None))

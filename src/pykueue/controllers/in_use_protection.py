@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kubemachinery import meta
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Informer, InformerEvent
 from pykueue.api import kueue
@@ -88,7 +88,7 @@ class InUseController:
         wanted = queues.finalizers(metadata, is_used=kept.is_used(name))
         if wanted != metadata.finalizers:
             patch = {"metadata": {"finalizers": list(wanted) or None, "resourceVersion": metadata.resource_version}}
-            await self._client.patch(kept.objects.kind, name, patch, accept=METADATA)
+            await self._client.patch_revision(kept.objects.kind, name, patch)
 
 
 def flavors_of(cluster_queue: kueue.ClusterQueue) -> frozenset[str]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kubemachinery import codec
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
+from kubemachinery.client.object_decoder import ObjectDecoder
 from pykueue.api import kube, kueue, registry
 from pykueue.lifecycle import queues, states
 from pykueue.lifecycle.facts import ClusterQueueFacts, LocalQueueFacts
@@ -28,9 +29,11 @@ class Informers:
     def __init__(self, client: ApiClient, rng: random.Random, *, topology: bool) -> None:
         self._topology = topology  # whether nodes and what runs on them matter
 
-        def copy(type_: type[T], decode: Callable[[bytes], T] | None = None) -> Informer[T]:
-            decode = decode or (lambda data: codec.decode(data, type_))
-            return Informer(client, registry.ALL.of(type_), decode, rng)
+        def copy(type_: type[T], then: Callable[[T], T] | None = None) -> Informer[T]:
+            kind = registry.ALL.of(type_)
+            # Nodes, and pods of some versions of Kubernetes, do not count changes of their specification.
+            decode = ObjectDecoder(type_, counts_generations=kind.group == kueue.GROUP, then=then)
+            return Informer(client, kind, decode, rng)
 
         self.cluster_queues = copy(kueue.ClusterQueue)
         self.local_queues = copy(kueue.LocalQueue)
@@ -45,7 +48,7 @@ class Informers:
         self.runtime_classes = copy(kube.RuntimeClass)
         self.nodes = copy(kube.Node)
         self.pods = copy(kube.Pod)
-        self.workloads = copy(kueue.Workload, _Alike())
+        self.workloads = copy(kueue.Workload, _EqualPodSets().shared)
 
         self.local_queues.add_index("clusterQueue", lambda queue: (queue.spec.cluster_queue or "",))
         self.workloads.add_index("queue", lambda workload: (queue_of(workload),))
@@ -169,14 +172,13 @@ def queue_of(workload: kueue.Workload) -> str:
     return f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
 
 
-class _Alike:
-    """Decodes Workloads. Equal pod sets, two thirds of a Workload, are kept once: many jobs have the same."""
+class _EqualPodSets:
+    """Equal pod sets, two thirds of a Workload, are kept once: many jobs have the same."""
 
     def __init__(self) -> None:
         self._pod_sets: OrderedDict[bytes, tuple[kueue.PodSet, ...]] = OrderedDict()
 
-    def __call__(self, data: bytes) -> kueue.Workload:
-        workload = codec.decode(data, kueue.Workload)
+    def shared(self, workload: kueue.Workload) -> kueue.Workload:
         looks = b",".join(map(codec.encode, workload.spec.pod_sets))
         kept = self._pod_sets.setdefault(looks, workload.spec.pod_sets)
         self._pod_sets.move_to_end(looks)

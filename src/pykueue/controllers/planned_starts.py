@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kubemachinery import meta
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.client.priority import LOW
@@ -109,7 +109,7 @@ class PlannedStartController:
                 "annotations": {backfill.PLANNED_START: None if date is None else meta.format_time(date)},
             }
         }
-        await self._client.patch(WORKLOAD, key.name, patch, key.namespace, accept=METADATA)
+        await self._client.patch_revision(WORKLOAD, key.name, patch, key.namespace)
         return None
 
 

@@ -17,6 +17,7 @@ from kubemachinery import codec, meta, selectors
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.event_recorder import EventRecorder
 from kubemachinery.client.informer import Informer, run_informers
+from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.clock import Clock
 from kubemachinery.meta import LabelSelector, LabelSelectorRequirement
 from pykueue.api import kube, kueue, labels, registry
@@ -93,7 +94,7 @@ class Populator:
         instance: str,
     ) -> None:
         def copy(type_: type[T]) -> Informer[T]:
-            return Informer(client, registry.ALL.of(type_), lambda data: codec.decode(data, type_), rng)
+            return Informer(client, registry.ALL.of(type_), ObjectDecoder(type_), rng)
 
         cluster_queues, namespaces = copy(kueue.ClusterQueue), copy(kube.Namespace)
         local_queues = copy(kueue.LocalQueue)

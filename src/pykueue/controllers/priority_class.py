@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.client.priority import LOW
@@ -40,7 +40,7 @@ class PriorityClassController:
                 "metadata": {"resourceVersion": workload.metadata.resource_version},
                 "spec": {"priority": found.value},
             }
-            await self._client.patch(WORKLOAD, key.name, patch, key.namespace, accept=METADATA)
+            await self._client.patch_revision(WORKLOAD, key.name, patch, key.namespace)
 
 
 def _class_of(workload: kueue.Workload) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import codec, meta, patches
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
@@ -190,7 +190,7 @@ class QueuesController:
             changed |= {name: codec.to_tree(status).get(name, 0) for name in _COUNTS}
         patch = {"metadata": {"resourceVersion": thing.metadata.resource_version}, "status": changed}
         metadata: meta.ObjectMeta = thing.metadata
-        await self._client.patch(kind, metadata.name, patch, metadata.namespace, subresource="status", accept=METADATA)
+        await self._client.patch_revision(kind, metadata.name, patch, metadata.namespace, subresource="status")
 
     # --- Counting -----------------------------------------------------------------------------------------------------
 

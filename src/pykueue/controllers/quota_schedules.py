@@ -14,9 +14,10 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from kubemachinery import codec, conditions
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Informer, InformerEvent
+from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import HOUR, SECOND, Nanoseconds, format_time
@@ -75,7 +76,7 @@ class QuotaScheduleController:
         self._clock = clock
         # An installation that was not upgraded has no CRD.
         self.informer: Informer[QuotaSchedule] = Informer(
-            client, _SCHEDULE, lambda data: codec.decode(data, QuotaSchedule), rng, may_be_absent=True
+            client, _SCHEDULE, ObjectDecoder(QuotaSchedule, counts_generations=True), rng, may_be_absent=True
         )
         self.loop: Controller[str] = Controller("quota-schedules", self._reconcile, rng)
         self._expanded: dict[str, ScheduledWindows] = {}
@@ -185,7 +186,7 @@ class QuotaScheduleController:
             "status": {"active": None, "next": None, "effectiveQuotas": None, "overcommitted": None}
             | codec.to_tree(wanted),
         }
-        await self._client.patch(_SCHEDULE, schedule.metadata.name, patch, subresource="status", accept=METADATA)
+        await self._client.patch_revision(_SCHEDULE, schedule.metadata.name, patch, subresource="status")
 
     def _status(self, schedule: QuotaSchedule, world: World, now: Nanoseconds) -> QuotaScheduleStatus:
         name, generation = schedule.metadata.name, schedule.metadata.generation

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kubemachinery import codec
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import InformerEvent, ObjectKey
 from kubemachinery.clock import Clock
@@ -143,8 +143,8 @@ class UngatingController:
             "metadata": {"resourceVersion": pod.metadata.resource_version, "uid": pod.metadata.uid},
             "spec": {"schedulingGates": gates or None, "nodeSelector": dict(place)},
         }
-        answer = await self._client.patch(POD, pod.metadata.name, patch, pod.metadata.namespace, accept=METADATA)
-        self._issued[pod.metadata.uid] = int(answer["metadata"]["resourceVersion"])
+        made = await self._client.patch_revision(POD, pod.metadata.name, patch, pod.metadata.namespace)
+        self._issued[pod.metadata.uid] = int(made)
 
 
 def _workload_words(pod: kube.Pod) -> tuple[str, ...]:
@@ -328,9 +328,7 @@ class NodeController:
             "metadata": {"resourceVersion": pod.metadata.resource_version},
             "status": {"phase": "Failed", "conditions": [*_conditions(pod), condition]},
         }
-        await self._client.patch(
-            POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status", accept=METADATA
-        )
+        await self._client.patch_revision(POD, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
         self._reporter.event(pod, EventType.NORMAL, "PodTerminatedByKueue", message, POD_TERMINATION)
 
 

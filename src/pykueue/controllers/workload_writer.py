@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from kubemachinery import codec, patches
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import KubeError
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
 from kubemachinery.client.leader_election import LeaderElector
@@ -220,19 +220,18 @@ class WorkloadWriter:
         client = self._low_priority_client if low_priority else self._client
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
-        answer = await client.patch(
+        made = await client.patch_revision(
             WORKLOAD,
             metadata.name,
             conditional,
             metadata.namespace,
             subresource=subresource,
             manager=self._election.field_manager() if self._election is not None and subresource else "",
-            accept=METADATA,
         )
         if not low_priority:
             for observer in self.on_answered:
                 observer(loop.time() - sent_at)
-        return int(answer["metadata"]["resourceVersion"])
+        return int(made)
 
     def _remember(self, after: kueue.Workload, made: int) -> None:
         key = ObjectKey(after.metadata.namespace, after.metadata.name)

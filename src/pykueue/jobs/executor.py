@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from kubemachinery import patches, unstructured
-from kubemachinery.client.client import JSON_PATCH, METADATA, ApiClient
+from kubemachinery.client.client import JSON_PATCH, ApiClient
 from kubemachinery.client.errors import ApiError, KubeError, NotFound, Unanswered
 from kubemachinery.client.event_recorder import NORMAL, WARNING, EventRecorder, EventReference, PendingEvent
 from kubemachinery.clock import Clock
@@ -305,8 +305,7 @@ class JobReconciler(msgspec.Struct, frozen=True):
     async def _patch(self, kind: Kind, before: kueue.Workload, patch: Tree) -> str:
         metadata = before.metadata
         conditional = unstructured.put(patch, ("metadata", "resourceVersion"), metadata.resource_version)
-        answer = await self.client.patch(kind, metadata.name, conditional, metadata.namespace, accept=METADATA)
-        return str(answer["metadata"]["resourceVersion"])
+        return await self.client.patch_revision(kind, metadata.name, conditional, metadata.namespace)
 
     async def _resize(self, before: kueue.Workload, counts: tuple[int, ...]) -> str:
         """Send a JSON patch, since a merge patch would replace the whole list of pod sets."""
@@ -315,10 +314,9 @@ class JobReconciler(msgspec.Struct, frozen=True):
         for number, (pod_set, count) in enumerate(zip(before.spec.pod_sets, counts, strict=True)):
             if pod_set.count != count:
                 patch.append({"op": "replace", "path": f"/spec/podSets/{number}/count", "value": count})
-        answer = await self.client.patch(
-            workloads.KIND, metadata.name, patch, metadata.namespace, content_type=JSON_PATCH, accept=METADATA
+        return await self.client.patch_revision(
+            workloads.KIND, metadata.name, patch, metadata.namespace, content_type=JSON_PATCH
         )
-        return str(answer["metadata"]["resourceVersion"])
 
     async def _replace(self, kind: Kind, tree: Tree, after: Tree, subresource: str, written: _Written) -> None:
         patch = patches.make_merge(tree, after)
@@ -331,10 +329,8 @@ class JobReconciler(msgspec.Struct, frozen=True):
         if not self.options.strict_finalizers and _removes_pod_finalizer(kind, patch):
             # The UID protects a new pod of the same name from the patch.
             conditional = unstructured.put(patch, ("metadata", "uid"), uid)
-        answer = await self.client.patch(
-            kind, view.name, conditional, view.namespace, subresource=subresource, accept=METADATA
-        )
-        written.revisions[uid] = str(answer["metadata"]["resourceVersion"])
+        made = await self.client.patch_revision(kind, view.name, conditional, view.namespace, subresource=subresource)
+        written.revisions[uid] = made
         self._written[uid] = int(written.revisions[uid])
 
 

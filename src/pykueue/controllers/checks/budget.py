@@ -20,9 +20,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kubemachinery import codec, conditions
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
+from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import SECOND, Nanoseconds, format_time
@@ -77,7 +78,7 @@ class BudgetController:
         self._reporter = reporter
         self._clock = clock
         self.budgets: Informer[Budget] = Informer(
-            client, BUDGET_KIND, lambda data: codec.decode(data, Budget), rng, may_be_absent=True
+            client, BUDGET_KIND, ObjectDecoder(Budget, counts_generations=True), rng, may_be_absent=True
         )
         self.loop: Controller[ObjectKey] = Controller("budget", self._reconcile, rng, workers=_WORKERS)
         self.checks_loop: Controller[str] = Controller("budget-checks", self._reconcile_check, rng)
@@ -479,7 +480,7 @@ class BudgetController:
             "metadata": {"resourceVersion": budget.metadata.resource_version},
             "status": {**budget_status.EMPTY, **codec.to_tree(status)},
         }
-        await self._client.patch(BUDGET_KIND, budget.metadata.name, patch, subresource="status", accept=METADATA)
+        await self._client.patch_revision(BUDGET_KIND, budget.metadata.name, patch, subresource="status")
 
     def ratios(self) -> Iterable[tuple[str, str, float]]:
         """The share of the limit that is spent, of the fullest groups, by Budget and group [BU7]."""

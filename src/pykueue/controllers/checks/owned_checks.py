@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kubemachinery import codec, conditions
-from kubemachinery.client.client import METADATA, ApiClient
+from kubemachinery.client.client import ApiClient
 from kubemachinery.client.informer import ObjectKey
 from kubemachinery.conditions import ConditionStatus
 from kubemachinery.meta import Nanoseconds
@@ -65,4 +65,4 @@ class OwnedChecks:
                 "metadata": {"resourceVersion": check.metadata.resource_version},
                 "status": {"conditions": [codec.to_tree(condition) for condition in wanted]},
             }
-            await self._client.patch(_CHECK, name, patch, subresource="status", accept=METADATA)
+            await self._client.patch_revision(_CHECK, name, patch, subresource="status")

@@ -13,11 +13,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kubemachinery import codec, meta
+from kubemachinery import meta
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.controller import Controller
 from kubemachinery.client.errors import ApiError, Busy, KubeError, NotFound
 from kubemachinery.client.informer import Informer, InformerEvent, ObjectKey
+from kubemachinery.client.object_decoder import ObjectDecoder
 from kubemachinery.client.transport import ApiRequest
 from kubemachinery.clock import Clock
 from kubemachinery.conditions import ConditionStatus
@@ -227,7 +228,7 @@ class ProvisioningController:
 
 
 def _copy(client: ApiClient, kind: Kind, type_: type[Any], rng: random.Random) -> Informer[Any]:
-    return Informer(client, kind, lambda data: codec.decode(data, type_), rng)
+    return Informer(client, kind, ObjectDecoder(type_), rng)
 
 
 def _controllers(request: ProvisioningRequest) -> Iterator[meta.OwnerReference]:
