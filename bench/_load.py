@@ -182,7 +182,7 @@ def workload(name: str, queue: str, each: WorkloadClass) -> dict[str, Any]:
     }
 
 
-_BOTH_STRATEGIES = {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}
+BOTH_STRATEGIES = {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]}
 
 LOADS: Mapping[str, Load] = {
     load.name: load
@@ -231,7 +231,7 @@ LOADS: Mapping[str, Load] = {
             ),
             is_tree=True,
             scales_queues=True,
-            configuration={"fairSharing": _BOTH_STRATEGIES},
+            configuration={"fairSharing": BOTH_STRATEGIES},
         ),
     )
 }

@@ -24,7 +24,7 @@ CREATING_AT_ONCE = 16
 WAVE_SECONDS = 30.0
 
 
-class _Status(msgspec.Struct, frozen=True):
+class SeenStatus(msgspec.Struct, frozen=True):
     admission: Any = None
     conditions: list[dict[str, Any]] = []
 
@@ -32,14 +32,14 @@ class _Status(msgspec.Struct, frozen=True):
         return any(each["type"] == type_ and each["status"] == "True" for each in self.conditions)
 
 
-class _Object(msgspec.Struct, frozen=True):
+class SeenWorkload(msgspec.Struct, frozen=True):
     metadata: meta.ObjectMeta = meta.ObjectMeta()
-    status: _Status = _Status()
+    status: SeenStatus = SeenStatus()
 
 
-class _Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True):
     type: str = ""
-    object: _Object = _Object()
+    object: SeenWorkload = SeenWorkload()
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Player:
     ended: float = 0.0
     all_done: asyncio.Event = field(default_factory=asyncio.Event)
     waves: list[Wave] = field(default_factory=list)
-    _known: dict[str, _Object] = field(default_factory=dict)
+    _known: dict[str, SeenWorkload] = field(default_factory=dict)
     _running: dict[str, tuple[float, asyncio.TimerHandle]] = field(default_factory=dict)
     _acting: set[asyncio.Task[None]] = field(default_factory=set)
     _evicted: set[str] = field(default_factory=set)  # with quota that is not cleared yet
@@ -90,7 +90,7 @@ class Player:
             if self.load.waves > 1:
                 self.waves.append(await self._until_admitted(number))
         for name in self._prolonged:
-            self._act(name, _ended)
+            self._act(name, ended_status)
         self._prolonged.clear()
 
     async def _create_wave(self, number: int) -> None:
@@ -143,7 +143,7 @@ class Player:
 
     async def watch(self, revision: str) -> None:
         """Follow the Workloads, and act on what happens to them."""
-        read = msgspec.json.Decoder(_Line).decode
+        read = msgspec.json.Decoder(Line).decode
         while True:
             with contextlib.suppress(KubeError):
                 async with self.client.watch(WORKLOAD, NAMESPACE, revision=revision) as lines:
@@ -153,7 +153,7 @@ class Player:
                         if event.type in ("ADDED", "MODIFIED"):
                             self._seen(event.object)
 
-    def _seen(self, found: _Object) -> None:
+    def _seen(self, found: SeenWorkload) -> None:
         name, status, now = found.metadata.name, found.status, time.monotonic()
         self._known[name] = found
         if not status.has("Evicted") or status.admission is None:
@@ -171,7 +171,7 @@ class Player:
             self.lost_cpu_seconds += self._stop(name, now)
             (evicted,) = (each for each in status.conditions if each["type"] == "Evicted")
             self.evictions[evicted["reason"]] += 1
-            self._act(name, _cleared)
+            self._act(name, cleared_status)
         elif status.has("Admitted") and name not in self._running:
             self.admissions += 1
             if name not in self.admitted:  # a preemption loop admits again and again: that is no progress of its wave
@@ -186,7 +186,7 @@ class Player:
         if self.classes[name].wave < self.load.waves - 1 and len(self.waves) < self.load.waves:
             self._prolonged.add(name)
         else:
-            self._act(name, _ended)
+            self._act(name, ended_status)
 
     def _stop(self, name: str, now: float) -> float:
         """End the run of a Workload, and return the CPU seconds that it took."""
@@ -199,12 +199,12 @@ class Player:
         self.cpu_seconds += taken
         return taken
 
-    def _act(self, name: str, change: Callable[[_Status], dict[str, Any] | None]) -> None:
+    def _act(self, name: str, change: Callable[[SeenStatus], dict[str, Any] | None]) -> None:
         task = asyncio.get_running_loop().create_task(self._write(name, change))
         self._acting.add(task)
         task.add_done_callback(self._acting.discard)
 
-    async def _write(self, name: str, change: Callable[[_Status], dict[str, Any] | None]) -> None:
+    async def _write(self, name: str, change: Callable[[SeenStatus], dict[str, Any] | None]) -> None:
         while (status := change(self._known[name].status)) is not None:
             metadata = {"resourceVersion": self._known[name].metadata.resource_version}
             patch = {"metadata": metadata, "status": status}
@@ -251,13 +251,13 @@ def quantile(values: list[float], share: float) -> float:
     return values[max(0, math.ceil(share * len(values)) - 1)] if values else 0.0
 
 
-def _ended(status: _Status) -> dict[str, Any] | None:
+def ended_status(status: SeenStatus) -> dict[str, Any] | None:
     if status.has("Finished") or status.has("Evicted") or not status.has("Admitted"):
         return None
     return {"conditions": _with(status, Finished=("True", "Succeeded"))}
 
 
-def _cleared(status: _Status) -> dict[str, Any] | None:
+def cleared_status(status: SeenStatus) -> dict[str, Any] | None:
     if status.admission is None or not status.has("Evicted"):
         return None
     changed = _with(
@@ -266,7 +266,7 @@ def _cleared(status: _Status) -> dict[str, Any] | None:
     return {"admission": None, "conditions": changed}
 
 
-def _with(status: _Status, **changed: tuple[str, str]) -> list[dict[str, Any]]:
+def _with(status: SeenStatus, **changed: tuple[str, str]) -> list[dict[str, Any]]:
     now = meta.format_time(time.time_ns())
     others = [each for each in status.conditions if each["type"] not in changed]
     return others + [

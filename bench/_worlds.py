@@ -1,0 +1,157 @@
+"""Small random worlds: cohorts, ClusterQueues and Workloads that arrive and finish one after the other.
+
+Each world has objects of its own, so that many of them can share a server without meeting.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench._load import NAMESPACE
+
+Tree = dict[str, Any]
+
+FLAVORS = ("f0", "f1", "f2")
+_API_VERSION = "kueue.x-k8s.io/v1beta2"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A Workload that arrives, or the name of one that finishes if it is admitted by then."""
+
+    arrival: Tree | None = None
+    finishes: str = ""
+
+    def __str__(self) -> str:
+        if self.arrival is None:
+            return f"{self.finishes} finishes"
+        spec = self.arrival["spec"]
+        pods = ", ".join(
+            f"{each['count']}{f' (at least {least})' if (least := each.get('minCount')) else ''} x "
+            + " ".join(f"{name} {amount}" for name, amount in _requests(each).items())
+            for each in spec["podSets"]
+        )
+        return f"{self.arrival['metadata']['name']} arrives in {spec['queueName']}, priority {spec['priority']}: {pods}"
+
+
+@dataclass
+class RandomWorld:
+    """World number `number` of a seed: the same for the same arguments."""
+
+    seed: str
+    number: int
+    length: int
+    fair: bool = False
+    objects: list[Tree] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(f"{self.seed}/{self.number}")
+        self._flavors = FLAVORS[: self._rng.choice((1, 1, 2, 2, 3))]
+        self._resources = self._rng.choice((("cpu",), ("cpu",), ("cpu", "memory")))
+        cohorts = list(self._cohorts())
+        queues = [self._queue(number, cohorts) for number in range(self._rng.randint(1, 4))]
+        arrived: list[str] = []
+        for number in range(self.length):
+            if number > 3 and self._rng.random() < 0.3:
+                self.steps.append(Step(finishes=self._rng.choice(arrived)))
+            else:
+                arrived.append(f"{self.name}-{number:02}")
+                self.steps.append(Step(self._workload(arrived[-1], queues)))
+
+    @property
+    def name(self) -> str:
+        return f"w{self.number:03}"
+
+    def _cohorts(self) -> Iterator[str]:
+        """One cohort without an object, or a tree of up to three."""
+        rng = self._rng
+        if rng.random() >= 0.85:
+            return
+        names = [f"{self.name}-c0"]
+        if rng.random() < 0.5:
+            names += [f"{self.name}-c{number}" for number in range(1, rng.choice((2, 3)))]
+            for number, name in enumerate(names):
+                spec: Tree = {}
+                if number:
+                    spec["parentName"] = names[0] if number == 1 else rng.choice(names[:number])
+                if rng.random() < 0.4:
+                    spec["resourceGroups"] = self._quota(is_child=bool(number), most=4)
+                if self.fair and rng.random() < 0.4:
+                    spec["fairSharing"] = {"weight": rng.choice(("0.5", "1", "2"))}
+                self.objects.append(_object("Cohort", name, spec))
+        yield from names
+
+    def _queue(self, number: int, cohorts: list[str]) -> str:
+        rng, name = self._rng, f"{self.name}-q{number}"
+        cohort = rng.choice(cohorts) if cohorts and rng.random() < 0.92 else ""
+        preemption: Tree = {
+            "withinClusterQueue": rng.choice(("Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority")),
+            "reclaimWithinCohort": rng.choice(("Never", "LowerPriority", "Any", "Any")),
+        }
+        if preemption["reclaimWithinCohort"] != "Never" and not self.fair and rng.random() < 0.15:
+            preemption["borrowWithinCohort"] = {"policy": "LowerPriority"}
+            if rng.random() < 0.5:
+                preemption["borrowWithinCohort"]["maxPriorityThreshold"] = rng.randint(0, 2)
+        spec: Tree = {
+            "namespaceSelector": {},
+            "queueingStrategy": rng.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
+            "resourceGroups": self._quota(is_child=bool(cohort), most=6),
+            "preemption": preemption,
+        }
+        if cohort:
+            spec["cohortName"] = cohort
+        if rng.random() < 0.4:
+            choices = ("MayStopSearch", "TryNextFlavor")
+            spec["flavorFungibility"] = {
+                "whenCanBorrow": rng.choice(choices),
+                "whenCanPreempt": rng.choice(choices),
+            }
+        if self.fair and rng.random() < 0.5:
+            spec["fairSharing"] = {"weight": rng.choice(("0.5", "1", "2", "3"))}
+        self.objects.append(_object("ClusterQueue", name, spec))
+        self.objects.append(_object("LocalQueue", name, {"clusterQueue": name}, NAMESPACE))
+        return name
+
+    def _quota(self, *, is_child: bool, most: int) -> list[Tree]:
+        def quota(resource: str) -> Tree:
+            nominal = self._rng.randint(0, most)
+            found: Tree = {"name": resource, "nominalQuota": str(nominal)}
+            if is_child and self._rng.random() < 0.35:
+                found["borrowingLimit"] = str(self._rng.randint(0, 5))
+            if is_child and self._rng.random() < 0.3:
+                found["lendingLimit"] = str(self._rng.randint(0, nominal))
+            return found
+
+        flavors = [{"name": name, "resources": [quota(each) for each in self._resources]} for name in self._flavors]
+        return [{"coveredResources": list(self._resources), "flavors": flavors}]
+
+    def _workload(self, name: str, queues: list[str]) -> Tree:
+        rng = self._rng
+        pod_sets = []
+        for number in range(rng.choice((1, 1, 1, 2))):
+            count = rng.randint(1, 3)
+            requests = {
+                each: str(rng.choice((1, 1, 1, 2, 3) if each == "cpu" else (0, 1, 1, 2, 3))) for each in self._resources
+            }
+            container = {"name": "main", "image": "none", "resources": {"requests": requests}}
+            template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+            pod_set: Tree = {"name": f"s{number}", "count": count, "template": template}
+            if count > 1 and not number and rng.random() < 0.3:
+                pod_set["minCount"] = rng.randint(1, count - 1)
+            pod_sets.append(pod_set)
+        spec = {"queueName": rng.choice(queues), "priority": rng.choice((0, 0, 1, 1, 2, 3)), "podSets": pod_sets}
+        return _object("Workload", name, spec, NAMESPACE)
+
+
+def _requests(pod_set: Tree) -> dict[str, str]:
+    found: dict[str, str] = pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]
+    return found
+
+
+def _object(kind: str, name: str, spec: Tree, namespace: str = "") -> Tree:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": _API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
