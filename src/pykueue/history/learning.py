@@ -111,6 +111,8 @@ def _even_shares(count: int) -> tuple[float, ...]:
 
 
 _ROUNDING: Final = 1e-12
+# A smaller chance to outlast all examples does not count.
+_CHANCE_MIN: Final = 0.01
 # Lengths that differ by less are equal: one that is a ratio, multiplied by a limit, is rounded.
 _NEARLY: Final = 1.0 + 1e-12
 
@@ -135,6 +137,36 @@ class RunMixture(msgspec.Struct, frozen=True):
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
         """The length that a share of the runs that are longer than `elapsed` does not exceed."""
+        return self._quantile(share, elapsed) if elapsed <= 0.0 else self.lasting(elapsed)._quantile(share, elapsed)
+
+    def lasting(self, elapsed: float) -> RunMixture:
+        """The mixture for a run that has lasted for some time, with the chance that it outlasts all examples [RT7].
+
+        Of k examples that are longer and the run itself, each is as likely to be the longest: the chance is 1 / (k + 1).
+        It is reduced such that it is 0 as long as no example has been outlasted. Examples have unequal weights, so that
+        k and the number n of all of them are effective numbers: the squared sum of weights ÷ the sum of their squares."""
+        left = whole = squares = 0.0
+        length = elapsed * _NEARLY
+        for weight, factor, (times, shares, _, runs) in self.parts:
+            place = bisect_right(times, length / factor)
+            of_run = weight * weight / runs
+            whole += of_run
+            if place:
+                weight, of_run = weight * shares[place - 1], of_run * shares[place - 1]
+            left += weight
+            squares += of_run
+        if left <= _ROUNDING or elapsed >= self._longest():
+            return self
+        longer, count = left * left / squares, 1.0 / whole
+        chance = (count - longer) / ((longer + 1.0) * count)
+        if chance < _CHANCE_MIN:
+            return self
+        # Among the runs that are longer than `elapsed`, as all of these are.
+        added = left * chance / (1.0 - chance)
+        parts = [(weight / (1.0 + added), factor, steps) for weight, factor, steps in self.parts]
+        return RunMixture((*parts, (added / (1.0 + added), elapsed, _RATIOS_LASTING)))
+
+    def _quantile(self, share: float, elapsed: float) -> float:
         left = 1.0
         if elapsed > 0.0:
             left, longest = self.survival(elapsed), self._longest()
@@ -705,3 +737,5 @@ class _Conditional(msgspec.Struct, frozen=True):
 _TENTHS: Final = tuple((tenth + 0.5) / 10 for tenth in range(10))
 _RATIOS_EXPECTED: Final = _product_limit(map(_AroundExpected(1.0), _TENTHS))
 _RATIOS_LIMIT: Final = _product_limit(map(_BelowLimit(1.0), _TENTHS))
+# Of the whole length of a run that outlasts all examples to what it has lasted already [RT7].
+_RATIOS_LASTING: Final = _product_limit(1.0 / (1.0 - tenth) for tenth in _TENTHS)
