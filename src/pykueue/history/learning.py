@@ -355,22 +355,8 @@ _CORRELATION_MAX: Final = 0.9
 _SCORE_MAX: Final = 2.5
 
 
-class _Batch(NamedTuple):
-    """Runs of one class that were submitted together: how many, and the sums of their scores and of the squares."""
-
-    runs: int = 0
-    sum: float = 0.0
-    squares: float = 0.0
-
-    @property
-    def products(self) -> float:
-        """The mean product of two scores, times the number of runs beside the first one."""
-        return (self.sum * self.sum - self.squares) / self.runs
-
-    @property
-    def expected(self) -> float:
-        """What `products` would be if all scores were equal."""
-        return (self.runs - 1) * self.squares / self.runs
+# Runs of one class that were submitted together: how many, the sum of their scores, and that of the squares.
+_Batch: TypeAlias = tuple[int, float, float]
 
 
 class LevelCorrelation:
@@ -393,21 +379,24 @@ class LevelCorrelation:
         """Add a run of a class, at a level of its estimate."""
         score = min(max(_normal_quantile(min(max(level, 1e-6), 1.0 - 1e-6)), -_SCORE_MAX), _SCORE_MAX)
         place = key, submitted // _TOGETHER_SECONDS
-        batch = self._batches.pop(place, None)
-        if batch is None:
-            # A batch of one run has no pair.
-            self._batches[place] = _Batch(1, score, score * score)
-            if len(self._batches) > _BATCHES_MAX:
-                self._count(self._batches.popitem(last=False)[1], -1)
+        batches = self._batches
+        batch = batches.pop(place, None)
+        if batch is not None:
+            self._count(batch, -1)
+            runs, total, squares = batch
+            batch = batches[place] = runs + 1, total + score, squares + score * score
+            self._count(batch, 1)
             return
-        self._count(batch, -1)
-        batch = _Batch(batch.runs + 1, batch.sum + score, batch.squares + score * score)
-        self._count(batch, 1)
-        self._batches[place] = batch
+        batches[place] = 1, score, score * score
+        if len(batches) > _BATCHES_MAX:
+            self._count(batches.popitem(last=False)[1], -1)
 
     def _count(self, batch: _Batch, times: int) -> None:
-        self._products += times * batch.products
-        self._expected += times * batch.expected
+        """Count a batch: the mean product of two of its scores, and what that would be if all were equal; each with the
+        weight of its runs beside the first one. A batch of one run has no pair, and counts nothing."""
+        runs, total, squares = batch
+        self._products += times * (total * total - squares) / runs
+        self._expected += times * (runs - 1) * squares / runs
 
 
 _normal_quantile: Final = NormalDist().inv_cdf
