@@ -11,9 +11,11 @@ score of which only a lower bound is known (the product-limit estimate). And a s
 that was in force: when it changes, the forecasts of which the result is not known yet must not count twice.
 
 Scores are not independent: Workloads that wait at the same time start late together. One bad day may be half of the
-window, and its median then describes that day. So a quantile is compared with those that the window has without each
-tenth of its time: if they differ much, the correction is reduced, and the forecast stays nearly as it was. A P90 that
-is too early is worse than one that is too late: it is made earlier only as far as that is sure, by one standard error.
+window, and its median then describes that day. So the median is compared with those that the window has without each
+tenth of its time: if they differ much, the correction of P50 is reduced, and P50 stays nearly as it was. P90 is made
+later as far as the scores show it: after a day of late starts more of them may follow, and a P90 that is too early is
+worse than one that is too late. For the same reason it is made earlier only as far as that is sure, by one standard
+error.
 """
 
 from __future__ import annotations
@@ -135,11 +137,11 @@ class _Scores:
         return whole**3 / (whole**2 + error**2) if whole else 0.0
 
     def careful(self, target: float) -> float:
-        """As `proven`; below 0 the quantile with its standard error added, at most 0. Scores of a single part do not
-        make it lower."""
+        """The quantile; below 0 with its standard error added, at most 0. Scores of a single part do not make it
+        lower."""
         whole = self.quantile(target)
         if whole >= 0.0:
-            return self.proven(target)
+            return whole
         error = self._error(target)
         return 0.0 if error is None else min(0.0, whole + error)
 
