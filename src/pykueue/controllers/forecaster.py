@@ -31,7 +31,7 @@ from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.controllers.informers import Informers
 from pykueue.history import records
 from pykueue.history.budget_answers import BudgetLedger
-from pykueue.history.learning import RunEstimate, RunTimes
+from pykueue.history.learning import OpenRuns, RunEstimate, RunTimes
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.store import HistoryStore, HistoryStoreError, StoredForecast, StoredScores
 from pykueue.lifecycle import states
@@ -426,14 +426,16 @@ class Forecaster:
         """By UID: how long each Workload will run. Those that run now are examples, too: of at least what they have
         lasted [RT6]."""
         run_times = RunTimes() if self._history is None else self._history.run_times
-        observed: list[tuple[WorkloadRecord, int]] = []
+        observed: list[WorkloadRecord] = []
+        open_runs = OpenRuns()
         for number, workload in enumerate(case.workloads()):
             if number % _PART == 0:
                 await asyncio.sleep(0)
-            observed.append(self._observed(workload))
-        open_runs = run_times.open_runs(each for each in observed if each[1])
+            record, seconds = self._observed(workload)
+            observed.append(record)
+            run_times.add_open(open_runs, record, seconds)
         found: dict[str, RunEstimate] = {}
-        for number, (record, _) in enumerate(observed):
+        for number, record in enumerate(observed):
             if number % _PART == 0:
                 await asyncio.sleep(0)
             estimate = run_times.estimate(record, open_runs)

@@ -682,20 +682,24 @@ class RunTimes:
         """The runs of Workloads that have not ended, with the seconds that each has lasted."""
         found = OpenRuns()
         for record, seconds in runs:
-            if seconds <= 0:
-                continue
-            classes, limit = _classes(*_likeness(record)), record.limit_seconds
-            lengths = dict.fromkeys(
-                (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks), -float(seconds)
-            )
-            if record.expected_seconds:
-                lengths[classes.expected] = -seconds / record.expected_seconds
-            if limit:
-                lengths |= dict.fromkeys((*classes.of_user_limits, classes.limits), -min(1.0, seconds / limit))
-            for key, length in lengths.items():
-                if (kept := self._classes.get(key)) is not None:
-                    found.add(kept, length)
+            self.add_open(found, record, seconds)
         return found
+
+    def add_open(self, runs: OpenRuns, record: WorkloadRecord, seconds: int) -> None:
+        """Add a run that has not ended to the others, with the seconds that it has lasted."""
+        if seconds <= 0:
+            return
+        classes, limit = _classes(*_likeness(record)), record.limit_seconds
+        lengths = dict.fromkeys(
+            (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks), -float(seconds)
+        )
+        if record.expected_seconds:
+            lengths[classes.expected] = -seconds / record.expected_seconds
+        if limit:
+            lengths |= dict.fromkeys((*classes.of_user_limits, classes.limits), -min(1.0, seconds / limit))
+        for key, length in lengths.items():
+            if (kept := self._classes.get(key)) is not None:
+                runs.add(kept, length)
 
     def snapshot(self) -> tuple[dict[ClassKey, Sequence[float]], LevelShift, float]:
         """Everything that was learned, to compare: the lengths of each class, negative for bounds, the shift of levels,

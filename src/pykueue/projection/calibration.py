@@ -137,13 +137,13 @@ class _Scores:
         return whole**3 / (whole**2 + error**2) if whole else 0.0
 
     def careful(self, target: float) -> float:
-        """The quantile; below 0 with its standard error added, at most 0. Scores of a single part do not make it
-        lower."""
+        """The quantile; below 0 with its standard error added, at most 0. There, scores of a single part count as
+        one."""
         whole = self.quantile(target)
         if whole >= 0.0:
             return whole
         error = self._error(target)
-        return 0.0 if error is None else min(0.0, whole + error)
+        return whole / len(self._ranked) if error is None else min(0.0, whole + error)
 
     def _error(self, target: float) -> float | None:
         """The standard error of the quantile, by the jackknife that leaves out one part of the window after the other;
