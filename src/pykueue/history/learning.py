@@ -356,7 +356,7 @@ _SCORE_MAX: Final = 2.5
 
 
 # Runs of one class that were submitted together: how many, the sum of their scores, and that of the squares.
-_Batch: TypeAlias = tuple[int, float, float]
+_Batch: TypeAlias = list[float]
 
 
 class LevelCorrelation:
@@ -379,24 +379,25 @@ class LevelCorrelation:
         """Add a run of a class, at a level of its estimate."""
         score = min(max(_normal_quantile(min(max(level, 1e-6), 1.0 - 1e-6)), -_SCORE_MAX), _SCORE_MAX)
         place = key, submitted // _TOGETHER_SECONDS
-        batches = self._batches
-        batch = batches.pop(place, None)
+        batch = self._batches.get(place)
         if batch is not None:
-            self._count(batch, -1)
-            runs, total, squares = batch
-            batch = batches[place] = runs + 1, total + score, squares + score * score
-            self._count(batch, 1)
+            self._count(batch, -1.0)
+            batch[0] += 1.0
+            batch[1] += score
+            batch[2] += score * score
+            self._count(batch, 1.0)
             return
-        batches[place] = 1, score, score * score
-        if len(batches) > _BATCHES_MAX:
-            self._count(batches.popitem(last=False)[1], -1)
+        self._batches[place] = [1.0, score, score * score]
+        if len(self._batches) > _BATCHES_MAX:
+            self._count(self._batches.popitem(last=False)[1], -1.0)
 
-    def _count(self, batch: _Batch, times: int) -> None:
+    def _count(self, batch: _Batch, times: float) -> None:
         """Count a batch: the mean product of two of its scores, and what that would be if all were equal; each with the
         weight of its runs beside the first one. A batch of one run has no pair, and counts nothing."""
         runs, total, squares = batch
-        self._products += times * (total * total - squares) / runs
-        self._expected += times * (runs - 1) * squares / runs
+        times /= runs
+        self._products += times * (total * total - squares)
+        self._expected += times * (runs - 1.0) * squares
 
 
 _normal_quantile: Final = NormalDist().inv_cdf
