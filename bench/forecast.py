@@ -441,7 +441,9 @@ class Probes:
         if self._known.issuperset(pending):
             return
         past = self._past(now)
-        question = ForecastQuestion(SchedulerCase(tuple(objects), self._policy), now, self._estimates(uids))
+        question = ForecastQuestion(
+            SchedulerCase(tuple(objects), self._policy), now, self._estimates(uids, held.values(), now)
+        )
         for item in forecast_question.answer_from(question, past).result.items:
             if item.key not in self._known and item.p50 is not None and item.p90 is not None:
                 self._known.add(item.key)
@@ -456,13 +458,19 @@ class Probes:
         recent = [each for each in self._ended[: self._learned] if each.submitted >= since]
         return PastWorkloads(sorted(recent, key=lambda each: (each.submitted, each.uid)), self._ended[0].submitted)
 
-    def _estimates(self, uids: Iterable[str]) -> dict[str, RunEstimate]:
+    def _estimates(
+        self, uids: Iterable[str], held: Iterable[ProjectedAttempt], now: Nanoseconds
+    ) -> dict[str, RunEstimate]:
         if self._knowledge == "runs":
             return {uid: RunEstimate("known", 1, _Known(self._truth.lengths[uid])) for uid in uids}
         if self._knowledge == "law":
             jobs = ((uid, self._truth.records[uid].job_name.partition("-")[0]) for uid in uids)
             return {uid: RunEstimate("known", 1, _Law(NAMES.index(job))) for uid, job in jobs}
-        found = ((uid, self._runs.estimate(self._truth.records[uid])) for uid in uids)
+        records = self._truth.records
+        running = self._runs.open_runs(
+            (records[each.uid], (now - each.admitted) // SECOND) for each in held if each.admitted is not None
+        )
+        found = ((uid, self._runs.estimate(records[uid], running)) for uid in uids)
         return {uid: each for uid, each in found if each is not None}
 
     def _saved(

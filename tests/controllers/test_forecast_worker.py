@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import statistics
 
 import msgspec
 import pytest
@@ -15,12 +16,12 @@ from kubemachinery.meta import SECOND
 from laws.random_clusters import NOW, ClusterCase, QueueCase, QuotaCase, WorkloadCase
 from pykueue.api import kueue
 from pykueue.controllers import forecast_question
-from pykueue.controllers.forecast_question import ForecastAnswer, ForecastQuestion
+from pykueue.controllers.forecast_question import EstimatedDraws, ForecastAnswer, ForecastQuestion
 from pykueue.controllers.forecaster import Forecaster, ForecastFailed, ProcessWorker
 from pykueue.history.learning import Run, RunDistribution, RunEstimate
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.history.store import HistoryStore
-from pykueue.projection import SchedulerCase
+from pykueue.projection import SchedulerCase, uniform
 from pykueue.testing import Kueue
 
 
@@ -35,6 +36,34 @@ def question(pending: int = 3) -> ForecastQuestion:
     cluster = ClusterCase((), (queue,), (holder, *waiting), fair=False)
     case = SchedulerCase(tuple(cluster.things()), policy=cluster.policy)
     return ForecastQuestion(case, NOW, {each.metadata.uid: estimate(1800) for each in case.workloads()})
+
+
+def test_run_times_of_workloads_that_are_alike_are_drawn_together() -> None:  # [RT12]
+    lengths = RunDistribution(tuple(Run(float(each)) for each in range(1, 1001))).quantile
+    alike, other = (RunEstimate("test", 1000, lengths, None, name, 0.8) for name in ("a", "b"))
+    alone = RunEstimate("test", 1000, lengths)
+    case = question().case
+    first, second, third, *_ = case.workloads()
+    uids = [each.metadata.uid for each in (first, second, third)]
+
+    def drawn(*estimates: RunEstimate) -> list[list[int | None]]:
+        """The run times of the Workloads in 500 samples."""
+        by_uid = dict(zip(uids, estimates, strict=True))
+        samples = [EstimatedDraws(sample, by_uid, {}) for sample in range(500)]
+        return [[each.run_seconds(one, 0, 0) for each in samples] for one in (first, second, third)]
+
+    def correlation(one: list[int | None], two: list[int | None]) -> float:
+        return statistics.correlation([each or 0 for each in one], [each or 0 for each in two])
+
+    one, two, three = drawn(alike, alike, other)
+    assert correlation(one, two) > 0.65
+    assert abs(correlation(one, three)) < 0.2
+    # Each by itself has the distribution of the estimate.
+    assert abs(statistics.fmean(each or 0 for each in one) - 500) < 60
+    assert sum((each or 0) <= 900 for each in one) / 500 == pytest.approx(0.9, abs=0.05)
+    one, two, _ = drawn(alone, alone, alone)
+    assert abs(correlation(one, two)) < 0.2
+    assert one[:20] == [alone.quantile(uniform(sample, uids[0], 0)) for sample in range(20)]
 
 
 def test_the_process_gives_the_same_answer() -> None:

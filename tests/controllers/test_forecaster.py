@@ -104,6 +104,21 @@ def test_the_forecast_follows_past_runs_and_ends_at_the_limit(kueue: Kueue) -> N
     assert item.because.startswith("default/job-train-8")
 
 
+def test_workloads_that_run_longer_than_most_others_did_are_examples(kueue: Kueue) -> None:  # [RT6]
+    queues(kueue, cpu=6)
+    jobs = [submit(kueue, f"train-{number}", 600 if number < 6 else 7200) for number in range(11)]
+    for job in jobs:
+        kueue.wait(job)
+    for number in range(20, 25):
+        submit(kueue, f"train-{number}", 7200)
+    kueue.advance(3600)
+    submit(kueue, "train-30", 7200)
+    kueue.advance(60)
+    # Six of eleven took ten minutes, but none of the five that have run for an hour: the last one is probably long, too.
+    submit(kueue, "train-31", 7200)
+    assert 50 <= minutes(kueue, found(kueue, "train-31").p50) <= 60
+
+
 def test_jobs_of_a_strict_queue_start_in_order(kueue: Kueue) -> None:  # [FC-L5]
     queues(kueue, strategy="StrictFIFO")
     submit(kueue, "holder", 600, time_limit_seconds=3600)

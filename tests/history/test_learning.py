@@ -133,6 +133,42 @@ def test_a_run_longer_than_all_examples_is_expected_to_take_as_long_again() -> N
     assert found.quantile(0.5, 6 * 3600) == 12 * 3600
 
 
+def test_a_run_near_the_longest_example_may_outlast_it() -> None:  # [RT7]
+    """As likely as not: of two runs that have lasted as long, each may be the longer one."""
+    found = learned(*(run(str(n), 60 * n) for n in range(1, 41))).estimate(waiting())
+    assert found is not None
+    elapsed = 60 * 40 - 5
+    assert found.quantile(0.2, elapsed) == 2400
+    assert found.quantile(0.8, elapsed) > 3000
+
+
+def test_runs_that_have_not_ended_are_of_at_least_what_they_have_lasted() -> None:  # [RT6]
+    """Of those that began together, the short ones end first."""
+    times = learned(*(run(str(n), 600 if n < 6 else 7200) for n in range(11)))
+    alone, beside = times.estimate(waiting()), times.estimate(waiting(), times.open_runs([(waiting(), 3600)] * 5))
+    assert alone is not None
+    assert beside is not None
+    assert (alone.quantile(0.5), beside.quantile(0.5)) == (600, 7200)
+    # At once they are no examples.
+    assert times.estimate(waiting(), times.open_runs([(waiting(), 0)] * 5)) == alone
+
+
+def test_runs_that_were_submitted_together_are_correlated() -> None:  # [RT12]
+    times = learned(*(run(f"first-{n}", 600 + n) for n in range(10)))
+    for batch in range(60):
+        # Each hour five runs that are all short or all long.
+        length = 100 if batch % 2 else 5000
+        begin = START + 10_000 + 3600 * batch
+        for n in range(5):
+            times.learn(replace(run(f"{batch}-{n}", length + n), submitted=begin))
+    one, other = times.estimate(waiting("train-7")), times.estimate(waiting("other-7"))
+    assert one is not None
+    assert other is not None
+    assert one.correlation == other.correlation > 0.5
+    assert one.alike != other.alike
+    assert one.alike == getattr(times.estimate(waiting("train-8")), "alike", "")
+
+
 def test_a_run_longer_than_all_examples_of_several_classes_is_expected_to_take_as_long_again() -> None:
     """Also with shifted levels: no share of the examples is left that rounding could make one of."""
     past = [run(f"o{n}", 6000 + n, job="other") for n in range(6)] + [run(str(n), 600 + n) for n in range(7)]

@@ -11,10 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from history.lives import START
-from pykueue.history.learning import LevelShift, PastRuns, Run, RunDistribution, RunMixture, RunTimes, level_of
+from pykueue.history.learning import (
+    LevelCorrelation,
+    LevelShift,
+    PastRuns,
+    Run,
+    RunDistribution,
+    RunMixture,
+    RunTimes,
+    level_of,
+)
 from pykueue.history.queries import RecordFilter
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.history.store import HistoryStore
+from pykueue.projection import correlated
 
 runs = st.lists(
     st.builds(Run, st.integers(1, 10**6).map(float), st.booleans()), min_size=1, max_size=64
@@ -94,7 +104,7 @@ def test_after_runs_of_one_length_every_quantile_is_that_length(length: int, cou
 def test_a_run_changes_only_the_classes_of_its_own_workload(past: list[WorkloadRecord], new: WorkloadRecord) -> None:
     """[RT-L3]"""
     times = learned(past)
-    before, _ = times.snapshot()
+    before = times.snapshot()[0]
     times.learn(new)
     own = f"{new.namespace}/{new.queue}"
     for key, kept in times.snapshot()[0].items():
@@ -171,19 +181,59 @@ def test_a_quantile_of_a_mixture_is_the_first_step_that_leaves_no_larger_share(
 ) -> None:
     """[RT7], [RT10]"""
     total = sum(weight for weight, _, _ in drawn)
-    parts = tuple((weight / total, factor, past_runs(lengths).steps()) for weight, factor, lengths in drawn)
-    mixture = RunMixture(parts)
+    examples = RunMixture(
+        tuple((weight / total, factor, past_runs(lengths).steps()) for weight, factor, lengths in drawn)
+    )
+    found = examples.quantile(share, float(elapsed))
+    # With the chance to outlast all examples.
+    mixture = examples.lasting(float(elapsed)) if elapsed else examples
+    parts = mixture.parts
     left = mixture.survival(elapsed)
     longest = max(factor * steps.longest for _, factor, steps in parts)
     every = sorted(time * factor for _, factor, steps in parts for time in steps.times)
     later = [time for time in every if time > elapsed and mixture.survival(time) <= left * (1.0 - share) + 1e-12]
-    found = mixture.quantile(share, float(elapsed))
     if left <= 1e-12 or elapsed >= longest:
         assert found == max(longest, elapsed) / (1.0 - share)
     elif later:
         assert found == later[0]
     else:
         assert found >= longest
+
+
+@given(st.integers(1, 10**6), st.integers(5, 64), shares, st.floats(0.0, 0.999))
+def test_a_run_that_has_outlasted_no_example_ends_with_them(length: int, count: int, share: float, part: float) -> None:
+    """[RT7], [RT-L6]: after runs of one length, every quantile is that length until it has passed."""
+    mixture = RunMixture(((1.0, 1.0, past_runs([float(length)] * count).steps()),))
+    assert mixture.quantile(share, part * length) == length
+
+
+@given(st.integers(2, 128), st.data())
+def test_the_chance_to_outlast_all_examples_grows_as_they_become_fewer(count: int, data: st.DataObject) -> None:
+    """[RT7]: after all but k of n examples it is 1 / (k + 1), less the part by which it is 0 if none was outlasted."""
+    mixture = RunMixture(((1.0, 1.0, past_runs([float(each) for each in range(1, count + 1)]).steps()),))
+    left = data.draw(st.integers(1, count - 1))
+    elapsed = count - left + 0.5
+    chance = (count - left) / ((left + 1) * count)
+    parts = mixture.lasting(elapsed).parts
+    weight = parts[-1][0] if len(parts) > 1 else 0.0
+    others = (1.0 - weight) * left / count
+    assert abs(weight / (weight + others) - (chance if chance >= 0.01 else 0.0)) < 1e-9
+    assert mixture.quantile(1.0 - chance / 20.0, elapsed) > elapsed
+
+
+@given(histories(), st.lists(st.tuples(records(), st.integers(0, 200_000)), max_size=20), records(), shares)
+def test_runs_that_have_not_ended_make_no_estimate_shorter(
+    past: list[WorkloadRecord], open_runs: list[tuple[WorkloadRecord, int]], wanted: WorkloadRecord, share: float
+) -> None:
+    """[RT-L9]"""
+    times = learned(past)
+    before = times.snapshot()
+    one, other = times.estimate(wanted), times.estimate(wanted, times.open_runs(open_runs))
+    assert (one is None) == (other is None)
+    if one is not None and other is not None:
+        assert other.quantile(share) >= one.quantile(share)
+        assert other.source == one.source
+    assert times.snapshot() == before
 
 
 @given(st.lists(st.integers(-9, 9).filter(bool).map(float), min_size=1, max_size=70), st.integers(1, 10))
@@ -193,6 +243,43 @@ def test_the_level_of_a_length_is_the_share_of_the_runs_that_are_shorter(lengths
     ordered = past_runs(lengths).ordered(len(lengths))
     assert abs(level_of(ordered, float(length), 0.0) - (1.0 - survival(length - 0.5))) < 1e-9
     assert abs(level_of(ordered, float(length), 1.0) - (1.0 - survival(length))) < 1e-9
+
+
+# --- Correlation ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(st.sampled_from([0.0, 0.3, 0.6]), st.integers(0, 2**32), st.booleans())
+def test_the_correlation_of_runs_that_were_submitted_together_is_found(
+    correlation: float, seed: int, is_sorted: bool
+) -> None:
+    """[RT12], [RT-L10]: in whatever order they end."""
+    rng, found = random.Random(seed), LevelCorrelation()
+    for batch in range(400):
+        common = rng.random()
+        levels = [correlated(rng.random(), common, correlation) for _ in range(rng.randint(1, 12))]
+        for level in sorted(levels) if is_sorted else levels:
+            found.learn(("same", "ana"), batch * 3600, level)
+    assert abs(found.value - correlation) < 0.15
+
+
+@given(st.lists(st.floats(0.0, 1.0), max_size=200))
+def test_without_runs_that_were_submitted_together_there_is_no_correlation(levels: list[float]) -> None:
+    """[RT-L10]"""
+    found = LevelCorrelation()
+    for number, level in enumerate(levels):
+        found.learn(("same", str(number % 3)), number * 3600, level)
+    assert found.value == 0.0
+
+
+def test_batches_of_long_ago_are_forgotten() -> None:
+    """[RT12]"""
+    rng, found = random.Random(5), LevelCorrelation()
+    for batch in range(6000):
+        common = rng.random()
+        for _ in range(3):
+            found.learn(("same", "ana"), batch * 3600, common if batch < 1500 else rng.random())
+    assert found.value < 0.05
 
 
 # --- Levels -----------------------------------------------------------------------------------------------------------

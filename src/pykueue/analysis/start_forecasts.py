@@ -119,11 +119,11 @@ def _by_uid(
     for record in sorted(() if past is None else past.records, key=lambda each: (each.ended or 0, each.uid)):
         if record.ended is not None:
             learned.learn(record)
+    observed = [(workload, records.observe(None, workload, now // SECOND)) for workload in scope.workloads()]
+    open_runs = learned.open_runs((record, records.running_seconds(record, now // SECOND)) for _, record in observed)
     found = {}
-    for workload in scope.workloads():
-        estimate = estimates.get(states.key(workload)) or learned.estimate(
-            records.observe(None, workload, now // SECOND)
-        )
+    for workload, record in observed:
+        estimate = estimates.get(states.key(workload)) or learned.estimate(record, open_runs)
         if estimate is not None:
             found[workload.metadata.uid] = estimate
     return found

@@ -25,7 +25,7 @@ from pykueue.history.budget_answers import BudgetLedger
 from pykueue.history.learning import RUNS_MIN, Run, RunDistribution, RunEstimate
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.store import HistoryStore, HistoryStoreError
-from pykueue.projection import Arrival, ProjectedAttempt, SchedulerCase, forecast, uniform
+from pykueue.projection import Arrival, ProjectedAttempt, SchedulerCase, correlated, forecast, uniform
 from pykueue.projection.forecast import ForecastResult
 from pykueue.state.intake import WatchedObject
 
@@ -199,7 +199,11 @@ class EstimatedDraws(msgspec.Struct, frozen=True):
         estimate = self.estimates.get(uid)
         if estimate is None:
             return self.lengths.get(uid)
-        return estimate.quantile(uniform(self.sample, uid, attempt), elapsed_seconds)
+        share = uniform(self.sample, uid, attempt)
+        if estimate.correlation:
+            # Workloads that are alike are long or short together [RT12].
+            share = correlated(share, uniform(self.sample, estimate.alike, 0, "alike"), estimate.correlation)
+        return estimate.quantile(share, elapsed_seconds)
 
     def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
         share = uniform(self.sample, workload.metadata.uid, attempt.number, "checks")

@@ -31,7 +31,8 @@ from pykueue.controllers.history_recorder import HistoryRecorder
 from pykueue.controllers.informers import Informers
 from pykueue.history import records
 from pykueue.history.budget_answers import BudgetLedger
-from pykueue.history.learning import RunEstimate, RunTimes
+from pykueue.history.learning import OpenRuns, RunEstimate, RunTimes
+from pykueue.history.records import WorkloadRecord
 from pykueue.history.store import HistoryStore, HistoryStoreError, StoredForecast, StoredScores
 from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase, forecast
@@ -404,13 +405,7 @@ class Forecaster:
     ) -> ForecastQuestion:
         await self._load()
         case = replace(self._settings, windows=self._world.windows.schedules).with_objects(objects).within(queues)
-        estimates: dict[str, RunEstimate] = {}
-        for number, workload in enumerate(case.workloads()):
-            if number % _PART == 0:
-                await asyncio.sleep(0)
-            estimate = self._estimate(workload)
-            if estimate is not None:
-                estimates[workload.metadata.uid] = estimate
+        estimates = await self._estimates(case)
         budgets: tuple[BudgetLedger, ...] = ()
         users: dict[str, str] = {}
         if self._budgets is not None:
@@ -427,10 +422,31 @@ class Forecaster:
             effort=forecast.EFFORT * (THOROUGH if is_thorough else 1),
         )
 
-    def _estimate(self, workload: kueue.Workload) -> RunEstimate | None:
+    async def _estimates(self, case: SchedulerCase) -> dict[str, RunEstimate]:
+        """By UID: how long each Workload will run. Those that run now are examples, too: of at least what they have
+        lasted [RT6]."""
+        run_times = RunTimes() if self._history is None else self._history.run_times
+        observed: list[WorkloadRecord] = []
+        open_runs = OpenRuns()
+        for number, workload in enumerate(case.workloads()):
+            if number % _PART == 0:
+                await asyncio.sleep(0)
+            record, seconds = self._observed(workload)
+            observed.append(record)
+            run_times.add_open(open_runs, record, seconds)
+        found: dict[str, RunEstimate] = {}
+        for number, record in enumerate(observed):
+            if number % _PART == 0:
+                await asyncio.sleep(0)
+            estimate = run_times.estimate(record, open_runs)
+            if estimate is not None:
+                found[record.uid] = estimate
+        return found
+
+    def _observed(self, workload: kueue.Workload) -> tuple[WorkloadRecord, int]:
         if self._history is not None:
-            return self._history.estimate(workload)[0]
-        return RunTimes().estimate(records.observe(None, workload, self._clock.now() // SECOND))
+            return self._history.observed(workload)
+        return records.observe(None, workload, self._clock.now() // SECOND), 0
 
     def _shaping(self) -> Iterator[WatchedObject]:
         for informer in self._informers.scheduling:

@@ -274,11 +274,18 @@ class HistoryRecorder:
 
     def estimate(self, workload: kueue.Workload) -> tuple[RunEstimate | None, int]:
         """The estimate of the run time of a Workload, None if nothing is known; and the seconds that it has run."""
-        record = records.observe(None, workload, self._now(), user_label=self._options.user_label)
-        last = record.attempts[-1] if record.attempts else None
-        runs_since = last.admitted if last is not None and last.released is None else None
-        elapsed = 0 if runs_since is None else max(0, self._now() - runs_since)
+        record, elapsed = self.observed(workload)
         return self._run_times.estimate(record), elapsed
+
+    def observed(self, workload: kueue.Workload) -> tuple[WorkloadRecord, int]:
+        """What is known of a Workload by its object, and the seconds that it has run in its attempt."""
+        record = records.observe(None, workload, self._now(), user_label=self._options.user_label)
+        return record, records.running_seconds(record, self._now())
+
+    @property
+    def run_times(self) -> RunTimes:
+        """What is learned from past runs."""
+        return self._run_times
 
     # --- Storing ------------------------------------------------------------------------------------------------------
 

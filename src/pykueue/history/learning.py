@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -111,6 +111,8 @@ def _even_shares(count: int) -> tuple[float, ...]:
 
 
 _ROUNDING: Final = 1e-12
+# A smaller chance to outlast all examples does not count.
+_CHANCE_MIN: Final = 0.01
 # Lengths that differ by less are equal: one that is a ratio, multiplied by a limit, is rounded.
 _NEARLY: Final = 1.0 + 1e-12
 
@@ -135,6 +137,37 @@ class RunMixture(msgspec.Struct, frozen=True):
 
     def quantile(self, share: float, elapsed: float = 0.0) -> float:
         """The length that a share of the runs that are longer than `elapsed` does not exceed."""
+        return self._quantile(share, elapsed) if elapsed <= 0.0 else self.lasting(elapsed)._quantile(share, elapsed)
+
+    def lasting(self, elapsed: float) -> RunMixture:
+        """The mixture for a run that has lasted for some time, with the chance that it outlasts all examples [RT7].
+
+        Of k examples that are longer and the run itself, each is as likely to be the longest: the chance is
+        1 / (k + 1). It is reduced such that it is 0 as long as no example has been outlasted. Examples have unequal
+        weights, so that k and the number of all of them are effective numbers: the squared sum of weights ÷ the sum of
+        their squares."""
+        left = whole = squares = 0.0
+        length = elapsed * _NEARLY
+        for weight, factor, (times, shares, _, runs) in self.parts:
+            place = bisect_right(times, length / factor)
+            of_run = weight * weight / runs
+            whole += of_run
+            if place:
+                weight, of_run = weight * shares[place - 1], of_run * shares[place - 1]
+            left += weight
+            squares += of_run
+        if left <= _ROUNDING or elapsed >= self._longest():
+            return self
+        longer, count = left * left / squares, 1.0 / whole
+        chance = (count - longer) / ((longer + 1.0) * count)
+        if chance < _CHANCE_MIN:
+            return self
+        # Among the runs that are longer than `elapsed`, as all of these are.
+        added = left * chance / (1.0 - chance)
+        parts = [(weight / (1.0 + added), factor, steps) for weight, factor, steps in self.parts]
+        return RunMixture((*parts, (added / (1.0 + added), elapsed, _RATIOS_LASTING)))
+
+    def _quantile(self, share: float, elapsed: float) -> float:
         left = 1.0
         if elapsed > 0.0:
             left, longest = self.survival(elapsed), self._longest()
@@ -312,6 +345,63 @@ class LevelShift(msgspec.Struct, frozen=True):
 
 _NO_SHIFT: Final = LevelShift()
 
+# Runs of a class are submitted together if it was within the same hour.
+_TOGETHER_SECONDS: Final = 3600
+_BATCHES_MAX: Final = 4096
+# So many runs whose levels have nothing in common are assumed before the first one.
+_UNCORRELATED_RUNS: Final = 50
+_CORRELATION_MAX: Final = 0.9
+# Of a level as a quantile of the standard normal distribution.
+_SCORE_MAX: Final = 2.5
+
+
+# Runs of one class that were submitted together: how many, the sum of their scores, and that of the squares.
+_Batch: TypeAlias = list[float]
+
+
+class LevelCorrelation:
+    """How much the levels of runs have in common that are of one class and were submitted together [RT12].
+
+    A level is taken as a score, a quantile of the standard normal distribution. The correlation is the mean product of
+    two scores of a batch ÷ the mean square. All pairs of a batch count alike, in whatever order its runs end: those
+    that end one after the other have similar lengths, and would seem to be correlated."""
+
+    def __init__(self) -> None:
+        self._batches: OrderedDict[tuple[ClassKey, int], _Batch] = OrderedDict()
+        self._products = self._expected = 0.0
+
+    @property
+    def value(self) -> float:
+        """The correlation, from 0 to 1; 0 without evidence."""
+        return min(max(self._products / (self._expected + _UNCORRELATED_RUNS), 0.0), _CORRELATION_MAX)
+
+    def learn(self, key: ClassKey, submitted: int, level: float) -> None:
+        """Add a run of a class, at a level of its estimate."""
+        score = min(max(_normal_quantile(min(max(level, 1e-6), 1.0 - 1e-6)), -_SCORE_MAX), _SCORE_MAX)
+        place = key, submitted // _TOGETHER_SECONDS
+        batch = self._batches.get(place)
+        if batch is not None:
+            self._count(batch, -1.0)
+            batch[0] += 1.0
+            batch[1] += score
+            batch[2] += score * score
+            self._count(batch, 1.0)
+            return
+        self._batches[place] = [1.0, score, score * score]
+        if len(self._batches) > _BATCHES_MAX:
+            self._count(self._batches.popitem(last=False)[1], -1.0)
+
+    def _count(self, batch: _Batch, times: float) -> None:
+        """Count a batch: the mean product of two of its scores, and what that would be if all were equal; each with the
+        weight of its runs beside the first one. A batch of one run has no pair, and counts nothing."""
+        runs, total, squares = batch
+        times /= runs
+        self._products += times * (total * total - squares)
+        self._expected += times * (runs - 1.0) * squares
+
+
+_normal_quantile: Final = NormalDist().inv_cdf
+
 
 def _odds(share: float) -> float:
     bounded = min(max(share, 1e-12), 1.0 - 1e-12)
@@ -341,6 +431,9 @@ class RunEstimate(msgspec.Struct, frozen=True):
     runs: int
     length: Callable[[float, float], float]
     limit_seconds: int | None = None
+    # The class that it shares a part of its level with, and how large that part is: the correlation [RT12].
+    alike: str = ""
+    correlation: float = 0.0
 
     def quantile(self, share: float, elapsed_seconds: int = 0) -> int:
         """The seconds that the whole run takes at most, with this probability, after it has run for some already."""
@@ -425,6 +518,32 @@ def _moved(ordered: list[float], gone: Iterable[float], come: Iterable[float]) -
     return ordered
 
 
+class OpenRuns:
+    """Runs that have not ended yet: each is one of at least what it has lasted [RT6]. They are of one moment, so that
+    estimates by them are kept with them."""
+
+    def __init__(self) -> None:
+        # The lengths of each class; negative, as those of bounds are.
+        self._lengths: defaultdict[PastRuns, list[float]] = defaultdict(list)
+        self._steps: dict[PastRuns, _Steps] = {}
+        self.estimates: dict[tuple[_Likeness, int | None], RunEstimate] = {}
+
+    def add(self, kept: PastRuns, length: float) -> None:
+        """Add a run of a class; of a bound, the length is negative."""
+        self._lengths[kept].append(length)
+
+    def steps(self, kept: PastRuns) -> _Steps:
+        """The distribution of the last runs of a class, and of those that have not ended."""
+        if kept not in self._lengths:
+            return kept.steps()
+        found = self._steps.get(kept)
+        if found is None:
+            # The longest ones, if they are many.
+            lengths = sorted(self._lengths[kept])[:RUNS_KEPT]
+            found = self._steps[kept] = _product_limit((*kept.latest(), *lengths))
+        return found
+
+
 _OF_QUEUES: Final = "%d runs of the LocalQueue", "%d runs of the ClusterQueue"
 
 
@@ -434,6 +553,7 @@ class RunTimes:
     def __init__(self, classes_max: int = CLASSES_MAX) -> None:
         self._classes: OrderedDict[ClassKey, PastRuns] = OrderedDict()
         self._shift = _NO_SHIFT
+        self._correlation = LevelCorrelation()
         self._classes_max = classes_max
         # Of Workloads that are alike, until a run is learned: a forecast asks for all that wait.
         self._estimates: dict[tuple[_Likeness, int | None], RunEstimate] = {}
@@ -480,7 +600,10 @@ class RunTimes:
         else:
             level += left * level_of(hint[1].times, run.value / hint[0], among)
         by_limit = record.limit_seconds is not None and run.value >= record.limit_seconds
-        self._shift = self._shift.learned(min(1.0, max(0.0, level)), is_bound=run.is_bound and not by_limit)
+        level = min(1.0, max(0.0, level))
+        if not run.is_bound or by_limit:
+            self._correlation.learn(classes.like_it[0], record.submitted, self._shift.covered(level))
+        self._shift = self._shift.learned(level, is_bound=run.is_bound and not by_limit)
 
     def _add(self, key: ClassKey, lengths: Iterable[float], ended: int) -> None:
         kept = self._classes.get(key)
@@ -493,17 +616,18 @@ class RunTimes:
         for length in lengths:
             kept.add(length, ended)
 
-    def estimate(self, record: WorkloadRecord) -> RunEstimate | None:
-        """The estimate of a Workload; None if nothing is known [RT3]."""
+    def estimate(self, record: WorkloadRecord, running: OpenRuns | None = None) -> RunEstimate | None:
+        """The estimate of a Workload, also by runs that have not ended yet; None if nothing is known [RT3]."""
         like = _likeness(record)
-        found = self._estimates.get((like, record.expected_seconds))
+        kept = self._estimates if running is None else running.estimates
+        found = kept.get((like, record.expected_seconds))
         if found is None:
-            found = self._estimate(record, _classes(*like))
-            if found is not None and len(self._estimates) < _ESTIMATES_MAX:
-                self._estimates[like, record.expected_seconds] = found
+            found = self._estimate(record, _classes(*like), running)
+            if found is not None and len(kept) < _ESTIMATES_MAX:
+                kept[like, record.expected_seconds] = found
         return found
 
-    def _estimate(self, record: WorkloadRecord, classes: _Classes) -> RunEstimate | None:
+    def _estimate(self, record: WorkloadRecord, classes: _Classes, running: OpenRuns | None) -> RunEstimate | None:
         expected, limit = record.expected_seconds, record.limit_seconds
         parts: list[tuple[float, float, _Steps]] = []
         source, runs, left = "", 0, 1.0
@@ -512,7 +636,7 @@ class RunTimes:
             if not runs and known >= RUNS_MIN:
                 source, runs = words % known, known
             weight = left * known / (known + WIDER_RUNS)
-            parts.append((weight, factor, kept.steps()))
+            parts.append((weight, factor, kept.steps() if running is None else running.steps(kept)))
             left -= weight
             if left < _LEFT_MIN:
                 break
@@ -521,15 +645,16 @@ class RunTimes:
             source = "the expected time" if expected else "the limit" if limit else ""
             if not source:
                 return None
+        alike, correlation = "/".join(classes.like_it[0]), self._correlation.value
         hint = _hint(record)
         if hint is not None:
             if not parts:
-                return RunEstimate(source, runs, _Conditional(_alone(record)), limit)
+                return RunEstimate(source, runs, _Conditional(_alone(record)), limit, alike, correlation)
             parts.append((left, *hint))
         else:
             parts = [(weight / (1.0 - left), factor, steps) for weight, factor, steps in parts]
         shift = self._shift if limit else self._shift.within(_SHIFT_MAX_UNLIMITED)
-        return RunEstimate(source, runs, _Covering(RunMixture(tuple(parts)), shift), limit)
+        return RunEstimate(source, runs, _Covering(RunMixture(tuple(parts)), shift), limit, alike, correlation)
 
     def _parts(self, record: WorkloadRecord, classes: _Classes) -> Iterator[tuple[PastRuns, float, str]]:
         """The classes of a Workload that have runs, the narrowest first, with the factors of their lengths, and what an
@@ -554,10 +679,33 @@ class RunTimes:
                 if (kept := get(key)) is not None:
                     yield kept, 1.0, words
 
-    def snapshot(self) -> tuple[dict[ClassKey, Sequence[float]], LevelShift]:
-        """Everything that was learned, to compare: the lengths of each class, negative for bounds, and the shift of
-        levels [RT-L4]."""
-        return {key: kept.latest() for key, kept in self._classes.items()}, self._shift
+    def open_runs(self, runs: Iterable[tuple[WorkloadRecord, int]]) -> OpenRuns:
+        """The runs of Workloads that have not ended, with the seconds that each has lasted."""
+        found = OpenRuns()
+        for record, seconds in runs:
+            self.add_open(found, record, seconds)
+        return found
+
+    def add_open(self, runs: OpenRuns, record: WorkloadRecord, seconds: int) -> None:
+        """Add a run that has not ended to the others, with the seconds that it has lasted."""
+        if seconds <= 0:
+            return
+        classes, limit = _classes(*_likeness(record)), record.limit_seconds
+        lengths = dict.fromkeys(
+            (*classes.like, *classes.like_with, *classes.of_user, *classes.fallbacks), -float(seconds)
+        )
+        if record.expected_seconds:
+            lengths[classes.expected] = -seconds / record.expected_seconds
+        if limit:
+            lengths |= dict.fromkeys((*classes.of_user_limits, classes.limits), -min(1.0, seconds / limit))
+        for key, length in lengths.items():
+            if (kept := self._classes.get(key)) is not None:
+                runs.add(kept, length)
+
+    def snapshot(self) -> tuple[dict[ClassKey, Sequence[float]], LevelShift, float]:
+        """Everything that was learned, to compare: the lengths of each class, negative for bounds, the shift of levels,
+        and their correlation [RT-L4]."""
+        return {key: kept.latest() for key, kept in self._classes.items()}, self._shift, self._correlation.value
 
 
 def runs_of(record: WorkloadRecord) -> Iterator[Run]:
@@ -705,3 +853,5 @@ class _Conditional(msgspec.Struct, frozen=True):
 _TENTHS: Final = tuple((tenth + 0.5) / 10 for tenth in range(10))
 _RATIOS_EXPECTED: Final = _product_limit(map(_AroundExpected(1.0), _TENTHS))
 _RATIOS_LIMIT: Final = _product_limit(map(_BelowLimit(1.0), _TENTHS))
+# Of the whole length of a run that outlasts all examples to what it has lasted already [RT7].
+_RATIOS_LASTING: Final = _product_limit(1.0 / (1.0 - tenth) for tenth in _TENTHS)

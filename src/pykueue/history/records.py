@@ -232,6 +232,12 @@ def observe(
 _NAMES: Final = frozenset(each.value for each in FinishedReason)
 
 
+def running_seconds(record: WorkloadRecord, now: Seconds) -> int:
+    """How long the Workload runs already in its present attempt; 0 if it does not run."""
+    last = record.attempts[-1] if record.attempts else None
+    return 0 if last is None or last.admitted is None or last.released is not None else max(0, now - last.admitted)
+
+
 def is_like(before: WorkloadRecord, after: WorkloadRecord) -> bool:
     """Whether two versions of a record differ in nothing but when the Workload was last seen."""
     return replace(before, revision=after.revision, seen=after.seen) == after

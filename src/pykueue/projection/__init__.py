@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pykueue.projection.case import SchedulerCase
     from pykueue.projection.check_answers import CheckAnswers, CheckRefusal, DueChecks
-    from pykueue.projection.draws import ConstantDraws, Draws, uniform
+    from pykueue.projection.draws import ConstantDraws, Draws, correlated, uniform
     from pykueue.projection.engine import EFFORT_MAX, Arrival, ScheduledChange, run
     from pykueue.projection.outcome import ProjectedAttempt, Projection, Release, usage_changes
 
@@ -34,6 +34,7 @@ __all__ = [
     "Release",
     "ScheduledChange",
     "SchedulerCase",
+    "correlated",
     "run",
     "uniform",
     "usage_changes",
@@ -42,7 +43,7 @@ __all__ = [
 _MODULES: Final = {
     **dict.fromkeys(("SchedulerCase",), "case"),
     **dict.fromkeys(("CheckAnswers", "CheckRefusal", "DueChecks"), "check_answers"),
-    **dict.fromkeys(("ConstantDraws", "Draws", "uniform"), "draws"),
+    **dict.fromkeys(("ConstantDraws", "Draws", "correlated", "uniform"), "draws"),
     **dict.fromkeys(("EFFORT_MAX", "Arrival", "ScheduledChange", "run"), "engine"),
     **dict.fromkeys(("ProjectedAttempt", "Projection", "Release", "usage_changes"), "outcome"),
 }

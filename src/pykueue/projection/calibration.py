@@ -12,15 +12,17 @@ that was in force: when it changes, the forecasts of which the result is not kno
 
 Scores are not independent: Workloads that wait at the same time start late together. One bad day may be half of the
 window, and its median then describes that day. So the median is compared with those that the window has without each
-tenth of its time: if they differ much, the correction of P50 is reduced, and P50 stays nearly as it was. That of P90 is
-not: after a day of late starts more of them may follow, and a P90 that is too early is worse than one that is too late.
+tenth of its time: if they differ much, the correction of P50 is reduced, and P50 stays nearly as it was. P90 is made
+later as far as the scores show it: after a day of late starts more of them may follow, and a P90 that is too early is
+worse than one that is too late. For the same reason it is made earlier only as far as that is sure, by one standard
+error.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from math import exp, log
+from math import exp, log, sqrt
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -101,7 +103,7 @@ class CalibrationWindow(msgspec.Struct):
         share = len(self.scores) / WINDOW
         p50s = _Scores([each.p50 for _, each in self.scores], parts, [each.p50 for each in bounds])
         p90s = _Scores([each.p90 for _, each in self.scores], parts, [each.p90 for each in bounds])
-        return Correction(share * p50s.proven(0.5), share * p90s.quantile(0.9))
+        return Correction(share * p50s.proven(0.5), share * p90s.careful(0.9))
 
 
 class _RankedScore(NamedTuple):
@@ -127,20 +129,33 @@ class _Scores:
         return _quantile(self._ranked, self._highest, target)
 
     def proven(self, target: float) -> float:
-        """The quantile a, multiplied by a² / (a² + e²), where e is its standard error (the jackknife that leaves out
-        one part of the window after the other). Scores of a single part count as one."""
+        """The quantile a, multiplied by a² / (a² + e²), where e is its standard error. Scores of a single part count as
+        one."""
+        whole, error = self.quantile(target), self._error(target)
+        if error is None:
+            return whole / len(self._ranked)
+        return whole**3 / (whole**2 + error**2) if whole else 0.0
+
+    def careful(self, target: float) -> float:
+        """The quantile; below 0 with its standard error added, at most 0. There, scores of a single part count as
+        one."""
         whole = self.quantile(target)
+        if whole >= 0.0:
+            return whole
+        error = self._error(target)
+        return whole / len(self._ranked) if error is None else min(0.0, whole + error)
+
+    def _error(self, target: float) -> float | None:
+        """The standard error of the quantile, by the jackknife that leaves out one part of the window after the other;
+        None with a single part."""
         parts = {each.part for each in self._ranked}
         if len(parts) == 1:
-            return whole / len(self._ranked)
-        if whole == 0.0:
-            return 0.0
+            return None
         without = [
             _quantile([each for each in self._ranked if each.part != part], self._highest, target) for part in parts
         ]
         mean, count = fmean(without), len(without)
-        error_squared = (count - 1) / count * sum((each - mean) ** 2 for each in without)
-        return whole**3 / (whole**2 + error_squared)
+        return sqrt((count - 1) / count * sum((each - mean) ** 2 for each in without))
 
 
 def _quantile(ranked: Sequence[_RankedScore], highest: float, target: float) -> float:

@@ -1,4 +1,4 @@
-"""Random numbers of a run: each is a function of the seed, the Workload's UID and the attempt [RA2].
+"""Random numbers of a run: each is a function of the seed, the Workload's UID and class, and the attempt [RA2].
 
 So a draw does not depend on the order of events, and two configurations that are compared get the same run times.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Protocol
+from math import sqrt
+from statistics import NormalDist
+from typing import Final, Protocol
 
 import msgspec
 
@@ -19,6 +21,20 @@ def uniform(seed: int, uid: str, attempt: int, purpose: str = "run") -> float:
     """A number between 0 and 1, both excluded."""
     digest = blake2b(f"{seed}/{uid}/{attempt}/{purpose}".encode(), digest_size=7).digest()
     return (int.from_bytes(digest) + 0.5) / 2.0**56
+
+
+_NORMAL: Final = NormalDist()
+
+
+def correlated(own: float, common: float, correlation: float) -> float:
+    """A number between 0 and 1 from two such numbers: one of its own, and one that it has in common with others.
+
+    If both are uniform, so is the result. Two results with the same common number have this correlation, as quantiles
+    of the normal distribution (a Gaussian copula) [RT12]."""
+    if correlation <= 0.0:
+        return own
+    score = sqrt(correlation) * _NORMAL.inv_cdf(common) + sqrt(1.0 - correlation) * _NORMAL.inv_cdf(own)
+    return min(max(_NORMAL.cdf(score), 1e-12), 1.0 - 1e-12)
 
 
 class Draws(Protocol):
