@@ -15,6 +15,8 @@ from bench._load import NAMESPACE
 Tree = dict[str, Any]
 
 FLAVORS = ("f0", "f1", "f2")
+TOPOLOGY = "racks"
+LEVELS = ("block", "rack", "kubernetes.io/hostname")
 _API_VERSION = "kueue.x-k8s.io/v1beta2"
 
 
@@ -32,6 +34,7 @@ class Step:
         pods = ", ".join(
             f"{each['count']}{f' (at least {least})' if (least := each.get('minCount')) else ''} x "
             + " ".join(f"{name} {amount}" for name, amount in _requests(each).items())
+            + "".join(f", {how} {level}" for how, level in each.get("topologyRequest", {}).items())
             for each in spec["podSets"]
         )
         return f"{self.arrival['metadata']['name']} arrives in {spec['queueName']}, priority {spec['priority']}: {pods}"
@@ -45,6 +48,7 @@ class RandomWorld:
     number: int
     length: int
     fair: bool = False
+    topology: bool = False  # flavors with nodes, and pods that are to be near each other
     objects: list[Tree] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
@@ -52,6 +56,11 @@ class RandomWorld:
         self._rng = random.Random(f"{self.seed}/{self.number}")
         self._flavors = FLAVORS[: self._rng.choice((1, 1, 2, 2, 3))]
         self._resources = self._rng.choice((("cpu",), ("cpu",), ("cpu", "memory")))
+        if self.topology:
+            self._resources = ("cpu",)
+            self._flavors = tuple(f"{self.name}-{flavor}" for flavor in self._flavors[:2])
+            for flavor in self._flavors:
+                self._add_nodes(flavor)
         cohorts = list(self._cohorts())
         queues = [self._queue(number, cohorts) for number in range(self._rng.randint(1, 4))]
         arrived: list[str] = []
@@ -99,7 +108,7 @@ class RandomWorld:
         spec: Tree = {
             "namespaceSelector": {},
             "queueingStrategy": rng.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
-            "resourceGroups": self._quota(is_child=bool(cohort), most=6),
+            "resourceGroups": self._quota(is_child=bool(cohort), most=12 if self.topology else 6),
             "preemption": preemption,
         }
         if cohort:
@@ -129,18 +138,41 @@ class RandomWorld:
         flavors = [{"name": name, "resources": [quota(each) for each in self._resources]} for name in self._flavors]
         return [{"coveredResources": list(self._resources), "flavors": flavors}]
 
+    def _add_nodes(self, flavor: str) -> None:
+        """A flavor of two blocks with one or two racks, each with one to three nodes."""
+        spec = {"nodeLabels": {"flavor": flavor}, "topologyName": TOPOLOGY}
+        self.objects.append(_object("ResourceFlavor", flavor, spec))
+        for block in range(2):
+            for rack in range(self._rng.randint(1, 2)):
+                for number in range(self._rng.randint(1, 3)):
+                    self.objects.append(self._node(flavor, f"b{block}", f"b{block}-r{rack}", number))
+
+    def _node(self, flavor: str, block: str, rack: str, number: int) -> Tree:
+        name = f"{flavor}-{rack}-{number}"
+        amounts = {"cpu": str(self._rng.randint(1, 4)), "memory": "64Gi", "pods": "110"}
+        labels = dict(zip(LEVELS, (block, rack, name), strict=True)) | {"flavor": flavor}
+        ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "ready"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": labels},
+            "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+        }
+
     def _workload(self, name: str, queues: list[str]) -> Tree:
         rng = self._rng
         pod_sets = []
         for number in range(rng.choice((1, 1, 1, 2))):
-            count = rng.randint(1, 3)
+            count = rng.randint(1, 6 if self.topology else 3)
             requests = {
                 each: str(rng.choice((1, 1, 1, 2, 3) if each == "cpu" else (0, 1, 1, 2, 3))) for each in self._resources
             }
             container = {"name": "main", "image": "none", "resources": {"requests": requests}}
             template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
             pod_set: Tree = {"name": f"s{number}", "count": count, "template": template}
-            if count > 1 and not number and rng.random() < 0.3:
+            if self.topology:
+                pod_set["topologyRequest"] = {rng.choice(("required", "preferred")): rng.choice(LEVELS)}
+            elif count > 1 and not number and rng.random() < 0.3:
                 pod_set["minCount"] = rng.randint(1, count - 1)
             pod_sets.append(pod_set)
         spec = {"queueName": rng.choice(queues), "priority": rng.choice((0, 0, 1, 1, 2, 3)), "podSets": pod_sets}

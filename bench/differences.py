@@ -1,6 +1,7 @@
 """Whether this manager decides as Kueue does: the same random worlds for both, compared after every step.
 
-    python -m bench differences [--seed=a] [--worlds=40] [--steps=12] [--fair] [--stop-steps=0] [--alone] [--json=FILE]
+    python -m bench differences [--seed=a] [--worlds=40] [--steps=12] [--fair] [--topology] [--stop-steps=0] [--alone]
+                                  [--json=FILE]
 
 Kueue is built from its published Go module, once, like kube-apiserver. All worlds share a server. In each step one
 Workload of every world arrives, or finishes; the next step begins when no world has changed for a second. Then the
@@ -36,13 +37,14 @@ from bench import peer
 from bench._engines import Engine, embedded, real
 from bench._load import BOTH_STRATEGIES, NAMESPACE, WORKLOAD
 from bench._player import Line, SeenStatus, SeenWorkload, cleared_status, ended_status
-from bench._worlds import FLAVORS, RandomWorld, Step
+from bench._worlds import FLAVORS, LEVELS, TOPOLOGY, RandomWorld, Step
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict
 from kubemachinery.clock import SystemClock
 from pykueue.api import kube, kueue, registry
+from pykueue.controllers import topology_ranks
 
 SMALLEST = ("--worlds=4", "--steps=5", "--alone")
 EMBEDDED = "pykueue up"
@@ -63,8 +65,8 @@ _AS_KUEUE = {
     )
 }
 
-Assignments: TypeAlias = tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...]
-"""Of each pod set its name, the number of pods that are admitted, and the flavor of each resource."""
+Assignments: TypeAlias = tuple[tuple[str, int, tuple[tuple[str, str], ...], tuple[str, ...]], ...]
+"""Of each pod set its name, the number of pods that are admitted, the flavor of each resource, and where pods are."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,20 @@ class State:
     def of(cls, status: SeenStatus) -> State:
         admission = status.admission or {"podSetAssignments": ()}
         assignments = tuple(
-            (each["name"], each.get("count", 0), tuple(sorted(each.get("flavors", {}).items())))
+            (
+                each["name"],
+                each.get("count", 0),
+                tuple(sorted(each.get("flavors", {}).items())),
+                _domains(each.get("topologyAssignment")),
+            )
             for each in admission["podSetAssignments"]
         )
         return cls(assignments, status.has("Finished"))
 
     def __str__(self) -> str:
         pods = "; ".join(
-            f"{name} {count} on {'/'.join(flavor for _, flavor in on)}" for name, count, on in self.admitted
+            f"{name} {count} on {'/'.join(flavor for _, flavor in flavors)} {' '.join(domains)}".rstrip()
+            for name, count, flavors, domains in self.admitted
         )
         return ("finished " if self.is_finished else "") + (f"[{pods}]" if pods else "pending")
 
@@ -187,11 +195,10 @@ async def play(engine: Engine, worlds: Sequence[RandomWorld], stop_steps: int, p
     try:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await client.create(registry.ALL.of(kube.Namespace), namespace)
-        for name in FLAVORS:
-            flavor = {"apiVersion": WORKLOAD.api_version, "kind": "ResourceFlavor", "metadata": {"name": name}}
-            await client.create(registry.ALL.of(kueue.ResourceFlavor), flavor)
-        for tree in (tree for world in worlds for tree in world.objects):
+        for tree in (*_common(), *(tree for world in worlds for tree in world.objects)):
             await client.create(kinds[tree["kind"]], tree)
+            if tree["kind"] == "Node":  # the server taints a new node
+                await client.patch(kinds["Node"], tree["metadata"]["name"], {"spec": {"taints": None}})
         revision = (await client.list(WORKLOAD, NAMESPACE)).revision
         watching = asyncio.create_task(stage.watch(revision))
         await stage.rest(patience_seconds)
@@ -234,6 +241,23 @@ def differences(worlds: Sequence[RandomWorld], one: Played, other: Played) -> li
     return found
 
 
+def _common() -> Iterator[dict[str, Any]]:
+    """The objects that all worlds share."""
+    version = WORKLOAD.api_version
+    levels = [{"nodeLabel": label} for label in LEVELS]
+    yield {"apiVersion": version, "kind": "Topology", "metadata": {"name": TOPOLOGY}, "spec": {"levels": levels}}
+    for name in FLAVORS:
+        yield {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": name}}
+
+
+def _domains(assignment: Any) -> tuple[str, ...]:
+    """Where the pods of a pod set are: the last label of each domain, with how many."""
+    if not assignment:
+        return ()
+    _, found = topology_ranks.decoded(msgspec.convert(assignment, kueue.TopologyAssignment))
+    return tuple(sorted(f"{domain.values[-1]}:{domain.pods}" for domain in found))
+
+
 def _world(workload: str) -> str:
     return workload.partition("-")[0]
 
@@ -266,12 +290,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--worlds", type=int, default=40)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--fair", action="store_true", help="with fair sharing and both preemption strategies")
+    parser.add_argument("--topology", action="store_true", help="with topologies, and pods that are to be near")
     parser.add_argument("--stop-steps", type=int, default=0, help="how many steps later evicted jobs stop")
     parser.add_argument("--alone", action="store_true", help="with pykueue up instead of Kueue")
     parser.add_argument("--patience", type=float, default=8.0, help="seconds that a world may take to come to rest")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
-    worlds = [RandomWorld(chosen.seed, number, chosen.steps, chosen.fair) for number in range(chosen.worlds)]
+    worlds = [
+        RandomWorld(chosen.seed, number, chosen.steps, chosen.fair, chosen.topology) for number in range(chosen.worlds)
+    ]
     beside = EMBEDDED if chosen.alone else peer.KUEUE
     played: dict[str, Played] = {}
     for name in (beside, peer.OURS):

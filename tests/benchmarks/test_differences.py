@@ -7,9 +7,9 @@ from bench._player import SeenStatus
 from bench._worlds import RandomWorld
 from bench.differences import Played, State, differences
 
-QUOTA = State((("s0", 1, (("cpu", "f0"),)),))
-OTHER_FLAVOR = State((("s0", 1, (("cpu", "f1"),)),))
-FEWER_PODS = State((("s0", 2, (("cpu", "f0"),)),))
+QUOTA = State((("s0", 1, (("cpu", "f0"),), ()),))
+OTHER_FLAVOR = State((("s0", 1, (("cpu", "f1"),), ()),))
+FEWER_PODS = State((("s0", 2, (("cpu", "f0"),), ()),))
 WORLDS = [RandomWorld("a", number, 6) for number in range(2)]
 
 
