@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -110,7 +111,9 @@ class _Shapes:
     def read(self, workload: kueue.Workload, rules: RequestRules, policy: SchedulingPolicy) -> WorkloadShape:
         """Return the shape of a Workload. Pod sets that were read under the same rules are not read again."""
         reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
-        source = (msgspec.json.encode((workload.spec.pod_sets, reclaimable)), id(rules))
+        # A digest, because thousands are kept: pod sets have some KiB, and most name their job in a label.
+        pod_sets = blake2b(msgspec.json.encode((workload.spec.pod_sets, reclaimable)), digest_size=16).digest()
+        source = (pod_sets, id(rules))
         shape = self._recent.get(source)
         if shape is not None:
             self._recent.move_to_end(source)
