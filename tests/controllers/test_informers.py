@@ -54,4 +54,5 @@ def test_pod_sets_are_kept_no_longer_than_the_workloads_that_have_them() -> None
     assert kept() is second.spec.pod_sets[0]
     del second
     assert kept() is None
+    assert not read._recent, "nor is anything else of them"  # type: ignore[attr-defined]
     assert read(_json("third", "1")) == codec.decode(_json("third", "1"), kueue.Workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 from weakref import ref
@@ -192,7 +193,8 @@ class _Alike:
         known = self._recent.get(looks)
         kept = known() if known is not None else None
         if kept is None:
-            kept, self._recent[looks] = pod_set, ref(pod_set)
+            # Its entry goes with it. The default of `pop` is the reference that has died.
+            kept, self._recent[looks] = pod_set, ref(pod_set, partial(self._recent.pop, looks))
         self._recent.move_to_end(looks)
         if len(self._recent) > _SORTS_MAX:
             self._recent.popitem(last=False)

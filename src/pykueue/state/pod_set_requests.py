@@ -105,7 +105,7 @@ class _Shapes:
 
     def __init__(self, remembered: int = 4096) -> None:
         self._shapes: WeakValueDictionary[bytes, WorkloadShape] = WeakValueDictionary()
-        self._recent: OrderedDict[tuple[bytes, int], WorkloadShape] = OrderedDict()
+        self._recent: OrderedDict[bytes, WorkloadShape] = OrderedDict()
         self._remembered = remembered
 
     def read(self, workload: kueue.Workload, rules: RequestRules, policy: SchedulingPolicy) -> WorkloadShape:
@@ -113,7 +113,7 @@ class _Shapes:
         reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
         # A digest, because thousands are kept: pod sets have some KiB, and most name their job in a label.
         pod_sets = blake2b(msgspec.json.encode((workload.spec.pod_sets, reclaimable)), digest_size=16).digest()
-        source = (pod_sets, id(rules))
+        source = pod_sets + id(rules).to_bytes(8)
         shape = self._recent.get(source)
         if shape is not None:
             self._recent.move_to_end(source)
