@@ -85,10 +85,10 @@ def without_nulls(value: Any) -> Any:
     """The same tree without the entries of mappings that are null."""
     if isinstance(value, str | int):  # most of a tree; the check for a Mapping takes longer
         return value
-    if isinstance(value, Mapping):
-        return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
     if isinstance(value, list):
         return [without_nulls(entry) for entry in value]
+    if isinstance(value, dict | Mapping):  # in this order: most are dicts
+        return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
     return value
 
 

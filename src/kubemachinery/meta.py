@@ -136,8 +136,9 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _DAY_SECONDS: Final = 86_400
 
 
-# The same second is parsed many times (creation times, transition times of one pass), so results are cached.
-@lru_cache(maxsize=1 << 15)
+# The same second is parsed many times (creation times, transition times of one pass), so results are cached. Few are
+# enough: times with a fraction of a second do not recur, and each takes 200 bytes.
+@lru_cache(maxsize=1 << 12)
 def parse_time(text: TimeText) -> Nanoseconds:
     """Nanoseconds since 1970 of an RFC 3339 time, with any fraction (cut at nanoseconds) and any offset."""
     found = _TIME.fullmatch(text)
@@ -161,24 +162,25 @@ def parse_time(text: TimeText) -> Nanoseconds:
     return seconds * SECOND + nanoseconds
 
 
-def _format(time: Nanoseconds) -> str:
-    days, seconds = divmod(time // SECOND, _DAY_SECONDS)
+# Times are formatted when they are now, so few different seconds are asked for.
+@lru_cache(maxsize=1 << 10)
+def _format_seconds(time: int) -> TimeText:
+    days, seconds = divmod(time, _DAY_SECONDS)
     try:
         day = date.fromordinal(days + _EPOCH)
     except (ValueError, OverflowError):
-        raise TimeError(f"{time} nanoseconds since 1970 is not in a year of four digits") from None
-    return f"{day.isoformat()}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        raise TimeError(f"{time} seconds since 1970 is not in a year of four digits") from None
+    return f"{day.isoformat()}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
 
 
-@lru_cache(maxsize=1 << 12)
 def format_time(time: Nanoseconds) -> TimeText:
     """RFC 3339 in UTC, cut to whole seconds, as every timestamp of an object's metadata and conditions is kept."""
-    return _format(time) + "Z"
+    return _format_seconds(time // SECOND)
 
 
 def format_micro_time(time: Nanoseconds) -> TimeText:
     """RFC 3339 in UTC with six digits of a second, as Leases and Events keep theirs."""
-    return f"{_format(time)}.{time % SECOND // MICROSECOND:06}Z"
+    return f"{_format_seconds(time // SECOND)[:-1]}.{time % SECOND // MICROSECOND:06}Z"
 
 
 # --- Durations --------------------------------------------------------------------------------------------------------

@@ -49,7 +49,9 @@ def texts(value: object) -> dict[str, str]:
 def get(tree: object, *path: str) -> Any:
     """The value at `path`, or `None` if the tree does not have it."""
     for key in path:
-        tree = mapping(tree).get(key)
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(key)
     return tree
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import msgspec
@@ -102,6 +103,34 @@ async def test_recorder_of_a_kubernetes_component_compares_notes(client: ApiClie
     newer = replace(note(text="first"), regarding=replace(REGARDING, resource_version="2"))
     found = await written_events(client, recorder, note(text="first"), note(text="second"), newer)
     assert found == [("first", 2), ("second", 1)]
+
+
+@virtual_time
+async def test_series_that_have_ended_are_not_kept() -> None:
+    """A repetition within six minutes keeps its series; the others are dropped, however many there were."""
+    async with virtual.server() as client:
+        recorder = EventRecorder(client, SystemClock(), "me")
+        running = asyncio.ensure_future(recorder.run())
+        recorder.emit(note("Repeated"))
+        for number in range(50):
+            recorder.emit(note(f"Reason{number}"))
+        await asyncio.sleep(300)
+        recorder.emit(note("Repeated"))
+        await asyncio.sleep(100)
+        recorder.emit(note("Last"))
+        await asyncio.sleep(1)
+        assert len(recorder._series) == 2
+        recorder.emit(note("Repeated"))
+        await asyncio.sleep(40)
+        running.cancel()
+        (repeated,) = (event for event in await events(client) if event["reason"] == "Repeated")
+        assert repeated["series"]["count"] == 3
+
+
+def test_kept_series_contain_nothing_of_their_events() -> None:
+    """Thousands are kept: the text of the Event and its objects would be most of their size."""
+    recorder = EventRecorder(ApiClient(None, random.Random()), SystemClock(), "me", compares_notes=True)  # type: ignore[arg-type]
+    assert len(recorder._series_key(note(text="x" * 1000))) == 16
 
 
 async def test_redundant_events_are_dropped_under_load(client: ApiClient) -> None:

@@ -515,12 +515,14 @@ class TestHistory:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
     ) -> None:
         given: list[int] = []
+        released: list[int] = []
         monkeypatch.setattr(objects_module, "TRIM_WRITES", 20)
         monkeypatch.setattr(objects_module, "QUIET_WRITES", 5)
         journal = SqliteJournal(tmp_path, durability=Durability.RELAXED)
         with ThreadPoolExecutor(1) as executor:
             objects = Objects(journal, SystemClock(), loaded=journal.load(), executor=executor)
             monkeypatch.setattr(memory, "give_back", lambda: given.append(objects.writes))
+            monkeypatch.setattr(journal, "release_memory", lambda: released.append(objects.writes))
             for index in range(30):
                 await write(objects, f"a{index}")
             await objects.shrink()
@@ -531,6 +533,7 @@ class TestHistory:
             assert given == ([] if is_busy else [32])
             await objects.shrink()
             assert given == ([40] if is_busy else [32]), "once after a busy time"
+            assert released == given
             await objects.close()
 
     @pytest.mark.parametrize("name", ["state.db", "events.db"])

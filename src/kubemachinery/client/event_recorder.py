@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -59,6 +60,8 @@ _GIVE_WAY_LOOKS: Final = 5
 _SERIES_SECONDS: Final = 360.0
 _SERIES_WRITE_SECONDS: Final = 30.0
 _SERIES_MAX: Final = 4096
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class EventReference(msgspec.Struct, frozen=True):
@@ -104,7 +107,9 @@ class _Emitted(NamedTuple):
     time: int
 
 
-class _Series(msgspec.Struct):
+class _Series(msgspec.Struct, gc=False):
+    """What is kept of a series, for some minutes after its last Event: the Event that counts it."""
+
     name: str
     namespace: str
     last: float
@@ -134,7 +139,8 @@ class EventRecorder(msgspec.Struct):
     _queue: asyncio.Queue[_Emitted] = msgspec.field(default_factory=asyncio.Queue)
     _important: deque[_Emitted] = msgspec.field(default_factory=deque)  # only while other Events are queued
     _writing: int = 0
-    _series: OrderedDict[tuple[object, ...], _Series] = msgspec.field(default_factory=OrderedDict)
+    # By `_series_key`; those of the latest Events last.
+    _series: OrderedDict[bytes, _Series] = msgspec.field(default_factory=OrderedDict)
     _last_stamp: int = 0
 
     def emit(self, event: PendingEvent) -> None:
@@ -203,6 +209,7 @@ class EventRecorder(msgspec.Struct):
         if series is not None and now - series.last <= _SERIES_SECONDS:
             series.last, series.last_time = now, emitted.time
             series.count += 1
+            self._series.move_to_end(key)
             if series.written == 1 or now - series.written_at >= _SERIES_WRITE_SECONDS:
                 await self._count(series, now)
             return
@@ -211,19 +218,27 @@ class EventRecorder(msgspec.Struct):
         # Stored before it is written: two writers must not both create the first Event of a series.
         self._series[key] = _Series(name, namespace, now, written_at=now)
         self._series.move_to_end(key)
-        while len(self._series) > _SERIES_MAX:
-            self._series.popitem(last=False)
+        self._drop_series(now)
         tree = self._tree(emitted, name, namespace)
         await self._rate_limiter.take()
         await self.client.create(EVENTS, tree)
 
-    def _series_key(self, event: PendingEvent) -> tuple[object, ...]:
-        """The fields that Events of one series share. Important Events also compare the note, so that none is lost."""
+    def _drop_series(self, now: float) -> None:
+        while self._series:
+            oldest = next(iter(self._series.values()))
+            if len(self._series) <= _SERIES_MAX and now - oldest.last <= _SERIES_SECONDS:
+                return
+            self._series.popitem(last=False)
+
+    def _series_key(self, event: PendingEvent) -> bytes:
+        """A digest of the fields that Events of one series share: thousands of series are kept. Important Events also
+        compare the note, so that none is lost."""
         keeps_note = self.compares_notes or event.important
         # Where the note is compared, a new revision alone starts no new series.
         about = replace(event.regarding, resource_version="") if keeps_note else event.regarding
         text = event.note if keeps_note else ""
-        return (about, event.related, event.type, event.action or event.reason, event.reason, event.controller, text)
+        shared = (about, event.related, event.type, event.action or event.reason, event.reason, event.controller, text)
+        return blake2b(_encode(shared), digest_size=16).digest()
 
     async def _count(self, series: _Series, now: float) -> None:
         series.written, series.written_at = series.count, now

@@ -458,13 +458,13 @@ class _Index(Generic[T]):
     def move(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         before = tuple(self._keys(old)) if old is not None else ()
         after = tuple(self._keys(new)) if new is not None else ()
-        if before == after:
+        if before == after:  # most changes
             return
         for value in set(before).difference(after):
             self.by_value[value].discard(key)
             if not self.by_value[value]:
                 del self.by_value[value]
-        for value in after:
+        for value in set(after).difference(before):
             self.by_value.setdefault(value, set()).add(key)
 
 

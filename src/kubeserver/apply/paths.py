@@ -162,9 +162,10 @@ def key_element(keys: Mapping[str, Any]) -> str:
     return "k:" + _json(keys)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def name_element(key: str, name: str) -> str:
-    """Return the same for one string key, cached: most lists are keyed by name, and most names recur."""
+    """Return the same for one string key, cached: most lists are keyed by name, and most names recur. Owners are keyed
+    by UID, which recurs while they exist."""
     return key_element({key: name})
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from kubemachinery import meta, status
+from kubemachinery import meta, status, turns
 from kubemachinery.clock import Clock
 from kubeserver.storage.entries import ObjectEntry
 from kubeserver.storage.objects import Objects
+from kubeserver.storage.sqlite import StoreKey
 from kubeserver.write.loopback_client import LoopbackClient
 
 log = logging.getLogger(__name__)
@@ -40,25 +41,44 @@ class EventExpiry:
                 log.debug("old events will be dropped later: %s", error)
 
     async def drop(self) -> None:
-        dated = sorted((_last_seen(entry), entry.key) for entry in self._objects.collection(RESOURCE))
+        dated: list[tuple[int, StoreKey]] = []
+        async for entry in turns.in_turns(list(self._objects.collection(RESOURCE))):
+            dated.append((_last_seen(entry), entry.key))
+        dated.sort()
         limit = self._clock.now() - AGE_MAX
         excess = max(0, len(dated) - COUNT_MAX)
         await self._client.delete_all(key for index, (seen, key) in enumerate(dated) if seen < limit or index < excess)
 
 
+class _Series(msgspec.Struct, frozen=True, rename="camel"):
+    last_observed_time: Any = None
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: Any = None
+
+
+class _Times(msgspec.Struct, frozen=True, rename="camel"):
+    """The times of an Event, without what takes long to decode."""
+
+    metadata: _Metadata
+    series: _Series | None = None
+    last_timestamp: Any = None
+    event_time: Any = None
+
+
+_read_times: Final = msgspec.json.Decoder(_Times).decode
+# These times do not recur: thousands of them would replace those in the cache of `parse_time`.
+_parse_uncached: Final = meta.parse_time.__wrapped__
+
+
 def _last_seen(entry: ObjectEntry) -> int:
-    tree = msgspec.json.decode(entry.body)
-    series = tree.get("series") or {}
-    times = (
-        series.get("lastObservedTime"),
-        tree.get("lastTimestamp"),
-        tree.get("eventTime"),
-        tree["metadata"].get("creationTimestamp"),
-    )
+    times = _read_times(entry.body)
+    observed = times.series.last_observed_time if times.series is not None else None
     found = 0
-    for time in times:
+    for time in (observed, times.last_timestamp, times.event_time, times.metadata.creation_timestamp):
         try:
-            found = max(found, meta.parse_time(time) if isinstance(time, str) else 0)
+            found = max(found, _parse_uncached(time) if isinstance(time, str) else 0)
         except meta.TimeError:
             continue
     return found

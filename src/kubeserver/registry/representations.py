@@ -7,7 +7,7 @@ only other versions, Tables and metadata are decoded, and what they become is ke
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,13 @@ from kubeserver.registry import tables
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.strategy import Resource, Tree
 from kubeserver.storage.entries import ObjectEntry
+
+
+class _MetadataAlone(msgspec.Struct, frozen=True):
+    metadata: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_read_metadata: Final = msgspec.json.Decoder(_MetadataAlone).decode
 
 
 class Presenter:
@@ -96,7 +103,8 @@ class Presenter:
         return await _listed(about, b"items", entries, lambda entry: b"{" + self.whole(entry)[skipped:])
 
     def _partial(self, entry: ObjectEntry) -> Tree:
-        return tables.partial(self.tree(entry), self._form.api_version)
+        # The metadata stays JSON: nothing of it is read here.
+        return tables.partial({"metadata": _read_metadata(self.whole(entry)).metadata}, self._form.api_version)
 
     def _row(self, entry: ObjectEntry, now: int) -> Tree:
         return self._row_of(self.tree(entry), now)

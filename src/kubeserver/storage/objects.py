@@ -39,10 +39,10 @@ OVERFULL: Final = 1.125
 SHRINK_PAGES: Final = 256
 SHRINK_PAUSE_SECONDS: Final = 0.01
 # Free memory is given back after so many bytes of history were dropped; and after so many writes, once a round of the
-# compaction sees no more than those of a cluster in which nothing happens.
+# compaction sees fewer than these: a burst is over, though its Events may be written for a while.
 TRIM_BYTES: Final = 8 * 1024 * 1024
 TRIM_WRITES: Final = 1_000
-QUIET_WRITES: Final = 50
+QUIET_WRITES: Final = 1_000
 RECOVERY_SECONDS: Final = 1.0
 RECOVERY_SECONDS_MAX: Final = 10.0
 
@@ -445,6 +445,7 @@ class Objects:
         self._writes_before = self.writes
         if self._executor is not None and (is_over or self._forgotten_bytes > TRIM_BYTES):
             self._forgotten_bytes, self._writes_trimmed = 0, self.writes
+            await self._on_journal_thread(self._journal.release_memory)
             await asyncio.to_thread(memory.give_back)
 
     async def keep_compacting(self) -> None:

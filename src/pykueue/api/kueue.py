@@ -982,7 +982,7 @@ class PodSetTopologyRequest(ApiStruct, frozen=True):
     ] = ()
 
 
-class PodSet(ApiStruct, frozen=True):
+class PodSet(ApiStruct, frozen=True, gc=True, weakref=True):
     """A number of pods that are all alike."""
 
     RULES: ClassVar = (

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import blake2b
 from typing import Any, Final, TypeVar
+from weakref import ref
 
 import msgspec
 from msgspec.structs import replace
@@ -173,17 +176,28 @@ def queue_of(workload: kueue.Workload) -> str:
 
 
 class _EqualPodSets:
-    """Equal pod sets, two thirds of a Workload, are kept once: many jobs have the same."""
+    """Equal pod sets, two thirds of a Workload, are kept once: many jobs have the same.
+
+    They are kept no longer than a Workload that has them. Of most jobs a label names the job, so that no later one has
+    the same: what is kept of thousands of deleted Workloads would be spread over all of the memory.
+    """
 
     def __init__(self) -> None:
-        self._pod_sets: OrderedDict[bytes, tuple[kueue.PodSet, ...]] = OrderedDict()
+        # By a digest of their JSON; those that were decoded last are at the end.
+        self._recent: OrderedDict[bytes, ref[kueue.PodSet]] = OrderedDict()
 
     def shared(self, workload: kueue.Workload) -> kueue.Workload:
-        looks = b",".join(map(codec.encode, workload.spec.pod_sets))
-        kept = self._pod_sets.setdefault(looks, workload.spec.pod_sets)
-        self._pod_sets.move_to_end(looks)
-        if len(self._pod_sets) > _SORTS_MAX:
-            self._pod_sets.popitem(last=False)
-        if kept is workload.spec.pod_sets:
-            return workload
-        return replace(workload, spec=replace(workload.spec, pod_sets=kept))
+        pod_sets = tuple(map(self._shared, workload.spec.pod_sets))
+        return replace(workload, spec=replace(workload.spec, pod_sets=pod_sets))
+
+    def _shared(self, pod_set: kueue.PodSet) -> kueue.PodSet:
+        looks = blake2b(codec.encode(pod_set), digest_size=16).digest()
+        known = self._recent.get(looks)
+        kept = known() if known is not None else None
+        if kept is None:
+            # Its entry goes with it. The default of `pop` is the reference that has died.
+            kept, self._recent[looks] = pod_set, ref(pod_set, partial(self._recent.pop, looks))
+        self._recent.move_to_end(looks)
+        if len(self._recent) > _SORTS_MAX:
+            self._recent.popitem(last=False)
+        return kept

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -104,13 +105,15 @@ class _Shapes:
 
     def __init__(self, remembered: int = 4096) -> None:
         self._shapes: WeakValueDictionary[bytes, WorkloadShape] = WeakValueDictionary()
-        self._recent: OrderedDict[tuple[bytes, int], WorkloadShape] = OrderedDict()
+        self._recent: OrderedDict[bytes, WorkloadShape] = OrderedDict()
         self._remembered = remembered
 
     def read(self, workload: kueue.Workload, rules: RequestRules, policy: SchedulingPolicy) -> WorkloadShape:
         """Return the shape of a Workload. Pod sets that were read under the same rules are not read again."""
         reclaimable = workload.status.reclaimable_pods if policy.reclaimable_pods else ()
-        source = (msgspec.json.encode((workload.spec.pod_sets, reclaimable)), id(rules))
+        # A digest, because thousands are kept: pod sets have some KiB, and most name their job in a label.
+        pod_sets = blake2b(msgspec.json.encode((workload.spec.pod_sets, reclaimable)), digest_size=16).digest()
+        source = pod_sets + id(rules).to_bytes(8)
         shape = self._recent.get(source)
         if shape is not None:
             self._recent.move_to_end(source)
