@@ -63,7 +63,7 @@ from pykueue.history.learning import Run, RunDistribution, RunEstimate, RunTimes
 from pykueue.history.records import Attempt, Outcome, UsageSegment, WorkloadRecord
 from pykueue.lifecycle import states
 from pykueue.projection import Arrival, ConstantDraws, ProjectedAttempt, SchedulerCase, forecast, uniform
-from pykueue.projection.calibration import CalibrationWindow, Correction, OpenForecast
+from pykueue.projection.calibration import CalibrationWindow, Correction, OpenForecast, counting_for_p90
 from pykueue.state.intake import WatchedObject, is_watched
 
 DAY = 86_400
@@ -203,9 +203,8 @@ class SavedForecast(msgspec.Struct, frozen=True):
     # None: not until the end of the world.
     wait: int | None
 
-    @property
-    def open(self) -> OpenForecast:
-        return OpenForecast(self.made * SECOND, self.p50 * SECOND, self.p90 * SECOND)
+    def open(self, counts_for_p90: bool) -> OpenForecast:
+        return OpenForecast(self.made * SECOND, self.p50 * SECOND, self.p90 * SECOND, counts_for_p90)
 
 
 @dataclass
@@ -512,20 +511,22 @@ def probed(probes: Probes, past: int, days: int, every: float) -> list[SavedFore
 def scored(found: Iterable[SavedForecast]) -> list[Score]:
     """The forecasts of one ClusterQueue, each with the correction by what had started when it was made [FC3]."""
     window = CalibrationWindow()
-    waiting: list[SavedForecast] = []
+    waiting: list[tuple[SavedForecast, OpenForecast]] = []
     scores = []
-    for made, together in itertools.groupby(found, key=lambda each: each.made):
+    for made, moment in itertools.groupby(found, key=lambda each: each.made):
         now, still = made * SECOND, []
-        for each in waiting:
+        for each, open_one in waiting:
             if each.wait is not None and each.made + each.wait <= made:
-                window.add(each.open, (each.made + each.wait) * SECOND)
+                window.add(open_one, (each.made + each.wait) * SECOND)
             else:
-                still.append(each)
+                still.append((each, open_one))
         waiting = still
-        correction = window.correction((each.open for each in waiting), now)
-        for each in together:
+        correction = window.correction((open_one for _, open_one in waiting), now)
+        together = list(moment)
+        counting = counting_for_p90(len(together))
+        for number, each in enumerate(together):
             scores.append(_score(each, correction))
-            waiting.append(each)
+            waiting.append((each, each.open(number in counting)))
     return scores
 
 

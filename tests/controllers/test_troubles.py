@@ -293,6 +293,39 @@ async def test_restart_keeps_the_first_forecast_of_a_job_and_scores_those_that_s
             assert await manager.history.ask(lambda store: store.open_forecasts()) == {}
 
 
+@virtual_time
+async def test_a_restart_keeps_which_forecasts_count_for_p90(tmp_path: Path) -> None:  # [FC3], [FC4]
+    chosen = settings.load(
+        {"apiVersion": config.V1BETA2, "kind": config.KIND, "featureGates": {"WorkloadHints": True}}, "test"
+    )
+    async with recorded_server(chosen) as (embedded, clock):
+        made = RecordedWorld(embedded, clock, tmp_path / "history.db", chosen)
+        first = [*queue("physics", 4), job("holder", "physics", 4, seconds=300, deadline=600)]
+        others = [job(f"next-{number}", "physics", 1, seconds=1, deadline=600) for number in range(30)]
+        async with made.manager() as manager:
+            for objects in (first, others):
+                for tree in objects:
+                    await made.api.apply(testing._kind(tree), testing._placed(tree), "test")
+                await asyncio.sleep(2)
+            assert manager.forecaster is not None
+            assert manager.history is not None
+            await manager.forecaster.of("physics")
+            stored = await manager.history.ask(lambda store: store.open_forecasts())
+            assert len(stored) == 30
+            assert sum(rows[0].counts_for_p90 for rows in stored.values()) == 20
+        async with made.manager() as manager:
+            await asyncio.sleep(400)  # the holder ends, and the others start
+            assert manager.forecaster is not None
+            found = manager.forecaster.calibrations["physics"]
+            assert (found.scored, len(found.window.scores), len(found.window.p90_scores)) == (30, 30, 20)
+            await asyncio.sleep(120)
+        async with made.manager() as manager:
+            await asyncio.sleep(120)
+            assert manager.forecaster is not None
+            again = manager.forecaster.calibrations["physics"]
+            assert again.stored() == found.stored()
+
+
 def first_p90s(manager: Manager, keys: dict[str, str]) -> dict[str, int | None]:
     """By job, in seconds."""
     found = {name: manager.troubles.rules.first_p90(keys[name]) for name in sorted(keys)}

@@ -13,7 +13,15 @@ from pykueue.history import records, rollups
 from pykueue.history.queries import RecordFilter, grouped, larger_than
 from pykueue.history.records import WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS
-from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError, NewerStoreError, set_aside
+from pykueue.history.store import (
+    DamagedStoreError,
+    HistoryStore,
+    HistoryStoreError,
+    NewerStoreError,
+    StoredForecast,
+    StoredScores,
+    set_aside,
+)
 
 
 def ended(uid: str, *, at: int = 0, ran: int = 60, user: str = "ana", evicted: bool = False) -> WorkloadRecord:
@@ -179,6 +187,44 @@ def test_a_second_manager_cannot_use_the_file(tmp_path: Path, store: HistoryStor
         HistoryStore(tmp_path / "history.db")
     store.close()
     HistoryStore(tmp_path / "history.db").close()
+
+
+SCORES = StoredScores(3, 2, ((10, 0.5, -0.25), (10, 0.75, 0.0), (20, -1.0, 0.125)), ((10, 0.0), (20, 0.125)))
+FORECASTS = {
+    "a": [StoredForecast(10, "physics", 1, 60, 90, 100, True), StoredForecast(20, "physics", 11, 50, 80, 100, False)],
+    "b": [StoredForecast(10, "physics", 2, 70, 95, 105, False)],
+}
+
+
+def test_scores_and_open_forecasts_keep_whether_they_count_for_p90(tmp_path: Path, store: HistoryStore) -> None:
+    store.save_forecast_scores("physics", SCORES)
+    store.save_open_forecasts(FORECASTS)
+    store.close()
+    again = HistoryStore(tmp_path / "history.db")
+    assert again.forecast_scores() == {"physics": SCORES}
+    assert again.open_forecasts() == FORECASTS
+    # A Workload that has started leaves nothing; a later forecast of the same second counts by its own value.
+    again.save_open_forecasts({"a": [], "b": [FORECASTS["b"][0]._replace(counts_for_p90=True)]})
+    assert again.open_forecasts() == {"b": [FORECASTS["b"][0]._replace(counts_for_p90=True)]}
+    again.close()
+
+
+def test_stored_scores_and_forecasts_without_that_information_all_count_for_p90(
+    tmp_path: Path, store: HistoryStore
+) -> None:
+    """Of a program without the two tables."""
+    store.save_forecast_scores("physics", SCORES)
+    store.save_open_forecasts(FORECASTS)
+    store.close()
+    with sqlite3.connect(tmp_path / "history.db") as connection:
+        connection.execute("DROP TABLE forecast_p90_scores")
+        connection.execute("DROP TABLE open_forecast_p50_only")
+    connection.close()
+    again = HistoryStore(tmp_path / "history.db")
+    assert again.forecast_scores()["physics"].p90_scores == tuple((made, p90) for made, _, p90 in SCORES.scores)
+    found = again.open_forecasts()
+    assert found == {uid: [each._replace(counts_for_p90=True) for each in rows] for uid, rows in FORECASTS.items()}
+    again.close()
 
 
 def test_a_newer_file_is_refused_and_not_changed(tmp_path: Path, store: HistoryStore) -> None:

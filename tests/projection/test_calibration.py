@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -14,10 +15,12 @@ from pykueue.projection import calibration
 from pykueue.projection.calibration import (
     CORRECTION_MAX,
     CORRECTION_MIN,
+    MOMENT_MAX,
     NO_CORRECTION,
     WINDOW,
     CalibrationWindow,
     OpenForecast,
+    counting_for_p90,
 )
 
 NOW = 1_800_000_000 * SECOND
@@ -77,6 +80,74 @@ def test_early_starts_of_one_moment_count_as_one_for_p90() -> None:
     for _ in range(WINDOW):
         window.add(forecast(0), NOW)
     assert window.correction([], NOW).p90 == pytest.approx(after([0]).p90)
+
+
+@given(st.integers(min_value=0, max_value=2_000))
+def test_at_most_twenty_forecasts_of_a_moment_count_for_p90_evenly_chosen(count: int) -> None:
+    counting = sorted(counting_for_p90(count))
+    assert len(counting) == min(count, MOMENT_MAX)
+    assert set(counting) <= set(range(count))
+    # As many are before the first as after the last, and as many between any two; but for one.
+    gaps = [after - before for before, after in itertools.pairwise(counting)]
+    assert not gaps or max(gaps) - min(gaps) <= 1
+    if count > MOMENT_MAX:
+        assert abs(counting[0] - (count - 1 - counting[-1])) <= 1
+        assert abs(2 * counting[0] - gaps[0]) <= 2
+
+
+def moments(*waits: list[int], limited: bool = True) -> CalibrationWindow:
+    """Forecasts of several moments, an hour apart, with their waits; without the limit all of them count."""
+    window = CalibrationWindow()
+    for hour, together in enumerate(waits):
+        counting = counting_for_p90(len(together))
+        for number, wait in enumerate(together):
+            made = NOW + hour * HOUR
+            counts = number in counting or not limited
+            window.add(OpenForecast(made, HOUR, 2 * HOUR, counts), made + wait)
+    return window
+
+
+def test_one_moment_does_not_fill_the_window_of_p90() -> None:
+    """Nine moments of twenty late starts each, and one with many early ones."""
+    window = moments(*[[20 * HOUR] * MOMENT_MAX] * 9, [0] * 3 * WINDOW)
+    assert len(window.p90_scores) == WINDOW
+    assert window.correction([], NOW).p90 == pytest.approx(calibration.score(20 * HOUR, 2 * HOUR))
+    every = moments(*[[20 * HOUR] * MOMENT_MAX] * 9, [0] * 3 * WINDOW, limited=False)
+    assert every.correction([], NOW).p90 < 0
+
+
+def test_two_moments_count_for_p90_each() -> None:
+    window = moments([HOUR] * 300, [2 * HOUR] * 300)
+    assert [made for made, _ in window.p90_scores] == [NOW] * MOMENT_MAX + [NOW + HOUR] * MOMENT_MAX
+
+
+def test_all_of_a_few_forecasts_of_a_moment_count() -> None:
+    few = [number * HOUR for number in range(MOMENT_MAX)]
+    assert moments(few, few).correction([], NOW) == moments(few, few, limited=False).correction([], NOW)
+
+
+@given(st.lists(st.lists(durations, max_size=60), min_size=1, max_size=6), st.lists(durations, max_size=10))
+def test_p50_does_not_depend_on_what_counts_for_p90(waits: list[list[int]], waiting: list[int]) -> None:
+    open_ones = [OpenForecast(NOW - each, HOUR, 2 * HOUR, bool(number % 2)) for number, each in enumerate(waiting)]
+    every = [OpenForecast(each.made, HOUR, 2 * HOUR) for each in open_ones]
+    found = moments(*waits).correction(open_ones, NOW)
+    assert found.p50 == moments(*waits, limited=False).correction(every, NOW).p50
+
+
+def test_open_forecasts_that_do_not_count_bound_p50_alone() -> None:
+    window = moments(*[[10 * MINUTE] * MOMENT_MAX] * 10)
+    now = NOW + 30 * HOUR
+    late = [OpenForecast(NOW + 10 * HOUR, HOUR, 2 * HOUR, False)] * 3 * WINDOW
+    assert window.correction(late, now).p90 == window.correction([], now).p90
+    assert window.correction(late, now).p50 > window.correction([], now).p50
+
+
+def test_without_a_start_that_counts_p90_is_not_corrected() -> None:
+    window = CalibrationWindow()
+    window.add(OpenForecast(NOW, HOUR, 2 * HOUR, False), NOW + 20 * HOUR)
+    found = window.correction([], NOW + 20 * HOUR)
+    assert found.p50 > 0
+    assert found.p90 == 0
 
 
 def test_bad_days_count_less_for_p50_than_as_many_late_starts_at_all_times() -> None:

@@ -38,11 +38,11 @@ from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase, forecast
 from pykueue.projection.calibration import (
     NO_CORRECTION,
-    WINDOW,
     CalibrationWindow,
     Correction,
     ForecastScore,
     OpenForecast,
+    counting_for_p90,
 )
 from pykueue.projection.forecast import StartForecast
 from pykueue.state.intake import WatchedObject
@@ -212,12 +212,14 @@ class _Shown(NamedTuple):
 
     @classmethod
     def of(cls, row: StoredForecast) -> _Shown:
-        model = OpenForecast(row.made * SECOND, row.p50 * SECOND, row.p90 * SECOND)
+        model = OpenForecast(row.made * SECOND, row.p50 * SECOND, row.p90 * SECOND, row.counts_for_p90)
         return cls(row.cluster_queue, row.waited * SECOND, model, row.shown_p90 * SECOND)
 
     def stored(self) -> StoredForecast:
-        made, p50, p90 = self.found.made // SECOND, self.found.p50 // SECOND, self.found.p90 // SECOND
-        return StoredForecast(made, self.cluster_queue, self.waited // SECOND, p50, p90, self.p90 // SECOND)
+        found = self.found
+        made, p50, p90 = found.made // SECOND, found.p50 // SECOND, found.p90 // SECOND
+        waited, shown_p90 = self.waited // SECOND, self.p90 // SECOND
+        return StoredForecast(made, self.cluster_queue, waited, p50, p90, shown_p90, found.counts_for_p90)
 
 
 class QueueCalibration(msgspec.Struct):
@@ -230,18 +232,20 @@ class QueueCalibration(msgspec.Struct):
     @classmethod
     def of(cls, stored: StoredScores) -> QueueCalibration:
         scores = [(made * SECOND, ForecastScore(p50, p90)) for made, p50, p90 in stored.scores]
-        return cls(stored.scored, stored.covered, CalibrationWindow(scores))
+        p90_scores = [(made * SECOND, p90) for made, p90 in stored.p90_scores]
+        return cls(stored.scored, stored.covered, CalibrationWindow(scores, p90_scores))
 
     def joined(self, later: QueueCalibration | None) -> QueueCalibration:
         """Both together: what was stored, and what was scored while the history could not be read."""
         if later is None:
             return self
-        scores = [*self.window.scores, *later.window.scores][-WINDOW:]
-        return QueueCalibration(self.scored + later.scored, self.covered + later.covered, CalibrationWindow(scores))
+        window = self.window.joined(later.window)
+        return QueueCalibration(self.scored + later.scored, self.covered + later.covered, window)
 
     def stored(self) -> StoredScores:
         scores = ((made // SECOND, round(each.p50, 4), round(each.p90, 4)) for made, each in self.window.scores)
-        return StoredScores(self.scored, self.covered, tuple(scores))
+        p90_scores = ((made // SECOND, round(p90, 4)) for made, p90 in self.window.p90_scores)
+        return StoredScores(self.scored, self.covered, tuple(scores), tuple(p90_scores))
 
 
 class Forecaster:
@@ -468,18 +472,26 @@ class Forecaster:
     def _remember(self, found: ForecastAnswer, shown: ForecastAnswer) -> None:
         """Keep the first forecast of each Workload, and the first after each doubling of its waiting [FC4]."""
         made = found.result.made
+        by_queue: dict[str, list[tuple[str, _Shown]]] = {}
         for item, visible in zip(found.result.items, shown.result.items, strict=True):
             namespace, _, name = item.key.partition("/")
             workload = self._informers.workloads.get(name, namespace)
             if workload is None or item.p50 is None or item.p90 is None:
                 continue
             waited = made - states.created(workload)
-            rows = self._shown.setdefault(workload.metadata.uid, [])
+            rows = self._shown.get(workload.metadata.uid)
             if not rows or waited >= 2 * max(rows[-1].waited, SECOND):
                 model = OpenForecast(made, item.p50 - made, item.p90 - made)
                 p90 = visible.p90 if visible.p90 is not None else found.result.horizon
-                rows.append(_Shown(self._cluster_queue(item.key), waited, model, p90))
-                self._unsaved_shown.add(workload.metadata.uid)
+                row = _Shown(self._cluster_queue(item.key), waited, model, p90)
+                by_queue.setdefault(row.cluster_queue, []).append((workload.metadata.uid, row))
+        for together in by_queue.values():
+            counting = counting_for_p90(len(together))
+            for number, (uid, row) in enumerate(together):
+                if number not in counting:
+                    row = row._replace(found=replace(row.found, counts_for_p90=False))
+                self._shown.setdefault(uid, []).append(row)
+                self._unsaved_shown.add(uid)
         while len(self._shown) > _SHOWN_MAX:
             self._unsaved_shown.add(self._shown.popitem(last=False)[0])
 

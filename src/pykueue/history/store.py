@@ -97,6 +97,13 @@ _FORECAST_SCORES: Final = """CREATE TABLE IF NOT EXISTS forecast_scores (
 _OPEN_FORECASTS: Final = """CREATE TABLE IF NOT EXISTS open_forecast (
     uid TEXT NOT NULL, made INTEGER NOT NULL, cluster_queue TEXT NOT NULL, waited INTEGER NOT NULL,
     p50 INTEGER NOT NULL, p90 INTEGER NOT NULL, shown_p90 INTEGER NOT NULL, PRIMARY KEY (uid, made)) WITHOUT ROWID"""
+# The scores that count for P90. This table and the next are apart from the two above, which programs without them can
+# still read and write. A ClusterQueue without a row here has scores that such a program wrote: all of them count.
+_P90_SCORES: Final = """CREATE TABLE IF NOT EXISTS forecast_p90_scores (
+    cluster_queue TEXT PRIMARY KEY, scores TEXT NOT NULL) WITHOUT ROWID"""
+# The open forecasts that do not count for P90.
+_P50_ONLY: Final = """CREATE TABLE IF NOT EXISTS open_forecast_p50_only (
+    uid TEXT NOT NULL, made INTEGER NOT NULL, PRIMARY KEY (uid, made)) WITHOUT ROWID"""
 _TROUBLES: Final = """CREATE TABLE IF NOT EXISTS trouble (
     id INTEGER PRIMARY KEY, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, job TEXT NOT NULL,
     queue TEXT NOT NULL, cluster_queue TEXT NOT NULL, since INTEGER NOT NULL, found INTEGER NOT NULL,
@@ -108,16 +115,19 @@ _TROUBLE_COLUMNS: Final = ", ".join(_TROUBLE_FIELDS)
 
 class StoredScores(NamedTuple):
     """The scored forecasts of a ClusterQueue: how many, how many of their P90 were kept, and the last ones, each with
-    the time that it was made at, in seconds, and its scores of P50 and P90."""
+    the time that it was made at, in seconds, and its scores of P50 and P90. Then the last that count for P90, each with
+    this time and its score of P90."""
 
     scored: int
     covered: int
     scores: tuple[tuple[int, float, float], ...]
+    p90_scores: tuple[tuple[int, float], ...]
 
 
 class StoredForecast(NamedTuple):
     """A forecast of a Workload that has not started, in seconds: when it was made, how long the Workload had waited,
-    the distances of P50 and P90 before their correction, and the P90 that was shown."""
+    the distances of P50 and P90 before their correction, the P90 that was shown, and whether it counts for the
+    correction of P90."""
 
     made: Seconds
     cluster_queue: str
@@ -125,6 +135,7 @@ class StoredForecast(NamedTuple):
     p50: int
     p90: int
     shown_p90: Seconds
+    counts_for_p90: bool
 
 
 class HistoryStoreError(PykueueError):
@@ -219,6 +230,8 @@ class HistoryStore:
         # Tables of their own, which programs of the same layout without forecasts or troubles do not read.
         connection.execute(_FORECAST_SCORES)
         connection.execute(_OPEN_FORECASTS)
+        connection.execute(_P90_SCORES)
+        connection.execute(_P50_ONLY)
         connection.execute(_TROUBLES)
         connection.execute("CREATE INDEX IF NOT EXISTS trouble_by_end ON trouble (ended)")
 
@@ -452,29 +465,38 @@ class HistoryStore:
     def forecast_scores(self) -> dict[str, StoredScores]:
         """Of each ClusterQueue the scores of its last forecasts [FC3]."""
         rows = self._connection.execute("SELECT * FROM forecast_scores").fetchall()
-        return {
-            name: StoredScores(scored, covered, tuple(tuple(each) for each in json.loads(scores)))
-            for name, scored, covered, scores in rows
-        }
+        of_p90 = dict(self._connection.execute("SELECT cluster_queue, scores FROM forecast_p90_scores"))
+        found: dict[str, StoredScores] = {}
+        for name, scored, covered, text in rows:
+            scores = tuple((made, p50, p90) for made, p50, p90 in json.loads(text))
+            p90_scores = json.loads(of_p90[name]) if name in of_p90 else ((made, p90) for made, _, p90 in scores)
+            found[name] = StoredScores(scored, covered, scores, tuple((made, p90) for made, p90 in p90_scores))
+        return found
 
     def save_forecast_scores(self, cluster_queue: str, values: StoredScores) -> None:
         row = cluster_queue, values.scored, values.covered, json.dumps(values.scores)
+        of_p90 = cluster_queue, json.dumps(values.p90_scores)
         with _transaction(self._connection):
             self._connection.execute("INSERT OR REPLACE INTO forecast_scores VALUES (?, ?, ?, ?)", row)
+            self._connection.execute("INSERT OR REPLACE INTO forecast_p90_scores VALUES (?, ?)", of_p90)
 
     def open_forecasts(self) -> dict[str, list[StoredForecast]]:
         """By UID, the forecasts of Workloads that had not started, each in the order in which they were made [FC4]."""
         found: dict[str, list[StoredForecast]] = {}
-        for uid, *row in self._connection.execute("SELECT * FROM open_forecast ORDER BY uid, made"):
-            found.setdefault(uid, []).append(StoredForecast(*row))
+        p50_only = set(self._connection.execute("SELECT uid, made FROM open_forecast_p50_only"))
+        for uid, made, *row in self._connection.execute("SELECT * FROM open_forecast ORDER BY uid, made"):
+            found.setdefault(uid, []).append(StoredForecast._make((made, *row, (uid, made) not in p50_only)))
         return found
 
     def save_open_forecasts(self, forecasts: Mapping[str, Sequence[StoredForecast]]) -> None:
         """Store the forecasts of Workloads, by UID, in place of those stored; none for one that has started."""
-        rows = [(uid, *each) for uid, found in forecasts.items() for each in found]
+        rows = [(uid, *each[:-1]) for uid, found in forecasts.items() for each in found]
+        p50_only = [(uid, each.made) for uid, found in forecasts.items() for each in found if not each.counts_for_p90]
         with _reported(self.path), _transaction(self._connection):
-            self._connection.executemany("DELETE FROM open_forecast WHERE uid = ?", ((uid,) for uid in forecasts))
+            for table in ("open_forecast", "open_forecast_p50_only"):
+                self._connection.executemany(f"DELETE FROM {table} WHERE uid = ?", ((uid,) for uid in forecasts))
             self._connection.executemany("INSERT OR REPLACE INTO open_forecast VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._connection.executemany("INSERT OR REPLACE INTO open_forecast_p50_only VALUES (?, ?)", p50_only)
 
     # --- Troubles [LG9] -----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,9 @@ tenth of its time: if they differ much, the correction of P50 is reduced, and P5
 later as far as the scores show it: after a day of late starts more of them may follow, and a P90 that is too early is
 worse than one that is too late. For the same reason it is made earlier only as far as that is sure, by one standard
 error.
+
+When hundreds of Workloads are forecast at one moment, they would be the whole window. So at most MOMENT_MAX of them
+count for P90, whose window then covers ten such moments. P50 is reduced by its standard error already, and all count.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from kubemachinery.meta import MINUTE, Nanoseconds
 # How many forecasts of a ClusterQueue count: the last ones. With fewer scores, the correction is reduced in proportion:
 # forecasts that are made one after another share their long waits, and prove less than as many independent ones.
 WINDOW: Final = 200
+# How many forecasts count for P90, of those of a ClusterQueue that are made together.
+MOMENT_MAX: Final = 20
 # The time that the window covers is divided into so many equal parts.
 PARTS: Final = 10
 ALLOWANCE: Final = 5 * MINUTE
@@ -67,12 +72,22 @@ def score(wait: Nanoseconds, distance: Nanoseconds) -> float:
     return log((wait + ALLOWANCE) / (distance + ALLOWANCE))
 
 
+def counting_for_p90(count: int) -> frozenset[int]:
+    """Which of so many forecasts of a ClusterQueue that are made together count for P90, by their positions in the
+    answer, which is in the order of names: all, or the middle of each of MOMENT_MAX equal parts."""
+    if count <= MOMENT_MAX:
+        return frozenset(range(count))
+    return frozenset((2 * part + 1) * count // (2 * MOMENT_MAX) for part in range(MOMENT_MAX))
+
+
 class OpenForecast(msgspec.Struct, frozen=True):
     """A forecast whose Workload has not started: when it was made, and its distances before the correction."""
 
     made: Nanoseconds
     p50: Nanoseconds
     p90: Nanoseconds
+    # False: the correction of P90 does not regard it, because enough others were made together with it.
+    counts_for_p90: bool = True
 
     def score(self, at: Nanoseconds) -> ForecastScore:
         """The score of a start at a time; for a Workload that still waits then, the lower bound of its score."""
@@ -83,27 +98,44 @@ class OpenForecast(msgspec.Struct, frozen=True):
 class CalibrationWindow(msgspec.Struct):
     """The last forecasts of one ClusterQueue: those that were scored, and those that are open."""
 
-    # In the order in which the forecasts were made, with the time of each.
+    # In the order in which the forecasts were made, with the time of each: the last of all, and the last that count for
+    # P90.
     scores: list[tuple[Nanoseconds, ForecastScore]] = msgspec.field(default_factory=list)
+    p90_scores: list[tuple[Nanoseconds, float]] = msgspec.field(default_factory=list)
 
     def add(self, forecast: OpenForecast, started: Nanoseconds) -> None:
         """Score a forecast whose Workload has started."""
-        self.scores.append((forecast.made, forecast.score(started)))
+        found = forecast.score(started)
+        self.scores.append((forecast.made, found))
+        if forecast.counts_for_p90:
+            self.p90_scores.append((forecast.made, found.p90))
+        self._keep_last()
+
+    def joined(self, later: CalibrationWindow) -> CalibrationWindow:
+        """The last scores of both."""
+        both = CalibrationWindow([*self.scores, *later.scores], [*self.p90_scores, *later.p90_scores])
+        both._keep_last()
+        return both
+
+    def _keep_last(self) -> None:
         self.scores.sort(key=lambda each: each[0])
+        self.p90_scores.sort(key=lambda each: each[0])
         del self.scores[:-WINDOW]
+        del self.p90_scores[:-WINDOW]
 
     def correction(self, waiting: Iterable[OpenForecast], now: Nanoseconds) -> Correction:
         """The correction after the scores, and after the waits of forecasts that are still open."""
         if not self.scores:
             return NO_CORRECTION
-        first, last = self.scores[0][0], self.scores[-1][0]
-        since = first if len(self.scores) == WINDOW else 0
-        bounds = [each.score(now) for each in waiting if each.made >= since]
-        parts = [(made - first) * PARTS // (last - first + 1) for made, _ in self.scores]
-        share = len(self.scores) / WINDOW
-        p50s = _Scores([each.p50 for _, each in self.scores], parts, [each.p50 for each in bounds])
-        p90s = _Scores([each.p90 for _, each in self.scores], parts, [each.p90 for each in bounds])
-        return Correction(share * p50s.proven(0.5), share * p90s.careful(0.9))
+        bounds = [(each, each.score(now)) for each in waiting]
+        p50s = _Scores(
+            [(made, each.p50) for made, each in self.scores], [(each.made, bound.p50) for each, bound in bounds]
+        )
+        p50 = p50s.share * p50s.proven(0.5)
+        if not self.p90_scores:
+            return Correction(p50)
+        p90s = _Scores(self.p90_scores, [(each.made, bound.p90) for each, bound in bounds if each.counts_for_p90])
+        return Correction(p50, p90s.share * p90s.careful(0.9))
 
 
 class _RankedScore(NamedTuple):
@@ -115,14 +147,21 @@ class _RankedScore(NamedTuple):
 
 
 class _Scores:
-    """Scores by their values, and the lower bounds of those that are not known."""
+    """Scores by their values, and the lower bounds of those that are not known; of one quantile, each given with the
+    time that its forecast was made at."""
 
-    def __init__(self, scores: Sequence[float], parts: Sequence[int], bounds: Sequence[float]) -> None:
-        ordered = sorted(bounds)
+    def __init__(
+        self, scores: Sequence[tuple[Nanoseconds, float]], bounds: Iterable[tuple[Nanoseconds, float]]
+    ) -> None:
+        first, last = scores[0][0], scores[-1][0]
+        since = first if len(scores) == WINDOW else 0
+        ordered = sorted(bound for made, bound in bounds if made >= since)
+        parts = ((value, (made - first) * PARTS // (last - first + 1)) for made, value in scores)
         self._ranked = [
-            _RankedScore(value, part, len(ordered) - bisect_left(ordered, value))
-            for value, part in sorted(zip(scores, parts, strict=True))
+            _RankedScore(value, part, len(ordered) - bisect_left(ordered, value)) for value, part in sorted(parts)
         ]
+        # How much of the window is filled.
+        self.share = len(scores) / WINDOW
         self._highest = ordered[-1] if ordered else CORRECTION_MIN
 
     def quantile(self, target: float) -> float:
