@@ -85,13 +85,14 @@ def _frees_on_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
 
 
 def _writes_without_a_revision(patch: pytest.MonkeyPatch) -> None:
-    conditional = ApiClient.patch
+    conditional = ApiClient.patch_revision
 
     async def patched(self: ApiClient, kind: Any, name: str, tree: Any, *rest: Any, **options: Any) -> Any:
-        tree = {**tree, "metadata": {k: v for k, v in tree.get("metadata", {}).items() if k != "resourceVersion"}}
+        if isinstance(tree, dict):
+            tree = {**tree, "metadata": {k: v for k, v in tree.get("metadata", {}).items() if k != "resourceVersion"}}
         return await conditional(self, kind, name, tree, *rest, **options)
 
-    patch.setattr(ApiClient, "patch", patched)
+    patch.setattr(ApiClient, "patch_revision", patched)
 
 
 def _forgets_reservations_at_a_restart(patch: pytest.MonkeyPatch) -> None:
