@@ -117,3 +117,12 @@ def test_managed_fields_are_skipped() -> None:
     assert found is not None
     assert found.value == decoded(workload())
     assert "managedFields" not in msgspec.to_builtins(ObjectMeta())
+
+
+def test_decoders_of_one_type_share_their_classes() -> None:
+    """A process may have many informers of one kind, one after the other. Classes take memory and are hardly freed."""
+    one, other = (ObjectDecoder(kueue.Workload, counts_generations=True) for _ in range(2))
+    for decode in (one, other):
+        read(decode, line("MODIFIED", workload()), decoded(workload()))
+    assert one._read_event is other._read_event
+    assert one._read_parts is other._read_parts

@@ -8,7 +8,7 @@ of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -88,17 +88,24 @@ class ObjectDecoder(Generic[S]):
 
     @cached_property
     def _read_parts(self) -> _Read | None:
-        """Reads all but the specification, for a type that has nothing else."""
-        fields = msgspec.structs.fields(self._type)
-        if not self._counts_generations or not _FIELDS.issuperset(field.name for field in fields):
-            return None
-        parts = [(field.name, field.type, _default(field)) for field in fields if field.name in _PARTS]
-        return _event_decoder(msgspec.defstruct(f"{self._type.__name__}Parts", parts, rename="camel", gc=False))
+        return _parts_decoder(self._type) if self._counts_generations else None
+
+
+# One for each type: a process may have many informers of one kind, and each decoder has classes of its own.
+@cache
+def _event_decoder(type_: type[Any]) -> _Read:
+    return msgspec.json.Decoder(msgspec.defstruct("Event", [("object", type_)], gc=False)).decode
+
+
+@cache
+def _parts_decoder(type_: type[Any]) -> _Read | None:
+    """Reads all but the specification, for a type that has nothing else."""
+    fields = msgspec.structs.fields(type_)
+    if not _FIELDS.issuperset(field.name for field in fields):
+        return None
+    parts = [(field.name, field.type, _default(field)) for field in fields if field.name in _PARTS]
+    return _event_decoder(msgspec.defstruct(f"{type_.__name__}Parts", parts, rename="camel", gc=False))
 
 
 def _default(field: FieldInfo) -> Any:
     return msgspec.field(default_factory=field.default_factory) if field.default is msgspec.NODEFAULT else field.default
-
-
-def _event_decoder(type_: type[Any]) -> _Read:
-    return msgspec.json.Decoder(msgspec.defstruct("Event", [("object", type_)], gc=False)).decode
