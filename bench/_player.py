@@ -37,7 +37,7 @@ class SeenWorkload(msgspec.Struct, frozen=True):
     status: SeenStatus = SeenStatus()
 
 
-class Line(msgspec.Struct, frozen=True):
+class WatchLine(msgspec.Struct, frozen=True):
     type: str = ""
     object: SeenWorkload = SeenWorkload()
 
@@ -143,7 +143,7 @@ class Player:
 
     async def watch(self, revision: str) -> None:
         """Follow the Workloads, and act on what happens to them."""
-        read = msgspec.json.Decoder(Line).decode
+        read = msgspec.json.Decoder(WatchLine).decode
         while True:
             with contextlib.suppress(KubeError):
                 async with self.client.watch(WORKLOAD, NAMESPACE, revision=revision) as lines:

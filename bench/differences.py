@@ -36,15 +36,14 @@ import msgspec
 from bench import peer
 from bench._engines import Engine, embedded, real
 from bench._load import BOTH_STRATEGIES, NAMESPACE, WORKLOAD
-from bench._player import Line, SeenStatus, SeenWorkload, cleared_status, ended_status
+from bench._player import SeenStatus, SeenWorkload, WatchLine, cleared_status, ended_status
 from bench._worlds import FLAVORS, LEVELS, TOPOLOGY, RandomWorld, Step
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
 from kubemachinery.client.errors import Conflict
 from kubemachinery.clock import SystemClock
-from pykueue.api import kube, kueue, registry
-from pykueue.controllers import topology_ranks
+from pykueue.api import registry, topology_encoding
 
 SMALLEST = ("--worlds=4", "--steps=5", "--alone")
 EMBEDDED = "pykueue up"
@@ -130,7 +129,7 @@ class Stage:
     _stopping: dict[str, int] = field(default_factory=dict)  # evicted Workloads, with the step in which they stop
 
     async def watch(self, revision: str) -> None:
-        read = msgspec.json.Decoder(Line).decode
+        read = msgspec.json.Decoder(WatchLine).decode
         async with self.client.watch(WORKLOAD, NAMESPACE, revision=revision) as lines:
             async for line in lines:
                 event = read(line)
@@ -193,8 +192,6 @@ async def play(engine: Engine, worlds: Sequence[RandomWorld], stop_steps: int, p
     kinds = {each.kind: each for each in registry.ALL}
     stage, played = Stage(client, stop_steps), Played()
     try:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await client.create(registry.ALL.of(kube.Namespace), namespace)
         for tree in (*_common(), *(tree for world in worlds for tree in world.objects)):
             await client.create(kinds[tree["kind"]], tree)
             if tree["kind"] == "Node":  # the server taints a new node
@@ -213,6 +210,8 @@ async def play(engine: Engine, worlds: Sequence[RandomWorld], stop_steps: int, p
                 played.restless.setdefault(name, number)
             if not _is_running(engine.manager):
                 break
+            if watching.done():
+                raise SystemExit("bench: the watch of Workloads ended, so that later states are not known")
             played.states.append({name: State.of(found.status) for name, found in stage.known.items()})
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -244,6 +243,7 @@ def differences(worlds: Sequence[RandomWorld], one: Played, other: Played) -> li
 def _common() -> Iterator[dict[str, Any]]:
     """The objects that all worlds share."""
     version = WORKLOAD.api_version
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     levels = [{"nodeLabel": label} for label in LEVELS]
     yield {"apiVersion": version, "kind": "Topology", "metadata": {"name": TOPOLOGY}, "spec": {"levels": levels}}
     for name in FLAVORS:
@@ -254,8 +254,7 @@ def _domains(assignment: Any) -> tuple[str, ...]:
     """Where the pods of a pod set are: the last label of each domain, with how many."""
     if not assignment:
         return ()
-    _, found = topology_ranks.decoded(msgspec.convert(assignment, kueue.TopologyAssignment))
-    return tuple(sorted(f"{domain.values[-1]}:{domain.pods}" for domain in found))
+    return tuple(sorted(f"{domain.values[-1]}:{domain.pods}" for domain in topology_encoding.decode(assignment) or ()))
 
 
 def _world(workload: str) -> str:
@@ -304,10 +303,12 @@ def main(arguments: list[str]) -> int:
     for name in (beside, peer.OURS):
         with _engine(name, is_alone=chosen.alone, fair=chosen.fair) as engine:
             played[name] = asyncio.run(play(engine, worlds, chosen.stop_steps, chosen.patience))
-        ended = "" if len(played[name].states) == chosen.steps else f"; ENDED in step {len(played[name].states)}"
+        states, restless = played[name].states, sorted(played[name].restless)
+        admitted = sum(bool(each.admitted) for each in states[-1].values()) if states else 0
+        ended = "" if len(states) == chosen.steps else f"; ENDED in step {len(states)}"
         print(
-            f"  {name}: {sum(bool(each.admitted) for each in played[name].states[-1].values())} Workloads with quota"
-            f" at the end, not at rest: {', '.join(sorted(played[name].restless)) or 'none'}{ended}",
+            f"  {name}: {admitted} Workloads with quota at the end,"
+            f" not at rest: {', '.join(restless) or 'none'}{ended}",
             flush=True,
         )
     found = differences(worlds, played[beside], played[peer.OURS])

@@ -9,7 +9,7 @@ from bench.differences import Played, State, differences
 
 QUOTA = State((("s0", 1, (("cpu", "f0"),), ()),))
 OTHER_FLAVOR = State((("s0", 1, (("cpu", "f1"),), ()),))
-FEWER_PODS = State((("s0", 2, (("cpu", "f0"),), ()),))
+MORE_PODS = State((("s0", 2, (("cpu", "f0"),), ()),))
 WORLDS = [RandomWorld("a", number, 6) for number in range(2)]
 
 
@@ -18,7 +18,7 @@ def played(*steps: State, restless: int | None = None) -> Played:
     return Played(list(states), {} if restless is None else {"w000": restless})
 
 
-@pytest.mark.parametrize("other", [State(), OTHER_FLAVOR, FEWER_PODS, State(QUOTA.admitted, is_finished=True)], ids=str)
+@pytest.mark.parametrize("other", [State(), OTHER_FLAVOR, MORE_PODS, State(QUOTA.admitted, is_finished=True)], ids=str)
 def test_first_step_that_differs_is_reported(other: State) -> None:
     (found,) = differences(WORLDS, played(State(), QUOTA, QUOTA), played(State(), other, State()))
     assert (found.world, found.step) == ("w000", 1)

@@ -259,11 +259,10 @@ class ApiClient:
         *,
         subresource: str = "",
         content_type: str = MERGE,
-        manager: str = "",
         dry_run: bool = False,
     ) -> Tree:
         """Patch the object. A `resourceVersion` in a merge patch makes the write conditional."""
-        query = (*((("fieldManager", manager),) if manager else ()), *((("dryRun", "All"),) if dry_run else ()))
+        query = (("dryRun", "All"),) if dry_run else ()
         path = kind.path(namespace, name, subresource)
         return await self._write(kind, ApiRequest("PATCH", path, query, _body(patch), content_type))
 
@@ -279,8 +278,8 @@ class ApiClient:
         manager: str = "",
     ) -> str:
         """Patch the object and return the `resourceVersion` that it has now. The server sends the metadata only."""
-        query = (("fieldManager", manager),) if manager else ()
         path = kind.path(namespace, name, subresource)
+        query = (("fieldManager", manager),) if manager else ()
         request = ApiRequest("PATCH", path, query, _body(patch), content_type, METADATA)
         return _read_written((await self._send(kind, request)).body).metadata.resource_version
 
