@@ -183,6 +183,8 @@ async def churn(server: Server, jobs: int, batch: int, settle: float) -> Figures
             times.append(time.perf_counter())
             processor.append(cpu(server.pids))
             done.append(done[-1] + size)
+            holds = f"{memory_mib(server.pids[0]):.0f} MiB"
+            print(f"{done[-1]} of {jobs} Jobs, {times[-1] - times[0]:.0f} s, {holds}", file=sys.stderr, flush=True)
 
     await asyncio.gather(*map(work, NAMESPACES))
     early, late = fifths(len(times) - 1)
