@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.meta import MINUTE, SECOND, Nanoseconds
@@ -57,11 +58,16 @@ maybe_moments = st.none() | moments
 messages = st.sampled_from(["", "because", "x" * 40_000])
 
 
-def _conditions(types: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[meta.Condition, ...]]:
+_STATUSES = st.sampled_from(["True", "False", "Unknown", "", "Perhaps"]) | st.just("True")
+
+
+def _conditions(
+    types: st.SearchStrategy[str], statuses: st.SearchStrategy[str] = _STATUSES
+) -> st.SearchStrategy[tuple[meta.Condition, ...]]:
     one = st.builds(
         meta.Condition,
         type=types,
-        status=st.sampled_from(["True", "False", "Unknown", "", "Perhaps"]) | st.just("True"),
+        status=statuses,
         reason=st.sampled_from(REASONS),
         message=messages,
         last_transition_time=moments,
@@ -149,18 +155,34 @@ CLAIMING = kueue.PodSet(
     name="main", template=PodTemplateSpec(spec=PodSpec(resource_claims=(PodResourceClaim(name="gpu"),)))
 )
 
-workloads = st.builds(
-    kueue.Workload,
-    metadata=metadatas,
-    spec=st.builds(
+
+def _specs(active: st.SearchStrategy[bool]) -> st.SearchStrategy[kueue.WorkloadSpec]:
+    return st.builds(
         kueue.WorkloadSpec,
         pod_sets=st.sampled_from([(), (PLAIN,), (PLAIN,), (CLAIMING,)]),
         queue_name=st.sampled_from(["lq", ""]),
-        active=st.booleans() | st.just(True),
+        active=active,
         maximum_execution_time_seconds=st.none() | st.sampled_from([1, 100, 2**31 - 1]),
         preemption_gates=st.sampled_from([(), (kueue.PreemptionGate(name="g1"),)]),
+    )
+
+
+workloads = st.builds(kueue.Workload, metadata=metadatas, spec=_specs(st.booleans() | st.just(True)), status=statuses)
+
+# Active, and the status has nothing but that they are pending.
+waiting_workloads = st.builds(
+    kueue.Workload,
+    metadata=metadatas,
+    spec=_specs(st.just(True)),
+    status=st.builds(
+        replace,
+        statuses,
+        conditions=_conditions(st.sampled_from(["QuotaReserved", "Admitted"]), st.just("False")),
+        admission=st.none(),
+        requeue_state=st.none(),
+        admission_checks=st.just(()),
+        admission_checks_conditions=st.just(()),
     ),
-    status=statuses,
 )
 
 stop_policies = st.sampled_from([StopPolicy.NONE, StopPolicy.NONE, *StopPolicy])

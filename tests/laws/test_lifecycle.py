@@ -21,7 +21,8 @@ from pykueue.lifecycle import (
     workload_changes,
 )
 from pykueue.lifecycle.facts import LifecycleOptions, WorkloadFacts
-from pykueue.lifecycle.step import step
+from pykueue.lifecycle.rules import RuleContext, RuleResult
+from pykueue.lifecycle.step import RULES, WAITING_RULES, only_waits, step
 from pykueue.lifecycle.workload_changes import Changes, DeleteWorkload
 
 LIVES = settings(max_examples=100)
@@ -57,6 +58,21 @@ def test_step_needs_one_write(workload: kueue.Workload, facts: WorkloadFacts, op
         after = workload_changes.apply_to(workload, found.changes, NOW)
         assert after.status != workload.status
         assert workload_changes.on_status(step(after, facts, options, NOW).changes) == ()
+
+
+@LIVES
+@given(random_workloads.waiting_workloads, random_workloads.facts, random_workloads.options)
+def test_rules_that_a_workload_that_only_waits_does_not_need_have_no_result(
+    workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
+) -> None:
+    assert only_waits(workload)
+    left_out = [rule for rule in RULES if rule not in WAITING_RULES]
+    results = [rule(RuleContext(workload, facts, options, NOW)) for rule in left_out]
+    assert all(result in (None, RuleResult()) for result in results)
+
+
+def test_rules_of_waiting_workloads_are_in_the_order_of_all() -> None:
+    assert tuple(rule for rule in RULES if rule in WAITING_RULES) == WAITING_RULES
 
 
 @LIVES

@@ -248,7 +248,9 @@ def _without(*names: str) -> Plant:
     """Lifecycle rules that are removed."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(step, "RULES", tuple(rule for rule in step.RULES if rule.__name__ not in names))
+        for rules in ("RULES", "WAITING_RULES"):
+            kept = tuple(rule for rule in getattr(step, rules) if rule.__name__ not in names)
+            patch.setattr(step, rules, kept)
 
     return plant
 

@@ -61,6 +61,7 @@ class Informers:
         self._is_active: dict[str, bool] = {}
         self._facts: dict[str, ClusterQueueFacts] = {}
         self._references: queues.References | None = None
+        self.facts_revision = 0  # greater after each change that facts about ClusterQueues may depend on
         # The ClusterQueues in a cohort cycle; only the scheduler's state has whole trees.
         self.in_cohort_cycle: Callable[[], frozenset[str]] = frozenset
         for informer in (self.cluster_queues, self.cohorts, self.flavors, self.checks, self.topologies):
@@ -138,13 +139,11 @@ class Informers:
         local_queue = self.local_queues.get(workload.spec.queue_name or "", workload.metadata.namespace)
         return (local_queue.spec.cluster_queue or "") if local_queue is not None else ""
 
-    def workloads_of(self, cluster_queue: str) -> Iterator[ObjectKey]:
+    def workloads_of(self, cluster_queue: str) -> Iterator[tuple[ObjectKey, kueue.Workload]]:
         """Return the Workloads of a ClusterQueue: those pending in it, and those with its quota."""
         for key, _ in self.local_queues.by_index("clusterQueue", cluster_queue):
-            for workload, _ in self.workloads.by_index("queue", str(key)):
-                yield workload
-        for workload, _ in self.workloads.by_index("clusterQueue", cluster_queue):
-            yield workload
+            yield from self.workloads.by_index("queue", str(key))
+        yield from self.workloads.by_index("clusterQueue", cluster_queue)
 
     def workloads_of_check(self, check: str) -> Iterator[ObjectKey]:
         """Return the Workloads that need an AdmissionCheck."""
@@ -153,6 +152,7 @@ class Informers:
     def _forget(self, change: InformerEvent[Any]) -> None:
         if _is_status_only(change):
             return
+        self.facts_revision += 1
         self._references = None
         self._is_active.clear()
         self._facts.clear()

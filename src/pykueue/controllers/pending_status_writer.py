@@ -36,7 +36,11 @@ log = logging.getLogger(__name__)
 
 _WRITERS_MAX: Final = 4
 _ADMISSION_TIMEOUT_SECONDS: Final = 3.0
-# Reasons per second, and so many at once, until no Workload has been admitted for a second.
+# Reasons per second, and so many at once: more than a server can store. A queue that was restarted has many, and the
+# first of its Workloads are about to be admitted.
+_HIGHEST_RATE: Final = 500.0
+_HIGHEST_BURST: Final = 20
+# The same until no Workload has been admitted for a second.
 _RATE_UNDER_LOAD: Final = 10.0
 _BURST_UNDER_LOAD: Final = 20
 _LOAD_SECONDS: Final = 1.0
@@ -65,6 +69,7 @@ class PendingStatusWriter:
         self._no_admission_in_flight.set()
         self._admitted_at = -math.inf  # in seconds of the event loop
         self._last = deque[float](maxlen=_RUSH)  # when the last admissions began
+        self._highest_rate = RateLimiter(_HIGHEST_RATE, _HIGHEST_BURST)
         self._rate = RateLimiter(_RATE_UNDER_LOAD, _BURST_UNDER_LOAD)
         self._rush_rate = RateLimiter(_RATE_IN_A_RUSH, _BURST_IN_A_RUSH)
         self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
@@ -118,6 +123,7 @@ class PendingStatusWriter:
             self._tasks.track(self._permit_postponed())
 
     async def _permit_postponed(self) -> None:
+        await asyncio.sleep(_COALESCE_SECONDS)
         while self._postponed:
             await self._pause_for_admissions()
             if self._postponed:
@@ -162,12 +168,15 @@ class PendingStatusWriter:
 
     async def _pause_for_admissions(self) -> None:
         """Return when no admission is being written, or after some seconds."""
+        if self._no_admission_in_flight.is_set():
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(_ADMISSION_TIMEOUT_SECONDS):
                 await self._no_admission_in_flight.wait()
 
     async def _pay(self) -> None:
-        """Wait, if Workloads are being admitted, until one more reason may be written."""
+        """Wait until one more reason may be written; while Workloads are admitted, longer."""
+        await self._highest_rate.take()
         if self.is_admitting:
             await self._rate.take()
         if self.is_rush:

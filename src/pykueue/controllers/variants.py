@@ -78,7 +78,7 @@ class VariantsController:
         old, new = (FamilyPolicy.of(each) if each is not None else None for each in (change.old, change.new))
         if old == new:
             return
-        for key in self._informers.workloads_of(change.key.name):
+        for key, _ in self._informers.workloads_of(change.key.name):
             workload = self._writer.current(key)
             if workload is not None and variants.is_parent(workload):
                 self.loop.add(key)

@@ -22,7 +22,7 @@ from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import checks, pending_status, states, variants
 from pykueue.lifecycle.facts import KnownFailure, LifecycleOptions, WorkloadFacts
-from pykueue.lifecycle.step import LifecycleStep, step
+from pykueue.lifecycle.step import LifecycleStep, only_waits, step
 from pykueue.observe.events import WORKLOADS
 
 _WORKERS: Final = 8
@@ -46,6 +46,7 @@ class WorkloadController:
         self._clock = clock
         self._chance = rng
         self._may_write_reason: set[ObjectKey] = set()
+        self._queued_at: dict[str, int] = {}  # by ClusterQueue, the revision of the facts with which it was queued
         self.loop: Controller[ObjectKey] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
         informers.workloads.add_handler(self._seen)
         informers.local_queues.add_handler(self._local_queue_seen)
@@ -67,18 +68,24 @@ class WorkloadController:
     def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or not _stops_alike(old, new):
-            self._add(key for key, _ in self._informers.workloads.by_index("queue", str(change.key)))
+            self._add(self._informers.workloads.by_index("queue", str(change.key)))
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
-        old, new = change.old, change.new
-        if (
-            old is None
-            or new is None
-            or not _stops_alike(old, new)
-            or old.spec.admission_checks_strategy != new.spec.admission_checks_strategy
-            or old.status.conditions != new.status.conditions
+        """Queue the Workloads of a ClusterQueue that changed. A condition that follows from what they were queued for
+        is no further change."""
+        old, new, name, revision = change.old, change.new, change.key.name, self._informers.facts_revision
+        if new is None:
+            self._queued_at.pop(name, None)
+        elif (
+            old is not None
+            and _stops_alike(old, new)
+            and old.spec.admission_checks_strategy == new.spec.admission_checks_strategy
+            and (old.status.conditions == new.status.conditions or self._queued_at.get(name) == revision)
         ):
-            self._add(self._informers.workloads_of(change.key.name))
+            return
+        else:
+            self._queued_at[name] = revision
+        self._add(self._informers.workloads_of(name))
 
     def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
         """Queue the Workloads of ClusterQueues that list the check: its delay, policy or activity may have changed."""
@@ -96,9 +103,18 @@ class WorkloadController:
             if change.key.name in names:
                 self._add(self._informers.workloads_of(cluster_queue.metadata.name))
 
-    def _add(self, keys: Iterable[ObjectKey]) -> None:
-        for key in keys:
-            self.loop.add(key)
+    def _add(self, found: Iterable[tuple[ObjectKey, kueue.Workload]]) -> None:
+        """Queue Workloads of a queue that changed. For those that only wait, of which there may be many, at most the
+        reason why they are pending changes: they are queued when it may be written."""
+        for key, workload in found:
+            if only_waits(workload) and not self._has_checks(workload):
+                self._scheduler.applier.postpone_reason(key)
+            else:
+                self.loop.add(key)
+
+    def _has_checks(self, workload: kueue.Workload) -> bool:
+        queue = self._informers.cluster_queue_facts(self._informers.cluster_queue_of(workload))
+        return queue is not None and (bool(queue.checks) or queue.has_variants)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 
@@ -111,9 +127,10 @@ class WorkloadController:
             now = self._clock.now()
             if self._can_wait(key, workload, due):
                 self._scheduler.applier.postpone_reason(key)
-            elif due.changes:
-                await self._writer.workload(workload, due.changes, WORKLOADS, now)
+            else:
                 self._may_write_reason.discard(key)
+                if due.changes:
+                    await self._writer.workload(workload, due.changes, WORKLOADS, now)
             if due.wake_at is None:
                 return None
             return max(0.0, (due.wake_at - now) / SECOND)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from kubemachinery.meta import Nanoseconds
+from pykueue.api.conditions import WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions, WorkloadFacts
@@ -58,6 +59,18 @@ RULES: Final[tuple[Rule, ...]] = (
     execution_time,
 )
 
+# The rules that can apply to a Workload that only waits: the others need quota, checks, or an earlier eviction. Most
+# Workloads of a long queue only wait, and all of them are evaluated when it is stopped or restarted.
+WAITING_RULES: Final[tuple[Rule, ...]] = (
+    orphan,
+    preemption_gates,
+    family,
+    claims,
+    check_list,
+    waiting,
+    admitted,
+)
+
 # Every rule may apply once, and some of them again because of another; more than that is a cycle [LC14].
 _MOST_PASSES: Final = 2 * len(RULES)
 
@@ -89,41 +102,62 @@ def step(
     made: Changes = ()
     current = workload
     for _ in range(_MOST_PASSES):
-        passed = _pass(RuleContext(current, facts, options, now, jitter))
-        on_status = workload_changes.on_status(passed.changes)
-        if not on_status:
+        passed, after = _pass(RuleContext(current, facts, options, now, jitter))
+        if after is current:
             if not made:
                 return passed
             states.check_move(workload, current)
             return LifecycleStep(made, passed.wake_at, passed.recheck)
-        made = (*made, *on_status, *workload_changes.notifications(passed.changes))
-        current = workload_changes.apply_to(current, on_status, now)
+        made = (*made, *passed.changes)
+        current = after
     raise Unsettled(current)
 
 
-def _pass(context: RuleContext) -> LifecycleStep:
-    """The first rule with a change, and the earliest time of the rules up to it to evaluate again."""
+def only_waits(workload: Workload) -> bool:
+    """Whether the Workload is active and its status has nothing but that it is pending."""
+    status = workload.status
+    return (
+        workload.spec.active
+        and status.admission is None
+        and status.requeue_state is None
+        and not status.admission_checks
+        and not status.admission_checks_conditions
+        and all(condition.type in _PENDING and condition.status == "False" for condition in status.conditions)
+    )
+
+
+_PENDING: Final = frozenset({WorkloadCondition.QUOTA_RESERVED.value, WorkloadCondition.ADMITTED.value})
+
+
+def _pass(context: RuleContext) -> tuple[LifecycleStep, Workload]:
+    """The first rule with a change, the earliest time of the rules up to it to evaluate again, and the Workload after
+    its changes of the status."""
     wake_at: Nanoseconds | None = None
     recheck = False
-    for rule in RULES:
+    for rule in WAITING_RULES if only_waits(context.workload) else RULES:
         result = rule(context)
         if result is None:
             continue
         recheck = recheck or result.recheck
         if result.wake_at is not None:
             wake_at = result.wake_at if wake_at is None else min(wake_at, result.wake_at)
-        if result.changes and (effective := _effective(context, result.changes)):
-            return LifecycleStep(effective, wake_at, recheck)
+        if result.changes:
+            effective, after = _effective(context, result.changes)
+            if effective:
+                return LifecycleStep(effective, wake_at, recheck), after
         if result.ends:
             break
-    return LifecycleStep((), wake_at, recheck)
+    return LifecycleStep((), wake_at, recheck), context.workload
 
 
-def _effective(context: RuleContext, changes: Changes) -> Changes:
-    """The changes that have an effect. If there are both, those on the status come first."""
-    if workload_changes.on_status(changes):
-        after = workload_changes.apply_to(context.workload, workload_changes.on_status(changes), context.now)
+def _effective(context: RuleContext, changes: Changes) -> tuple[Changes, Workload]:
+    """The changes that have an effect, and the Workload after those of the status, which come first if there are
+    both."""
+    on_status = workload_changes.on_status(changes)
+    if on_status:
+        after = workload_changes.apply_to(context.workload, on_status, context.now)
         if after.status != context.workload.status:
-            return (*workload_changes.on_status(changes), *workload_changes.notifications(changes))
+            return (*on_status, *workload_changes.notifications(changes)), after
     on_object = workload_changes.on_object(changes)
-    return (*on_object, *workload_changes.notifications(changes)) if on_object else ()
+    effective = (*on_object, *workload_changes.notifications(changes)) if on_object else ()
+    return effective, context.workload

@@ -21,6 +21,9 @@ def check_list(context: RuleContext) -> RuleResult | None:
     workload, queue = context.workload, context.cluster_queue
     if context.facts.is_parent:
         return None  # the checks are those of its variants
+    status = workload.status
+    if not (queue and queue.checks) and not status.admission_checks and not status.admission_checks_conditions:
+        return None
     if queue is None:
         return RuleResult(checks.synced(workload, None, context.now))
     names = set(checks.required(queue, workload.status.admission))
