@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -23,6 +23,8 @@ HELD = "Suspended"
 BURST, RATE = 20, 10
 # The same in a rush, which is twenty admissions within a second.
 RUSH_BURST, RUSH_RATE = 5, 4
+# The same while nothing is admitted.
+HIGHEST_BURST, HIGHEST_RATE = 20, 500
 
 
 async def reasons(made: Site) -> Counter[str]:
@@ -107,9 +109,46 @@ async def test_reasons_are_fewer_still_in_a_rush_of_admissions() -> None:
 
 
 @virtual_time
-async def test_reasons_are_written_at_once_where_nothing_is_admitted() -> None:
+async def test_reasons_are_written_soon_where_nothing_is_admitted() -> None:
     async with released(are_alike=True) as made:
         await asyncio.sleep(5)  # one was admitted
         await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "Hold"}})
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.1)
+        assert HIGHEST_BURST < (await reasons(made))[HELD] <= HIGHEST_BURST + HIGHEST_RATE * 0.1
+        await asyncio.sleep(0.4)
         assert await reasons(made) == {HELD: WORKLOADS - 1}
+
+
+@virtual_time
+async def test_workloads_of_a_restarted_queue_are_admitted_before_their_reasons_are_written() -> None:
+    async with site(cpu=WORKLOADS) as made, leading(made.client, made.clock):
+        await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "Hold"}})
+        for number in range(WORKLOADS):
+            await made.workload(f"w{number:03}")
+        await asyncio.sleep(60)
+        before = (await made.client.list(kind("Workload"))).revision
+        await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "None"}})
+        await asyncio.sleep(60)
+        assert len(await made.reserved()) == WORKLOADS
+        written: Counter[str] = Counter()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1), made.client.watch(kind("Workload"), revision=before) as lines:
+                async for line in lines:
+                    conditions = get(msgspec.json.decode(line), "object", "status", "conditions") or ()
+                    written.update(each["status"] for each in conditions if each["type"] == "QuotaReserved")
+        assert written["True"] == WORKLOADS
+        assert written["False"] <= BURST
+
+
+@virtual_time
+async def test_reason_follows_a_condition_that_no_change_of_the_queue_itself_precedes() -> None:
+    """The ClusterQueue becomes inactive because of a cohort cycle."""
+    async with site(cpu=1) as made, leading(made.client, made.clock):
+        await made.queue("in-cohort", cpu=1, cohortName="a")
+        await made.workload("too-large", cpu=2, queue="in-cohort")
+        await asyncio.sleep(10)
+        assert list(await reasons(made)) == ["ExceedsMaxQuota"]
+        for name, parent in (("a", "b"), ("b", "a")):
+            await made.create("Cohort", name, {"parentName": parent})
+        await asyncio.sleep(10)
+        assert list(await reasons(made)) == [HELD]
