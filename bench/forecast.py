@@ -65,10 +65,11 @@ from pykueue.lifecycle import states
 from pykueue.projection import Arrival, ConstantDraws, ProjectedAttempt, SchedulerCase, forecast, uniform
 from pykueue.projection.calibration import CalibrationWindow, Correction, OpenForecast, counting_for_p90
 from pykueue.state.intake import WatchedObject, is_watched
+from pykueue.state.quota_windows import ScheduledWindows, WindowQuota, WindowSpan
 
 DAY = 86_400
 WEEK = 7 * DAY
-SMALLEST = ("--pending=60", "--days=1", "--every=12", "--worlds=strict,trace")
+SMALLEST = ("--pending=60", "--days=1", "--every=12", "--worlds=strict,trace,windows")
 
 
 # --- Speed ------------------------------------------------------------------------------------------------------------
@@ -135,12 +136,22 @@ class WorldKind:
     is_fair: bool = False
     # Whether the world is what an export of its history has; priorities are not part of that.
     is_exported: bool = False
+    # CPUs that a window of a QuotaSchedule adds to each ClusterQueue at night.
+    night_cpus: int = 0
+
+    @property
+    def mean_cpus(self) -> float:
+        """The CPUs of each ClusterQueue, in the mean of a day."""
+        return self.cpus + self.night_cpus * NIGHT_SECONDS / DAY
 
     @property
     def policy(self) -> SchedulingPolicy:
         return SchedulingPolicy(fair_sharing=tuple(FairSharingStrategy) if self.is_fair else ())
 
 
+# A night is from 20:00 to 06:00; the day of a world begins at 0:00.
+NIGHT_BEGINS = 20 * 3600
+NIGHT_SECONDS = 10 * 3600
 # Loads at which waits do not grow for ever. A StrictFIFO queue keeps capacity free for its head, so it takes less.
 WORLDS = (
     WorldKind("strict", "StrictFIFO", 1, 32, 0.74),
@@ -148,6 +159,7 @@ WORLDS = (
     WorldKind("cohort", "BestEffortFIFO", 3, 16, 0.82, "all"),
     WorldKind("fair sharing", "BestEffortFIFO", 3, 16, 0.82, "all", is_fair=True),
     WorldKind("trace", "BestEffortFIFO", 1, 32, 0.82, is_exported=True),
+    WorldKind("windows", "BestEffortFIFO", 1, 24, 0.74, night_cpus=16),
 )
 # Scores of a ClusterQueue that its correction learns from first; at most half of all.
 LEARNING = 300
@@ -230,6 +242,14 @@ class Truth:
     lengths: dict[str, int] = field(default_factory=dict)
     records: dict[str, WorkloadRecord] = field(default_factory=dict)
     attempts: list[ProjectedAttempt] = field(default_factory=list)
+    windows: tuple[ScheduledWindows, ...] = ()
+
+    def case(self, objects: Iterable[WatchedObject], policy: SchedulingPolicy, now: Nanoseconds) -> SchedulerCase:
+        """What the scheduler decides about, with the windows of QuotaSchedules that have not ended."""
+        open_windows = tuple(
+            replace(each, spans=tuple(span for span in each.spans if span.end > now)) for each in self.windows
+        )
+        return SchedulerCase(tuple(objects), policy, windows=open_windows)
 
     def add(self, at: Nanoseconds, one: kueue.Workload, length: int, job_name: str, user: str = "") -> None:
         """Let a Workload arrive."""
@@ -246,7 +266,7 @@ class Truth:
     def run(self, policy: SchedulingPolicy) -> None:
         """Let the scheduler start everything that arrives."""
         draws = ConstantDraws(lambda each: self.lengths[each.metadata.uid], stop=2)
-        case = SchedulerCase(tuple(self.objects), policy)
+        case = self.case(self.objects, policy, NOW)
         self.attempts = projection.run(case, NOW, draws, arrivals=self.arrivals).attempts
 
     def ended(self) -> list[WorkloadRecord]:
@@ -278,8 +298,8 @@ def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
         objects.append(meta_replace(made, kind.strategy))
         objects.append(local_queue(name, name))
     mean = statistics.fmean(length * math.exp(spread**2 / 2) for length, spread in CLASSES) * statistics.fmean(SIZES)
-    rate = kind.load * kind.cpus * kind.queues / mean
-    truth = Truth(kind.name, objects)
+    rate = kind.load * kind.mean_cpus * kind.queues / mean
+    truth = Truth(kind.name, objects, windows=nights(kind, names, seconds) if kind.night_cpus else ())
     at = 0.0
     while at < seconds:
         # Twice as many at noon as at midnight.
@@ -296,6 +316,15 @@ def generate(kind: WorldKind, seconds: int, seed: int) -> Truth:
         truth.add(made_at, one, length, f"{NAMES[number % len(CLASSES)]}-{number}")
     truth.run(kind.policy)
     return exported(truth) if kind.is_exported else truth
+
+
+def nights(kind: WorldKind, cluster_queues: Iterable[str], seconds: int) -> tuple[ScheduledWindows, ...]:
+    """The windows that give more quota at night, until two weeks after the last arrival."""
+    quota = 1000 * (kind.cpus + kind.night_cpus)
+    begins = range(NIGHT_BEGINS, seconds + 2 * WEEK, DAY)
+    spans = (WindowSpan("night", NOW + at * SECOND, NOW + (at + NIGHT_SECONDS) * SECOND) for at in begins)
+    quotas = (WindowQuota(name, "default", "cpu", nominal=quota) for name in cluster_queues)
+    return (ScheduledWindows("nights", tuple(quotas), tuple(spans), repeats=True),)
 
 
 def exported(truth: Truth) -> Truth:
@@ -440,9 +469,8 @@ class Probes:
         if self._known.issuperset(pending):
             return
         past = self._past(now)
-        question = ForecastQuestion(
-            SchedulerCase(tuple(objects), self._policy), now, self._estimates(uids, held.values(), now)
-        )
+        case = self._truth.case(objects, self._policy, now)
+        question = ForecastQuestion(case, now, self._estimates(uids, held.values(), now))
         for item in forecast_question.answer_from(question, past).result.items:
             if item.key not in self._known and item.p50 is not None and item.p90 is not None:
                 self._known.add(item.key)
