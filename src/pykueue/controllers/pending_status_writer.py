@@ -116,7 +116,9 @@ class PendingStatusWriter:
 
         The reason of a decision that is still to be written is more precise, and its write wakes that controller.
         """
-        if str(key) in self._pending_status or str(key) in self._writing_status:
+        if (self._pending_status or self._writing_status) and (
+            (name := str(key)) in self._pending_status or name in self._writing_status
+        ):
             return
         self._postponed[key] = None
         if len(self._postponed) == 1:

@@ -68,7 +68,9 @@ class WorkloadController:
     def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or not _stops_alike(old, new):
-            self._add(self._informers.workloads.by_index("queue", str(change.key)))
+            queue = new if new is not None else old
+            workloads = self._informers.workloads.by_index("queue", str(change.key))
+            self._add(workloads, (queue.spec.cluster_queue or "") if queue is not None else "")
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
         """Queue the Workloads of a ClusterQueue that changed. A condition that follows from what they were queued for
@@ -85,14 +87,14 @@ class WorkloadController:
             return
         else:
             self._queued_at[name] = revision
-        self._add(self._informers.workloads_of(name))
+        self._add_of(name)
 
     def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
         """Queue the Workloads of ClusterQueues that list the check: its delay, policy or activity may have changed."""
         for cluster_queue in self._informers.cluster_queues.values():
             strategy = cluster_queue.spec.admission_checks_strategy
             if strategy is not None and any(rule.name == change.key.name for rule in strategy.admission_checks):
-                self._add(self._informers.workloads_of(cluster_queue.metadata.name))
+                self._add_of(cluster_queue.metadata.name)
 
     def _flavor_seen(self, change: InformerEvent[kueue.ResourceFlavor]) -> None:
         """Queue the Workloads of ClusterQueues that use a created or deleted flavor: they become active or inactive."""
@@ -101,20 +103,24 @@ class WorkloadController:
         for cluster_queue in self._informers.cluster_queues.values():
             names = (flavor.name for group in cluster_queue.spec.resource_groups for flavor in group.flavors)
             if change.key.name in names:
-                self._add(self._informers.workloads_of(cluster_queue.metadata.name))
+                self._add_of(cluster_queue.metadata.name)
 
-    def _add(self, found: Iterable[tuple[ObjectKey, kueue.Workload]]) -> None:
+    def _add_of(self, cluster_queue: str) -> None:
+        self._add(self._informers.workloads_of(cluster_queue), cluster_queue)
+
+    def _add(self, found: Iterable[tuple[ObjectKey, kueue.Workload]], cluster_queue: str) -> None:
         """Queue Workloads of a queue that changed. For those that only wait, of which there may be many, at most the
         reason why they are pending changes: they are queued when it may be written."""
+        queue = self._informers.cluster_queues.get(cluster_queue)
+        changes_only_reasons = queue is None or not (
+            queue.spec.admission_checks_strategy or queue.spec.concurrent_admission_policy
+        )
+        postpone, add = self._scheduler.applier.postpone_reason, self.loop.add
         for key, workload in found:
-            if only_waits(workload) and not self._has_checks(workload):
-                self._scheduler.applier.postpone_reason(key)
+            if changes_only_reasons and only_waits(workload):
+                postpone(key)
             else:
-                self.loop.add(key)
-
-    def _has_checks(self, workload: kueue.Workload) -> bool:
-        queue = self._informers.cluster_queue_facts(self._informers.cluster_queue_of(workload))
-        return queue is not None and (bool(queue.checks) or queue.has_variants)
+                add(key)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 
