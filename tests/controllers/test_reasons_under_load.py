@@ -23,8 +23,6 @@ HELD = "Suspended"
 BURST, RATE = 20, 10
 # The same in a rush, which is twenty admissions within a second.
 RUSH_BURST, RUSH_RATE = 5, 4
-# The same while nothing is admitted.
-HIGHEST_BURST, HIGHEST_RATE = 20, 500
 
 
 async def reasons(made: Site) -> Counter[str]:
@@ -113,9 +111,7 @@ async def test_reasons_are_written_soon_where_nothing_is_admitted() -> None:
     async with released(are_alike=True) as made:
         await asyncio.sleep(5)  # one was admitted
         await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "Hold"}})
-        await asyncio.sleep(0.1)
-        assert HIGHEST_BURST < (await reasons(made))[HELD] <= HIGHEST_BURST + HIGHEST_RATE * 0.1
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.5)
         assert await reasons(made) == {HELD: WORKLOADS - 1}
 
 

@@ -6,7 +6,7 @@ a bound; admissions come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from kubemachinery.client.informer import Informer, ObjectKey
 from kubemachinery.clock import Clock
@@ -117,8 +117,8 @@ class DecisionApplier:
         return self.is_full or self._status.is_rush
 
     @property
-    def on_reason_permitted(self) -> list[Callable[[ObjectKey], None]]:
-        """Called when a reason that was postponed may be written without delaying admissions."""
+    def on_reason_permitted(self) -> list[Callable[[ObjectKey], Awaitable[None]]]:
+        """Awaited when a reason that was postponed may be written without delaying admissions."""
         return self._status.on_permitted
 
     def postpone_reason(self, key: ObjectKey) -> None:

@@ -11,11 +11,11 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from kubemachinery import conditions
+from kubemachinery import conditions, turns
 from kubemachinery.client.client import RateLimiter
 from kubemachinery.client.errors import Fenced, Invalid, KubeError, NotFound
 from kubemachinery.client.informer import ObjectKey
@@ -36,11 +36,7 @@ log = logging.getLogger(__name__)
 
 _WRITERS_MAX: Final = 4
 _ADMISSION_TIMEOUT_SECONDS: Final = 3.0
-# Reasons per second, and so many at once: more than a server can store. A queue that was restarted has many, and the
-# first of its Workloads are about to be admitted.
-_HIGHEST_RATE: Final = 500.0
-_HIGHEST_BURST: Final = 20
-# The same until no Workload has been admitted for a second.
+# Reasons per second, and so many at once, until no Workload has been admitted for a second.
 _RATE_UNDER_LOAD: Final = 10.0
 _BURST_UNDER_LOAD: Final = 20
 _LOAD_SECONDS: Final = 1.0
@@ -49,6 +45,8 @@ _RUSH: Final = 20
 _RATE_IN_A_RUSH: Final = 4.0
 _BURST_IN_A_RUSH: Final = 5
 _COALESCE_SECONDS: Final = 0.005
+# A queue that was restarted has many Workloads, and the first of them are admitted before reasons are written.
+_POSTPONED_SECONDS: Final = 0.1
 _FIRST_RETRY_SECONDS: Final = 0.1
 _LONGEST_RETRY_SECONDS: Final = 5.0
 
@@ -69,15 +67,15 @@ class PendingStatusWriter:
         self._no_admission_in_flight.set()
         self._admitted_at = -math.inf  # in seconds of the event loop
         self._last = deque[float](maxlen=_RUSH)  # when the last admissions began
-        self._highest_rate = RateLimiter(_HIGHEST_RATE, _HIGHEST_BURST)
         self._rate = RateLimiter(_RATE_UNDER_LOAD, _BURST_UNDER_LOAD)
         self._rush_rate = RateLimiter(_RATE_IN_A_RUSH, _BURST_IN_A_RUSH)
         self._pending_status: dict[str, Preempt | Wait] = {}  # the last decision by Workload, not written yet
         self._writing_status: dict[str, Preempt | Wait] = {}  # what is being written
         self._status_writers = 0
         self._postponed: dict[ObjectKey, None] = {}  # in the order in which they may be written
-        # Called when a reason that was postponed may be written.
-        self.on_permitted: list[Callable[[ObjectKey], None]] = []
+        self._postponed_writers = 0
+        # Awaited when a reason that was postponed may be written: they write it.
+        self.on_permitted: list[Callable[[ObjectKey], Awaitable[None]]] = []
 
     @property
     def is_admitting(self) -> bool:
@@ -112,7 +110,7 @@ class PendingStatusWriter:
             self._tasks.track(self._write_statuses())
 
     def postpone(self, key: ObjectKey) -> None:
-        """Call `on_permitted` when the reason of a Workload, which another controller writes, may be written.
+        """Await `on_permitted` when the reason of a Workload, which another controller writes, may be written.
 
         The reason of a decision that is still to be written is more precise, and its write wakes that controller.
         """
@@ -121,20 +119,25 @@ class PendingStatusWriter:
         ):
             return
         self._postponed[key] = None
-        if len(self._postponed) == 1:
+        if self._postponed_writers < min(_WRITERS_MAX, len(self._postponed)):
+            self._postponed_writers += 1
             self._tasks.track(self._permit_postponed())
 
     async def _permit_postponed(self) -> None:
-        await asyncio.sleep(_COALESCE_SECONDS)
-        while self._postponed:
-            await self._pause_for_admissions()
-            if self._postponed:
-                key = next(iter(self._postponed))
+        turn = turns.current()
+        try:
+            await asyncio.sleep(_POSTPONED_SECONDS)
+            while self._postponed:
+                await self._pause_for_admissions()
                 await self._pay()
-                if key in self._postponed:  # no decision came meanwhile
+                if self._postponed:  # no decision came meanwhile
+                    key = next(iter(self._postponed))
                     del self._postponed[key]
                     for observer in self.on_permitted:
-                        observer(key)
+                        await observer(key)
+                await turn.end_if_used_up()
+        finally:
+            self._postponed_writers -= 1
 
     def supersede(self, newer: Decision) -> None:
         """Drop the reason that is not written yet, because there is a newer decision.
@@ -177,8 +180,7 @@ class PendingStatusWriter:
                 await self._no_admission_in_flight.wait()
 
     async def _pay(self) -> None:
-        """Wait until one more reason may be written; while Workloads are admitted, longer."""
-        await self._highest_rate.take()
+        """Wait, if Workloads are being admitted, until one more reason may be written."""
         if self.is_admitting:
             await self._rate.take()
         if self.is_rush:

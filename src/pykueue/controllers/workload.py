@@ -110,7 +110,7 @@ class WorkloadController:
 
     def _add(self, found: Iterable[tuple[ObjectKey, kueue.Workload]], cluster_queue: str) -> None:
         """Queue Workloads of a queue that changed. For those that only wait, of which there may be many, at most the
-        reason why they are pending changes: they are queued when it may be written."""
+        reason why they are pending changes: they are evaluated when it may be written."""
         queue = self._informers.cluster_queues.get(cluster_queue)
         changes_only_reasons = queue is None or not (
             queue.spec.admission_checks_strategy or queue.spec.concurrent_admission_policy
@@ -150,10 +150,10 @@ class WorkloadController:
             and pending_status.is_only_reason(due.changes)
         )
 
-    def _permit_reason(self, key: ObjectKey) -> None:
+    async def _permit_reason(self, key: ObjectKey) -> None:
         if self._informers.workloads.get(key.name, key.namespace) is not None:
             self._may_write_reason.add(key)
-            self.loop.add(key)
+            await self.loop.reconcile_once(key)
 
     def _due(self, key: ObjectKey, workload: kueue.Workload) -> LifecycleStep:
         facts = self._facts(key, workload)
