@@ -43,6 +43,16 @@ async def test_key_added_while_processing_is_queued_again(queue: WorkQueue[str])
     assert await taken(queue) == "a"
 
 
+async def test_queue_contains_a_key_until_it_is_taken_and_again_if_it_is_added_meanwhile(queue: WorkQueue[str]) -> None:
+    assert "a" not in queue
+    queue.add("a")
+    assert "a" in queue
+    await taken(queue)
+    assert "a" not in queue
+    queue.add("a")
+    assert "a" in queue
+
+
 async def test_normal_priority_is_processed_before_low(queue: WorkQueue[str]) -> None:
     queue.add("old", priority=LOW)
     queue.add("older", priority=LOW)

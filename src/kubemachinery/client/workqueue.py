@@ -48,6 +48,10 @@ class WorkQueue(Generic[K]):
         """How many keys are queued, without the delayed ones."""
         return len(self._waiting)
 
+    def __contains__(self, key: object) -> bool:
+        """Whether the key is queued, or will be when its processing is done."""
+        return key in self._waiting
+
     @property
     def idle(self) -> bool:
         """Whether no key is being processed, queued or delayed."""

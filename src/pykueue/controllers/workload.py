@@ -115,12 +115,12 @@ class WorkloadController:
         changes_only_reasons = queue is None or not (
             queue.spec.admission_checks_strategy or queue.spec.concurrent_admission_policy
         )
-        postpone, add = self._scheduler.applier.postpone_reason, self.loop.add
+        postpone, queued = self._scheduler.applier.postpone_reason, self.loop.queue
         for key, workload in found:
-            if changes_only_reasons and only_waits(workload):
+            if not (changes_only_reasons and only_waits(workload)):
+                queued.add(key)
+            elif key not in queued:
                 postpone(key)
-            else:
-                add(key)
 
     # --- What it does -------------------------------------------------------------------------------------------------
 
