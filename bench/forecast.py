@@ -470,7 +470,7 @@ class Probes:
             return
         past = self._past(now)
         case = self._truth.case(objects, self._policy, now)
-        question = ForecastQuestion(case, now, self._estimates(uids, held.values(), now))
+        question = ForecastQuestion(case, now, self._estimates(uids, held.values(), now), self._lasted(now))
         for item in forecast_question.answer_from(question, past).result.items:
             if item.key not in self._known and item.p50 is not None and item.p90 is not None:
                 self._known.add(item.key)
@@ -484,6 +484,15 @@ class Probes:
         since = forecast_question.past_since(now)
         recent = [each for each in self._ended[: self._learned] if each.submitted >= since]
         return PastWorkloads(sorted(recent, key=lambda each: (each.submitted, each.uid)), self._ended[0].submitted)
+
+    def _lasted(self, now: Nanoseconds) -> dict[str, int]:
+        """By UID: how long each Workload has lasted in one attempt."""
+        found: dict[str, int] = {}
+        for each in self._truth.attempts:
+            if each.admitted is not None and each.admitted < now:
+                end = now if each.released is None else min(now, each.released)
+                found[each.uid] = max(found.get(each.uid, 0), (end - each.admitted) // SECOND)
+        return found
 
     def _estimates(
         self, uids: Iterable[str], held: Iterable[ProjectedAttempt], now: Nanoseconds

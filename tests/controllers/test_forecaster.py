@@ -119,6 +119,26 @@ def test_workloads_that_run_longer_than_most_others_did_are_examples(kueue: Kueu
     assert 50 <= minutes(kueue, found(kueue, "train-31").p50) <= 60
 
 
+def test_a_preempted_workload_is_expected_to_last_at_least_as_long_again(kueue: Kueue) -> None:  # [RT13]
+    queue = cluster_queue("physics", 1)
+    queue["spec"]["preemption"] = {"withinClusterQueue": "LowerPriority"}
+    high = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "value": 10}
+    kueue.apply(queue, local_queue("physics"), {**high, "metadata": {"name": "high"}})
+    for number in range(5):
+        kueue.wait(submit(kueue, f"train-{number}", 600))
+    submit(kueue, "train-7", 7200)
+    kueue.advance(3600)
+    submit(kueue, "urgent", 7200, priority_class="high", time_limit_seconds=1800)
+    kueue.advance(60)
+    submit(kueue, "train-8", 600)
+    preempted = found(kueue, "train-7")
+    assert preempted.p50 is not None
+    # Half an hour until it starts again, and then more than an hour.
+    assert 90 <= minutes(kueue, found(kueue, "train-8").p50) <= 120
+    estimate = view(kueue, f"namespaces/default/workloads/{preempted.workload.partition('/')[2]}/runtime")
+    assert estimate["p50Seconds"] > 3600
+
+
 def test_jobs_of_a_strict_queue_start_in_order(kueue: Kueue) -> None:  # [FC-L5]
     queues(kueue, strategy="StrictFIFO")
     submit(kueue, "holder", 600, time_limit_seconds=3600)

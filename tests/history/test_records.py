@@ -49,6 +49,18 @@ def test_a_preempted_workload_has_two_attempts_and_names_its_preemptor() -> None
     assert (record.ran(0), record.waited(0), record.evictions) == (135, 15, 1)
 
 
+def test_a_workload_has_lasted_as_long_as_its_longest_attempt() -> None:
+    life = Life()
+    states = [
+        (life.workload, 0), (life.started(0), 0), (life.evicted(30), 30), (life.released(35), 35), (life.started(50), 50),
+    ]  # fmt: skip
+    assert records.lasted_seconds(fold(*states[:1]), START + 10) == 0
+    assert records.lasted_seconds(fold(*states[:2]), START + 10) == 10
+    assert records.lasted_seconds(fold(*states[:4]), START + 40) == 35
+    assert records.lasted_seconds(fold(*states), START + 60) == 35
+    assert records.lasted_seconds(fold(*states), START + 90) == 40
+
+
 def test_quota_that_is_only_reserved_is_recorded_and_not_charged() -> None:
     life = Life()
     record = fold((life.reserved(10), 10), (life.admitted(25), 25), (life.finished(85), 85))

@@ -97,6 +97,7 @@ def starts(
         case=scope,
         now=now,
         estimates=_by_uid(scope, estimates, past, now),
+        lasted=_lasted(scope, past, now // SECOND),
         budgets=tuple(replayed_budgets.ledgers(case, None if past is None else past.records, now // SECOND)),
         users={each.metadata.uid: records.user(each, "") for each in scope.workloads()},
     )
@@ -127,6 +128,13 @@ def _by_uid(
         if estimate is not None:
             found[workload.metadata.uid] = estimate
     return found
+
+
+def _lasted(scope: SchedulerCase, past: PastWorkloads | None, now: int) -> dict[str, int]:
+    """By UID: how long each Workload has lasted in one attempt, by its record or by its object [RT13]."""
+    known = {} if past is None else {each.uid: each for each in past.records if each.ended is None}
+    observed = (records.observe(None, workload, now) for workload in scope.workloads())
+    return {each.uid: records.lasted_seconds(known.get(each.uid, each), now) for each in observed}
 
 
 def _without_past(assumes: Iterable[str], past: PastWorkloads | None) -> Iterator[str]:

@@ -46,6 +46,8 @@ class ForecastQuestion(msgspec.Struct, frozen=True):
     now: Nanoseconds
     # By UID. A Workload without one has nothing that is known about its run time.
     estimates: Mapping[str, RunEstimate]
+    # By UID: how long each has lasted in one attempt, and so at least lasts in the next ones [RT13].
+    lasted: Mapping[str, int] = msgspec.field(default_factory=dict)
     history: Path | None = None
     effort: int = forecast.EFFORT
     # The Budgets of the ClusterQueues, with accounts of their own; and by UID the users that they may be charged to.
@@ -98,7 +100,7 @@ def answer_from(question: ForecastQuestion, past: PastWorkloads) -> ForecastAnsw
     found = forecast.forecast(
         question.case,
         question.now,
-        lambda sample: EstimatedDraws(sample, question.estimates, newcomers.lengths, checks),
+        lambda sample: EstimatedDraws(sample, question.estimates, newcomers.lengths, checks, question.lasted),
         arrivals=newcomers.block,
         answers=lambda sample: _budgets(ledgers, newcomers.users) if question.budgets else None,
         effort=question.effort,
@@ -193,17 +195,19 @@ class EstimatedDraws(msgspec.Struct, frozen=True):
     estimates: Mapping[str, RunEstimate]
     lengths: Mapping[str, int]
     checks: CheckTimes = msgspec.field(default_factory=CheckTimes)
+    lasted: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
         uid = workload.metadata.uid
         estimate = self.estimates.get(uid)
         if estimate is None:
             return self.lengths.get(uid)
-        share = uniform(self.sample, uid, attempt)
+        # The same in every attempt: a Workload that was evicted starts again from zero, and does the same [RT13].
+        share = uniform(self.sample, uid, 0)
         if estimate.correlation:
             # Workloads that are alike are long or short together [RT12].
             share = correlated(share, uniform(self.sample, estimate.alike, 0, "alike"), estimate.correlation)
-        return estimate.quantile(share, elapsed_seconds)
+        return estimate.quantile(share, max(elapsed_seconds, self.lasted.get(uid, 0)))
 
     def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
         share = uniform(self.sample, workload.metadata.uid, attempt.number, "checks")

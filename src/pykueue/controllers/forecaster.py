@@ -409,7 +409,7 @@ class Forecaster:
     ) -> ForecastQuestion:
         await self._load()
         case = replace(self._settings, windows=self._world.windows.schedules).with_objects(objects).within(queues)
-        estimates = await self._estimates(case)
+        estimates, lasted = await self._estimates(case, now)
         budgets: tuple[BudgetLedger, ...] = ()
         users: dict[str, str] = {}
         if self._budgets is not None:
@@ -422,13 +422,14 @@ class Forecaster:
             users=users,
             now=now,
             estimates=estimates,
+            lasted=lasted,
             history=self._history.path if self._history is not None else None,
             effort=forecast.EFFORT * (THOROUGH if is_thorough else 1),
         )
 
-    async def _estimates(self, case: SchedulerCase) -> dict[str, RunEstimate]:
-        """By UID: how long each Workload will run. Those that run now are examples, too: of at least what they have
-        lasted [RT6]."""
+    async def _estimates(self, case: SchedulerCase, now: Nanoseconds) -> tuple[dict[str, RunEstimate], dict[str, int]]:
+        """By UID: how long each Workload will run, and how long it has lasted in one attempt. Those that run now are
+        examples, too: of at least what they have lasted [RT6]."""
         run_times = RunTimes() if self._history is None else self._history.run_times
         observed: list[WorkloadRecord] = []
         open_runs = OpenRuns()
@@ -439,13 +440,21 @@ class Forecaster:
             observed.append(record)
             run_times.add_open(open_runs, record, seconds)
         found: dict[str, RunEstimate] = {}
+        lasted: dict[str, int] = {}
         for number, record in enumerate(observed):
             if number % _PART == 0:
                 await asyncio.sleep(0)
+            if seconds := self._lasted(record, now):
+                lasted[record.uid] = seconds
             estimate = run_times.estimate(record, open_runs)
             if estimate is not None:
                 found[record.uid] = estimate
-        return found
+        return found, lasted
+
+    def _lasted(self, observed: WorkloadRecord, now: Nanoseconds) -> int:
+        if self._history is not None:
+            return self._history.lasted_seconds(observed)
+        return records.lasted_seconds(observed, now // SECOND)
 
     def _observed(self, workload: kueue.Workload) -> tuple[WorkloadRecord, int]:
         if self._history is not None:

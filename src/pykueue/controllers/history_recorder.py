@@ -277,6 +277,10 @@ class HistoryRecorder:
         record, elapsed = self.observed(workload)
         return self._run_times.estimate(record), elapsed
 
+    def lasted_seconds(self, observed: WorkloadRecord) -> int:
+        """How long a Workload has lasted in one attempt, also in those before its present one [RT13]."""
+        return records.lasted_seconds(self._records.get(observed.uid, observed), self._now())
+
     def observed(self, workload: kueue.Workload) -> tuple[WorkloadRecord, int]:
         """What is known of a Workload by its object, and the seconds that it has run in its attempt."""
         record = records.observe(None, workload, self._now(), user_label=self._options.user_label)

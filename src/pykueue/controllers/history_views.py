@@ -102,7 +102,8 @@ def rows(recorder: HistoryRecorder | None, informers: Informers, clock: Clock) -
         if workload is None:
             raise status.not_found(documents.GROUP, "workloads", name)
         estimate, elapsed = recorder.estimate(workload)
-        found = documents.run_time_document(estimate, records.limit_seconds(workload), elapsed)
+        lasted = recorder.lasted_seconds(recorder.observed(workload)[0])
+        found = documents.run_time_document(estimate, records.limit_seconds(workload), elapsed, lasted)
         return {"metadata": {"name": name, "namespace": namespace}, **codec.to_tree(found)}
 
     estimates = SubresourceView(

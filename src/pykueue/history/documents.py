@@ -342,15 +342,18 @@ def trouble_document(record: TroubleRecord) -> WorkloadTrouble:
     )
 
 
-def run_time_document(estimate: RunEstimate | None, limit: int | None, elapsed: int) -> RunTimeEstimate:
-    """The document of an estimate."""
+def run_time_document(
+    estimate: RunEstimate | None, limit: int | None, elapsed: int, lasted: int = 0
+) -> RunTimeEstimate:
+    """The document of an estimate, after the present attempt has run for some seconds, and the longest for `lasted`."""
+    least = max(elapsed, lasted)
     if estimate is None:
         return RunTimeEstimate(limit_seconds=limit, elapsed_seconds=elapsed)
     return RunTimeEstimate(
         source=estimate.source,
         runs=estimate.runs,
-        p50_seconds=estimate.quantile(0.5, elapsed),
-        p90_seconds=estimate.quantile(0.9, elapsed),
+        p50_seconds=estimate.quantile(0.5, least),
+        p90_seconds=estimate.quantile(0.9, least),
         limit_seconds=limit,
         elapsed_seconds=elapsed,
     )

@@ -238,6 +238,12 @@ def running_seconds(record: WorkloadRecord, now: Seconds) -> int:
     return 0 if last is None or last.admitted is None or last.released is not None else max(0, now - last.admitted)
 
 
+def lasted_seconds(record: WorkloadRecord, now: Seconds) -> int:
+    """How long the Workload runs at least: the longest of its attempts, also of one that has not ended."""
+    times = ((attempt.admitted, now if attempt.released is None else attempt.released) for attempt in record.attempts)
+    return max((end - begin for begin, end in times if begin is not None and end > begin), default=0)
+
+
 def is_like(before: WorkloadRecord, after: WorkloadRecord) -> bool:
     """Whether two versions of a record differ in nothing but when the Workload was last seen."""
     return replace(before, revision=after.revision, seen=after.seen) == after

@@ -1,4 +1,4 @@
-"""Random numbers of a run: each is a function of the seed, the Workload's UID and class, and the attempt [RA2].
+"""Random numbers of a run: each is a function of the seed, the UID and class of the Workload, and the attempt [RA2].
 
 So a draw does not depend on the order of events, and two configurations that are compared get the same run times.
 """
