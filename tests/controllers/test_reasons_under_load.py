@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,9 @@ from controllers.test_clock import kind, leading
 from controllers.test_quota_schedules import Site, site
 from kubemachinery.meta import format_time
 from kubemachinery.unstructured import get
+from pykueue import settings
+from pykueue.app.options import manager_options
+from pykueue.controllers.assembly import Manager
 from virtual import virtual_time
 
 WORKLOADS = 200
@@ -148,3 +152,20 @@ async def test_reason_follows_a_condition_that_no_change_of_the_queue_itself_pre
             await made.create("Cohort", name, {"parentName": parent})
         await asyncio.sleep(10)
         assert list(await reasons(made)) == [HELD]
+
+
+@virtual_time
+async def test_a_manager_that_does_not_lead_writes_no_reasons() -> None:
+    async with site(cpu=1) as made:
+        async with leading(made.client, made.clock):
+            await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "Hold"}})
+            await made.workload("w", cpu=2)
+            await asyncio.sleep(5)
+        standby = Manager(made.client, manager_options(settings.defaults()), made.clock, random.Random(3))
+        async with standby.reading():
+            await made.client.patch(kind("ClusterQueue"), "cq", {"spec": {"stopPolicy": "None"}})
+            await asyncio.sleep(5)
+            assert await reasons(made) == {HELD: 1}
+        async with leading(made.client, made.clock):
+            await asyncio.sleep(5)
+            assert HELD not in await reasons(made)

@@ -110,10 +110,11 @@ class WorkloadController:
 
     def _add(self, found: Iterable[tuple[ObjectKey, kueue.Workload]], cluster_queue: str) -> None:
         """Queue Workloads of a queue that changed. For those that only wait, of which there may be many, at most the
-        reason why they are pending changes: they are evaluated when it may be written."""
+        reason why they are pending changes: they are evaluated when it may be written. A manager that does not lead
+        writes nothing, so it only queues."""
         queue = self._informers.cluster_queues.get(cluster_queue)
-        changes_only_reasons = queue is None or not (
-            queue.spec.admission_checks_strategy or queue.spec.concurrent_admission_policy
+        changes_only_reasons = self.loop.is_running and (
+            queue is None or not (queue.spec.admission_checks_strategy or queue.spec.concurrent_admission_policy)
         )
         postpone, queued = self._scheduler.applier.postpone_reason, self.loop.queue
         for key, workload in found:
