@@ -299,10 +299,10 @@ class EndsOtherProcesses(TraceDraws):
         super().__init__(trace)
         self.made_in = os.getpid()
 
-    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+    def run_seconds(self, workload: kueue.Workload, elapsed_seconds: int) -> int | None:
         if os.getpid() != self.made_in:
             os._exit(3)
-        return super().run_seconds(workload, attempt, elapsed_seconds)
+        return super().run_seconds(workload, elapsed_seconds)
 
 
 def test_a_replay_whose_process_was_killed_is_run_again(caplog: pytest.LogCaptureFixture) -> None:

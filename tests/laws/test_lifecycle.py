@@ -22,7 +22,7 @@ from pykueue.lifecycle import (
 )
 from pykueue.lifecycle.facts import LifecycleOptions, WorkloadFacts
 from pykueue.lifecycle.rules import RuleContext, RuleResult
-from pykueue.lifecycle.step import RULES, WAITING_RULES, only_waits, step
+from pykueue.lifecycle.step import RULES, WAITING_RULES, step
 from pykueue.lifecycle.workload_changes import Changes, DeleteWorkload
 
 LIVES = settings(max_examples=100)
@@ -65,7 +65,7 @@ def test_step_needs_one_write(workload: kueue.Workload, facts: WorkloadFacts, op
 def test_rules_that_a_workload_that_only_waits_does_not_need_have_no_result(
     workload: kueue.Workload, facts: WorkloadFacts, options: LifecycleOptions
 ) -> None:
-    assert only_waits(workload)
+    assert states.only_waits(workload)
     left_out = [rule for rule in RULES if rule not in WAITING_RULES]
     results = [rule(RuleContext(workload, facts, options, NOW)) for rule in left_out]
     assert all(result in (None, RuleResult()) for result in results)

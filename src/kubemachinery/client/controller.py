@@ -36,7 +36,6 @@ class Controller(Generic[K]):
         self._kind_of: Callable[[K], str] = lambda key: ""
         self._limits: Mapping[str, int] = {}
         self._running: Counter[str] = Counter()
-        self.is_running = False  # whether its workers run
         self._held: dict[str, deque[K]] = {}
 
     def limit_concurrency(self, kind_of: Callable[[K], str], limits: Mapping[str, int]) -> None:
@@ -57,13 +56,11 @@ class Controller(Generic[K]):
 
     async def run(self) -> None:
         """Run the workers until cancelled; reconciles in progress are cancelled with them."""
-        self.is_running = True
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
                     group.create_task(self._work(), name=f"{self.name}-{number}")
         finally:
-            self.is_running = False
             self.queue.close()
 
     async def _work(self) -> None:

@@ -86,14 +86,14 @@ class TraceDraws:
         self.drawn += 1
         return estimate.quantile(uniform(seed, job.uid, 0), job.ran_at_least)
 
-    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+    def run_seconds(self, workload: kueue.Workload, elapsed_seconds: int) -> int | None:
         found = self._runs[workload.metadata.uid]
         return None if found is None else max(found, elapsed_seconds)
 
     def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
         return self._checks.get(workload.metadata.uid, self._usual_check)
 
-    def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+    def stop_seconds(self, workload: kueue.Workload) -> int:
         return self._stop_seconds
 
 

@@ -197,12 +197,11 @@ class EstimatedDraws(msgspec.Struct, frozen=True):
     checks: CheckTimes = msgspec.field(default_factory=CheckTimes)
     lasted: Mapping[str, int] = msgspec.field(default_factory=dict)
 
-    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+    def run_seconds(self, workload: kueue.Workload, elapsed_seconds: int) -> int | None:
         uid = workload.metadata.uid
         estimate = self.estimates.get(uid)
         if estimate is None:
             return self.lengths.get(uid)
-        # The same in every attempt: a Workload that was evicted starts again from zero, and does the same [RT13].
         share = uniform(self.sample, uid, 0)
         if estimate.correlation:
             # Workloads that are alike are long or short together [RT12].
@@ -213,7 +212,7 @@ class EstimatedDraws(msgspec.Struct, frozen=True):
         share = uniform(self.sample, workload.metadata.uid, attempt.number, "checks")
         return self.checks.draw(attempt, share, elapsed_seconds)
 
-    def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+    def stop_seconds(self, workload: kueue.Workload) -> int:
         return STOP_SECONDS
 
 

@@ -26,7 +26,7 @@ from kubemachinery.turns import in_turns
 from pykueue.api import kube, kueue
 from pykueue.history import records
 from pykueue.history import store as stores
-from pykueue.history.learning import RunEstimate, RunTimes
+from pykueue.history.learning import RunTimes
 from pykueue.history.records import Seconds, WorkloadRecord
 from pykueue.history.store import DamagedStoreError, HistoryStore, HistoryStoreError
 from pykueue.history.trouble_records import TroubleKey, TroubleRecord
@@ -271,11 +271,6 @@ class HistoryRecorder:
         """The records that may differ from what is stored, or may still change: those of all present Workloads, and
         those that are not saved yet."""
         return {**self._records, **self._unsaved}
-
-    def estimate(self, workload: kueue.Workload) -> tuple[RunEstimate | None, int]:
-        """The estimate of the run time of a Workload, None if nothing is known; and the seconds that it has run."""
-        record, elapsed = self.observed(workload)
-        return self._run_times.estimate(record), elapsed
 
     def lasted_seconds(self, observed: WorkloadRecord) -> int:
         """How long a Workload has lasted in one attempt, also in those before its present one [RT13]."""

@@ -101,8 +101,8 @@ def rows(recorder: HistoryRecorder | None, informers: Informers, clock: Clock) -
         workload = informers.workloads.get(name, namespace)
         if workload is None:
             raise status.not_found(documents.GROUP, "workloads", name)
-        estimate, elapsed = recorder.estimate(workload)
-        lasted = recorder.lasted_seconds(recorder.observed(workload)[0])
+        record, elapsed = recorder.observed(workload)
+        estimate, lasted = recorder.run_times.estimate(record), recorder.lasted_seconds(record)
         found = documents.run_time_document(estimate, records.limit_seconds(workload), elapsed, lasted)
         return {"metadata": {"name": name, "namespace": namespace}, **codec.to_tree(found)}
 

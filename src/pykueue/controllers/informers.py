@@ -61,7 +61,6 @@ class Informers:
         self._is_active: dict[str, bool] = {}
         self._facts: dict[str, ClusterQueueFacts] = {}
         self._references: queues.References | None = None
-        self.facts_revision = 0  # greater after each change that facts about ClusterQueues may depend on
         # The ClusterQueues in a cohort cycle; only the scheduler's state has whole trees.
         self.in_cohort_cycle: Callable[[], frozenset[str]] = frozenset
         for informer in (self.cluster_queues, self.cohorts, self.flavors, self.checks, self.topologies):
@@ -152,7 +151,6 @@ class Informers:
     def _forget(self, change: InformerEvent[Any]) -> None:
         if _is_status_only(change):
             return
-        self.facts_revision += 1
         self._references = None
         self._is_active.clear()
         self._facts.clear()

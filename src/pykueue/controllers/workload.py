@@ -22,7 +22,7 @@ from pykueue.controllers.workload_writer import WorkloadWriter
 from pykueue.core.reservation_check import Holds, HoldsAfter, Lost
 from pykueue.lifecycle import checks, pending_status, states, variants
 from pykueue.lifecycle.facts import KnownFailure, LifecycleOptions, WorkloadFacts
-from pykueue.lifecycle.step import LifecycleStep, only_waits, step
+from pykueue.lifecycle.step import LifecycleStep, step
 from pykueue.observe.events import WORKLOADS
 
 _WORKERS: Final = 8
@@ -46,7 +46,6 @@ class WorkloadController:
         self._clock = clock
         self._chance = rng
         self._may_write_reason: set[ObjectKey] = set()
-        self._queued_at: dict[str, int] = {}  # by ClusterQueue, the revision of the facts with which it was queued
         self.loop: Controller[ObjectKey] = Controller("workload", self._reconcile, rng, workers=_WORKERS)
         informers.workloads.add_handler(self._seen)
         informers.local_queues.add_handler(self._local_queue_seen)
@@ -68,26 +67,20 @@ class WorkloadController:
     def _local_queue_seen(self, change: InformerEvent[kueue.LocalQueue]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or not _stops_alike(old, new):
-            queue = new if new is not None else old
+            queue = new or old
             workloads = self._informers.workloads.by_index("queue", str(change.key))
-            self._add(workloads, (queue.spec.cluster_queue or "") if queue is not None else "")
+            self._add(workloads, (queue.spec.cluster_queue or "") if queue else "")
 
     def _cluster_queue_seen(self, change: InformerEvent[kueue.ClusterQueue]) -> None:
-        """Queue the Workloads of a ClusterQueue that changed. A condition that follows from what they were queued for
-        is no further change."""
-        old, new, name, revision = change.old, change.new, change.key.name, self._informers.facts_revision
-        if new is None:
-            self._queued_at.pop(name, None)
-        elif (
-            old is not None
-            and _stops_alike(old, new)
-            and old.spec.admission_checks_strategy == new.spec.admission_checks_strategy
-            and (old.status.conditions == new.status.conditions or self._queued_at.get(name) == revision)
+        old, new = change.old, change.new
+        if (
+            old is None
+            or new is None
+            or not _stops_alike(old, new)
+            or old.spec.admission_checks_strategy != new.spec.admission_checks_strategy
+            or old.status.conditions != new.status.conditions
         ):
-            return
-        else:
-            self._queued_at[name] = revision
-        self._add_of(name)
+            self._add_of(change.key.name)
 
     def _check_seen(self, change: InformerEvent[kueue.AdmissionCheck]) -> None:
         """Queue the Workloads of ClusterQueues that list the check: its delay, policy or activity may have changed."""
@@ -110,15 +103,16 @@ class WorkloadController:
 
     def _add(self, found: Iterable[tuple[ObjectKey, kueue.Workload]], cluster_queue: str) -> None:
         """Queue Workloads of a queue that changed. For those that only wait, of which there may be many, at most the
-        reason why they are pending changes: they are evaluated when it may be written. A manager that does not lead
-        writes nothing, so it only queues."""
+        reason why they are pending changes: they are evaluated when it may be written [CY26].
+
+        A manager that does not lead takes nothing from its queue, so that all its Workloads are queued."""
         queue = self._informers.cluster_queues.get(cluster_queue)
-        changes_only_reasons = self.loop.is_running and (
-            queue is None or not (queue.spec.admission_checks_strategy or queue.spec.concurrent_admission_policy)
+        changes_only_reasons = queue is None or not (
+            queue.spec.admission_checks_strategy or queue.spec.concurrent_admission_policy
         )
         postpone, queued = self._scheduler.applier.postpone_reason, self.loop.queue
         for key, workload in found:
-            if not (changes_only_reasons and only_waits(workload)):
+            if not (changes_only_reasons and states.only_waits(workload)):
                 queued.add(key)
             elif key not in queued:
                 postpone(key)
@@ -154,6 +148,7 @@ class WorkloadController:
     async def _permit_reason(self, key: ObjectKey) -> None:
         if self._informers.workloads.get(key.name, key.namespace) is not None:
             self._may_write_reason.add(key)
+            # Beside the workers: the turn of the writer keeps two from evaluating it at the same time.
             await self.loop.reconcile_once(key)
 
     def _due(self, key: ObjectKey, workload: kueue.Workload) -> LifecycleStep:

@@ -342,13 +342,11 @@ def trouble_document(record: TroubleRecord) -> WorkloadTrouble:
     )
 
 
-def run_time_document(
-    estimate: RunEstimate | None, limit: int | None, elapsed: int, lasted: int = 0
-) -> RunTimeEstimate:
-    """The document of an estimate, after the present attempt has run for some seconds, and the longest for `lasted`."""
-    least = max(elapsed, lasted)
+def run_time_document(estimate: RunEstimate | None, limit: int | None, elapsed: int, lasted: int) -> RunTimeEstimate:
+    """The document of an estimate. `elapsed` is of the present attempt, `lasted` of the longest one [RT13]."""
     if estimate is None:
         return RunTimeEstimate(limit_seconds=limit, elapsed_seconds=elapsed)
+    least = max(elapsed, lasted)
     return RunTimeEstimate(
         source=estimate.source,
         runs=estimate.runs,

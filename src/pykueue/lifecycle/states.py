@@ -122,6 +122,7 @@ _RESERVED: Final = WorkloadCondition.QUOTA_RESERVED
 _ADMITTED: Final = WorkloadCondition.ADMITTED
 _EVICTED: Final = WorkloadCondition.EVICTED
 _FINISHED: Final = WorkloadCondition.FINISHED
+_PENDING: Final = frozenset({_RESERVED.value, _ADMITTED.value})
 
 
 def has(workload: Workload, condition: WorkloadCondition) -> bool:
@@ -156,6 +157,19 @@ def is_on_hold(workload: Workload) -> bool:
         found is not None
         and found.status == conditions.ConditionStatus.FALSE
         and found.reason == QuotaReservedReason.ON_HOLD
+    )
+
+
+def only_waits(workload: Workload) -> bool:
+    """The Workload is active, and its status has nothing but that it is pending [LC11]."""
+    status = workload.status
+    return (
+        is_active(workload)
+        and status.admission is None
+        and status.requeue_state is None
+        and not status.admission_checks
+        and not status.admission_checks_conditions
+        and all(condition.type in _PENDING and condition.status == "False" for condition in status.conditions)
     )
 
 

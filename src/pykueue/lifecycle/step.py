@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from kubemachinery.meta import Nanoseconds
-from pykueue.api.conditions import WorkloadCondition
 from pykueue.api.kueue import Workload
 from pykueue.lifecycle import states, workload_changes
 from pykueue.lifecycle.facts import LifecycleOptions, WorkloadFacts
@@ -113,28 +112,12 @@ def step(
     raise Unsettled(current)
 
 
-def only_waits(workload: Workload) -> bool:
-    """Whether the Workload is active and its status has nothing but that it is pending."""
-    status = workload.status
-    return (
-        workload.spec.active
-        and status.admission is None
-        and status.requeue_state is None
-        and not status.admission_checks
-        and not status.admission_checks_conditions
-        and all(condition.type in _PENDING and condition.status == "False" for condition in status.conditions)
-    )
-
-
-_PENDING: Final = frozenset({WorkloadCondition.QUOTA_RESERVED.value, WorkloadCondition.ADMITTED.value})
-
-
 def _pass(context: RuleContext) -> tuple[LifecycleStep, Workload]:
     """The first rule with a change, the earliest time of the rules up to it to evaluate again, and the Workload after
     its changes of the status."""
     wake_at: Nanoseconds | None = None
     recheck = False
-    for rule in WAITING_RULES if only_waits(context.workload) else RULES:
+    for rule in WAITING_RULES if states.only_waits(context.workload) else RULES:
         result = rule(context)
         if result is None:
             continue

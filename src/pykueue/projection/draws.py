@@ -1,4 +1,5 @@
-"""Random numbers of a run: each is a function of the seed, the UID and class of the Workload, and the attempt [RA2].
+"""Random numbers of a run: each is a function of the seed and the UID and class of the Workload; that of the time of
+admission checks, also of the attempt [RA2].
 
 So a draw does not depend on the order of events, and two configurations that are compared get the same run times.
 """
@@ -38,10 +39,9 @@ def correlated(own: float, common: float, correlation: float) -> float:
 
 
 class Draws(Protocol):
-    """How long things take in one run. Attempt 0 of a Workload is the one that holds quota when the run begins, or the
-    first one after it."""
+    """How long things take in one run. A run time and a stop are the same in every attempt of a Workload [RT13]."""
 
-    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+    def run_seconds(self, workload: kueue.Workload, elapsed_seconds: int) -> int | None:
         """The whole length of an attempt, from its admission to its end, after it has run for some time already. A
         limit of the run time is included. None: nothing is known, and the attempt does not end."""
         ...
@@ -50,7 +50,7 @@ class Draws(Protocol):
         """How long the admission checks take, from the reservation on, after they have taken some time already."""
         ...
 
-    def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+    def stop_seconds(self, workload: kueue.Workload) -> int:
         """How long pods take to stop after an eviction."""
         ...
 
@@ -62,11 +62,11 @@ class ConstantDraws(msgspec.Struct, frozen=True):
     checks: int = 0
     stop: int = 0
 
-    def run_seconds(self, workload: kueue.Workload, attempt: int, elapsed_seconds: int) -> int | None:
+    def run_seconds(self, workload: kueue.Workload, elapsed_seconds: int) -> int | None:
         return self.run(workload)
 
     def check_seconds(self, workload: kueue.Workload, attempt: ProjectedAttempt, elapsed_seconds: int) -> int:
         return self.checks
 
-    def stop_seconds(self, workload: kueue.Workload, attempt: int) -> int:
+    def stop_seconds(self, workload: kueue.Workload) -> int:
         return self.stop

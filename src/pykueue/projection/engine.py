@@ -359,7 +359,7 @@ class _Run:
             self._started.add(attempt.key)
         elapsed = max(0, self._now - at) // SECOND
         if ends is None:
-            seconds = self._draws.run_seconds(self._workloads[attempt.key], attempt.number, elapsed)
+            seconds = self._draws.run_seconds(self._workloads[attempt.key], elapsed)
             ends = None if seconds is None else at + seconds * SECOND
         attempt.ends = ends
         if ends is not None:
@@ -375,7 +375,7 @@ class _Run:
     def _evict(self, attempt: ProjectedAttempt, at: Nanoseconds, reason: str, preemptor: str = "") -> None:
         """Start an eviction; the quota is released when the pods have stopped."""
         attempt.evicted, attempt.reason, attempt.preemptor = at, reason, preemptor
-        seconds = self._draws.stop_seconds(self._workloads[attempt.key], attempt.number)
+        seconds = self._draws.stop_seconds(self._workloads[attempt.key])
         self._push(at + seconds * SECOND, _Kind.STOP, attempt.key, attempt)
 
     def _stopped(self, attempt: ProjectedAttempt) -> None:
