@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 
@@ -23,3 +24,11 @@ def same_logging() -> Iterator[None]:
     yield
     for root, (handlers, level, propagate) in zip(roots, before, strict=True):
         root.handlers[:], root.level, root.propagate = handlers, level, propagate
+
+
+@pytest.fixture(autouse=True)
+def same_garbage_collection() -> Iterator[None]:
+    """Restore the thresholds of the garbage collector after every test: a command makes it run rarely, for a process that ends soon."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
