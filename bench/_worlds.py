@@ -1,4 +1,5 @@
-"""Small random worlds: cohorts, ClusterQueues and Workloads that arrive and finish one after the other.
+"""Small random worlds: cohorts, ClusterQueues and Workloads that arrive and finish one after the other; with `changes`
+also edits of all three.
 
 Each world has objects of its own, so that many of them can share a server without meeting.
 """
@@ -6,7 +7,7 @@ Each world has objects of its own, so that many of them can share a server witho
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +22,28 @@ _API_VERSION = "kueue.x-k8s.io/v1beta2"
 
 
 @dataclass(frozen=True)
+class Change:
+    """A merge patch of the specification of an object; none deletes the object."""
+
+    kind: str
+    name: str
+    spec: Tree | None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {'deleted' if self.spec is None else self.spec}"
+
+
+@dataclass(frozen=True)
 class Step:
-    """A Workload that arrives, or the name of one that finishes if it is admitted by then."""
+    """A Workload that arrives, or the name of one that finishes if it is admitted by then, or a change."""
 
     arrival: Tree | None = None
     finishes: str = ""
+    change: Change | None = None
 
     def __str__(self) -> str:
+        if self.change is not None:
+            return str(self.change)
         if self.arrival is None:
             return f"{self.finishes} finishes"
         spec = self.arrival["spec"]
@@ -49,23 +65,32 @@ class RandomWorld:
     length: int
     fair: bool = False
     topology: bool = False  # flavors with nodes, and pods that are to be near each other
+    changes: bool = False  # steps that change queues, cohorts and Workloads
+    groups: bool = False  # a resource group for each resource, flavors with labels and taints
     objects: list[Tree] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._rng = random.Random(f"{self.seed}/{self.number}")
         self._flavors = FLAVORS[: self._rng.choice((1, 1, 2, 2, 3))]
-        self._resources = self._rng.choice((("cpu",), ("cpu",), ("cpu", "memory")))
+        self._resources: tuple[str, ...] = self._rng.choice((("cpu",), ("cpu",), ("cpu", "memory")))
         if self.topology:
             self._resources = ("cpu",)
             self._flavors = tuple(f"{self.name}-{flavor}" for flavor in self._flavors[:2])
             for flavor in self._flavors:
                 self._add_nodes(flavor)
+        elif self.groups:
+            self._resources = ("cpu", "memory", "example.com/gpu")[: self._rng.randint(2, 3)]
+            self._flavors = tuple(f"{self.name}-{flavor}" for flavor in FLAVORS[: self._rng.randint(2, 3)])
+            for flavor in self._flavors:
+                self._add_flavor(flavor)
         cohorts = list(self._cohorts())
         queues = [self._queue(number, cohorts) for number in range(self._rng.randint(1, 4))]
         arrived: list[str] = []
         for number in range(self.length):
-            if number > 3 and self._rng.random() < 0.3:
+            if self.changes and number > 3 and self._rng.random() < 0.35:
+                self.steps.append(Step(change=self._change(arrived, queues, cohorts)))
+            elif number > 3 and self._rng.random() < 0.3:
                 self.steps.append(Step(finishes=self._rng.choice(arrived)))
             else:
                 arrived.append(f"{self.name}-{number:02}")
@@ -125,6 +150,26 @@ class RandomWorld:
         self.objects.append(_object("LocalQueue", name, {"clusterQueue": name}, NAMESPACE))
         return name
 
+    def _change(self, arrived: list[str], queues: list[str], cohorts: list[str]) -> Change:
+        rng, queue, workload = self._rng, self._rng.choice(queues), self._rng.choice(arrived)
+        stop = {"stopPolicy": rng.choice(("None", "None", "Hold", "HoldAndDrain"))}
+        quota = {"resourceGroups": self._quota(is_child=False, most=12 if self.topology else 6)}
+        choices = [
+            Change("ClusterQueue", queue, quota),
+            Change("ClusterQueue", queue, quota),
+            Change("ClusterQueue", queue, {"cohortName": rng.choice([*cohorts, None]), **quota}),
+            Change("ClusterQueue", queue, stop),
+            Change("LocalQueue", queue, stop),
+            Change("Workload", workload, {"active": False}),
+            Change("Workload", workload, {"active": True}),
+            Change("Workload", workload, {"priority": rng.randint(0, 4)}),
+            Change("Workload", workload, None),
+        ]
+        trees = [each["metadata"]["name"] for each in self.objects if each["kind"] == "Cohort"]
+        if trees:
+            choices.append(Change("Cohort", rng.choice(trees), {"resourceGroups": self._quota(is_child=False, most=4)}))
+        return rng.choice(choices)
+
     def _quota(self, *, is_child: bool, most: int) -> list[Tree]:
         def quota(resource: str) -> Tree:
             nominal = self._rng.randint(0, most)
@@ -135,8 +180,22 @@ class RandomWorld:
                 found["lendingLimit"] = str(self._rng.randint(0, nominal))
             return found
 
-        flavors = [{"name": name, "resources": [quota(each) for each in self._resources]} for name in self._flavors]
-        return [{"coveredResources": list(self._resources), "flavors": flavors}]
+        def group(resources: Sequence[str], names: Sequence[str]) -> Tree:
+            flavors = [{"name": name, "resources": [quota(each) for each in resources]} for name in names]
+            return {"coveredResources": list(resources), "flavors": flavors}
+
+        if not self.groups or self.topology:
+            return [group(self._resources, self._flavors)]
+        # The same groups in all queues of a world: a flavor belongs to one group of a ClusterQueue.
+        return [group(self._resources[:1], self._flavors[:1]), group(self._resources[1:], self._flavors[1:])]
+
+    def _add_flavor(self, flavor: str) -> None:
+        spec: Tree = {"nodeLabels": {"kind": flavor}}
+        if self._rng.random() < 0.4:
+            spec["nodeTaints"] = [{"key": "kind", "value": flavor, "effect": "NoSchedule"}]
+            if self._rng.random() < 0.3:
+                spec["tolerations"] = [{"key": "kind", "operator": "Exists"}]
+        self.objects.append(_object("ResourceFlavor", flavor, spec))
 
     def _add_nodes(self, flavor: str) -> None:
         """A flavor of two blocks with one or two racks, each with one to three nodes."""
@@ -168,15 +227,52 @@ class RandomWorld:
                 each: str(rng.choice((1, 1, 1, 2, 3) if each == "cpu" else (0, 1, 1, 2, 3))) for each in self._resources
             }
             container = {"name": "main", "image": "none", "resources": {"requests": requests}}
-            template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+            pod: Tree = {"restartPolicy": "Never", "containers": [container]}
+            if self.groups and not self.topology:
+                self._restrict(pod)
+            template = {"spec": pod}
             pod_set: Tree = {"name": f"s{number}", "count": count, "template": template}
             if self.topology:
                 pod_set["topologyRequest"] = {rng.choice(("required", "preferred")): rng.choice(LEVELS)}
             elif count > 1 and not number and rng.random() < 0.3:
                 pod_set["minCount"] = rng.randint(1, count - 1)
             pod_sets.append(pod_set)
+        if self.topology and self.groups:
+            self._slice(pod_sets)
         spec = {"queueName": rng.choice(queues), "priority": rng.choice((0, 0, 1, 1, 2, 3)), "podSets": pod_sets}
         return _object("Workload", name, spec, NAMESPACE)
+
+    def _restrict(self, pod: Tree) -> None:
+        """Let some pods tolerate taints, or ask for flavors by a node selector or an affinity."""
+        rng, flavor = self._rng, self._rng.choice(self._flavors)
+        if rng.random() < 0.5:
+            pod["tolerations"] = [{"key": "kind", "value": flavor, "effect": "NoSchedule"}]
+        draw = rng.random()
+        if draw < 0.15:
+            pod["nodeSelector"] = {"kind": flavor}
+        elif draw < 0.3:
+            expression = {"key": "kind", "operator": rng.choice(("In", "NotIn")), "values": [flavor]}
+            terms = [{"matchExpressions": [expression]}]
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+            pod["affinity"] = {"nodeAffinity": required}
+
+    def _slice(self, pod_sets: list[Tree]) -> None:
+        """Let some pods come in slices, or two pod sets be placed together."""
+        rng = self._rng
+        if len(pod_sets) == 2 and rng.random() < 0.7:
+            pod_sets[0]["count"] = 1
+            request = {"required": rng.choice(LEVELS[:2]), "podSetGroupName": "together"}
+            for each in pod_sets:
+                each["topologyRequest"] = dict(request)
+        elif len(pod_sets) == 1 and rng.random() < 0.6:
+            size = rng.randint(1, 3)
+            pod_sets[0]["count"] = size * rng.randint(1, 3)
+            level = rng.randint(0, 2)
+            pod_sets[0]["topologyRequest"] = {
+                rng.choice(("required", "preferred")): LEVELS[rng.randint(0, level)],
+                "podSetSliceRequiredTopology": LEVELS[level],
+                "podSetSliceSize": size,
+            }
 
 
 def _requests(pod_set: Tree) -> dict[str, str]:

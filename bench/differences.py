@@ -1,13 +1,14 @@
 """Whether this manager decides as Kueue does: the same random worlds for both, compared after every step.
 
-    python -m bench differences [--seed=a] [--worlds=40] [--steps=12] [--fair] [--topology] [--stop-steps=0] [--alone]
-                                  [--json=FILE]
+    python -m bench differences [--seed=a] [--worlds=40] [--only=] [--steps=12] [--fair] [--topology] [--changes]
+                                  [--groups] [--stop-steps=0] [--rest=1] [--patience=8] [--alone] [--json=FILE]
 
 Kueue is built from its published Go module, once, like kube-apiserver. All worlds share a server. In each step one
-Workload of every world arrives, or finishes; the next step begins when no world has changed for a second. Then the
-admissions of the managers are compared: which Workloads have quota, of which flavors, for how many pods. A world that
-does not come to rest within `--patience` seconds, as in a preemption loop, is not compared from that step on, nor are
-the steps after the end of a manager that ended by itself.
+Workload of every world arrives or finishes, or with `--changes` a queue, a cohort or a Workload changes; the next step
+begins when no world has changed for `--rest` seconds. Then the admissions of the managers are compared: which
+Workloads have quota, of which flavors, for how many pods. A world that does not come to rest within `--patience`
+seconds, as in a preemption loop, is not compared from that step on, nor are the steps after the end of a manager that
+ended by itself.
 
 The job of an evicted Workload stops at once, or with `--stop-steps` so many steps later; its quota is used until then.
 With `--alone` this manager on a kube-apiserver is compared with that of `pykueue up`. Exit code 1 if any world differs.
@@ -37,17 +38,17 @@ from bench import peer
 from bench._engines import Engine, embedded, real
 from bench._load import BOTH_STRATEGIES, NAMESPACE, WORKLOAD
 from bench._player import SeenStatus, SeenWorkload, WatchLine, cleared_status, ended_status
-from bench._worlds import FLAVORS, LEVELS, TOPOLOGY, RandomWorld, Step
+from bench._worlds import FLAVORS, LEVELS, TOPOLOGY, Change, RandomWorld, Step
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
-from kubemachinery.client.errors import Conflict
+from kubemachinery.client.errors import Conflict, NotFound
 from kubemachinery.clock import SystemClock
 from pykueue.api import registry, topology_encoding
 
-SMALLEST = ("--worlds=4", "--steps=5", "--alone")
+SMALLEST = ("--worlds=4", "--steps=7", "--changes", "--groups", "--alone")
 EMBEDDED = "pykueue up"
-_REST_SECONDS = 1.0
+KINDS = {each.kind: each for each in registry.ALL}
 _POLL_SECONDS = 0.15
 # What Kueue v0.15.0 does not do yet, and one rule of our own.
 _AS_KUEUE = {
@@ -112,7 +113,7 @@ class Played:
 class Difference:
     world: str
     step: int
-    workloads: tuple[tuple[str, State, State], ...]  # those that differ
+    workloads: tuple[tuple[str, State, State | None], ...]  # those that differ; none is deleted
 
 
 @dataclass
@@ -121,6 +122,7 @@ class Stage:
     jobs would."""
 
     client: ApiClient
+    rest_seconds: float  # a world at rest has not changed for so long
     stop_steps: int = 0  # how many steps later the job of an evicted Workload stops
     step: int = 0
     known: dict[str, SeenWorkload] = field(default_factory=dict)
@@ -135,6 +137,8 @@ class Stage:
                 event = read(line)
                 if event.type in ("ADDED", "MODIFIED"):
                     self._seen(event.object)
+                elif event.type == "DELETED":
+                    self._deleted(event.object.metadata.name)
 
     def _seen(self, found: SeenWorkload) -> None:
         name, before = found.metadata.name, self.known.get(found.metadata.name)
@@ -145,6 +149,11 @@ class Stage:
             self._stopping.setdefault(name, self.step + self.stop_steps)
             self.stop_due()
 
+    def _deleted(self, name: str) -> None:
+        del self.known[name]
+        self._stopping.pop(name, None)
+        self.changed_at[_world(name)] = time.monotonic()
+
     def stop_due(self) -> None:
         """Clear the quota of evicted Workloads whose jobs stop now."""
         for name in [name for name, step in self._stopping.items() if step <= self.step]:
@@ -154,29 +163,42 @@ class Stage:
             task.add_done_callback(self._clearing.discard)
 
     async def _write(self, name: str, change: Callable[[SeenStatus], dict[str, Any] | None]) -> None:
-        while (status := change(self.known[name].status)) is not None:
+        while name in self.known and (status := change(self.known[name].status)) is not None:
             patch = {"metadata": {"resourceVersion": self.known[name].metadata.resource_version}, "status": status}
             try:
                 await self.client.patch_revision(WORKLOAD, name, patch, NAMESPACE, subresource="status")
                 return
             except Conflict:
                 await asyncio.sleep(0.02)  # until the watch has brought the other write
+            except NotFound:
+                return
 
     async def take(self, step: Step) -> None:
         if step.arrival is not None:
             await self.client.create(WORKLOAD, step.arrival)
+        elif step.change is not None:
+            await self._make(step.change)
         else:
             await self._write(step.finishes, ended_status)
 
+    async def _make(self, change: Change) -> None:
+        kind = KINDS[change.kind]
+        namespace = NAMESPACE if kind.namespaced else ""
+        with contextlib.suppress(NotFound):  # a Workload that was deleted
+            if change.spec is None:
+                await self.client.delete(kind, change.name, namespace)
+            else:
+                await self.client.patch(kind, change.name, {"spec": change.spec}, namespace)
+
     async def rest(self, patience_seconds: float) -> list[str]:
-        """Wait until no world has changed for a second; return those that still do after `patience_seconds`. At least a
-        second passes: Workloads that are created within one second have no order."""
+        """Wait until all worlds are at rest; return those that are not after `patience_seconds`. At least a second
+        passes: Workloads that are created within one second have no order."""
         began = time.monotonic()
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             now = time.monotonic()
-            restless = [name for name, at in self.changed_at.items() if now - max(at, began) < _REST_SECONDS]
-            if now - began > _REST_SECONDS and (not restless or now - began > patience_seconds):
+            restless = [name for name, at in self.changed_at.items() if now - max(at, began) < self.rest_seconds]
+            if now - began > self.rest_seconds and (not restless or now - began > patience_seconds):
                 return restless
 
     async def close(self) -> None:
@@ -185,17 +207,18 @@ class Stage:
         await asyncio.gather(*self._clearing, return_exceptions=True)
 
 
-async def play(engine: Engine, worlds: Sequence[RandomWorld], stop_steps: int, patience_seconds: float) -> Played:
+async def play(
+    engine: Engine, worlds: Sequence[RandomWorld], stop_steps: int, rest_seconds: float, patience_seconds: float
+) -> Played:
     """Play the steps of all worlds, as far as the manager runs."""
     target = client_config.from_files([engine.kubeconfig])
     client = ApiClient(client_config.connect(target, SystemClock(), user_agent="differences"), random.Random(1))
-    kinds = {each.kind: each for each in registry.ALL}
-    stage, played = Stage(client, stop_steps), Played()
+    stage, played = Stage(client, rest_seconds, stop_steps), Played()
     try:
         for tree in (*_common(), *(tree for world in worlds for tree in world.objects)):
-            await client.create(kinds[tree["kind"]], tree)
+            await client.create(KINDS[tree["kind"]], tree)
             if tree["kind"] == "Node":  # the server taints a new node
-                await client.patch(kinds["Node"], tree["metadata"]["name"], {"spec": {"taints": None}})
+                await client.patch(KINDS["Node"], tree["metadata"]["name"], {"spec": {"taints": None}})
         revision = (await client.list(WORKLOAD, NAMESPACE)).revision
         watching = asyncio.create_task(stage.watch(revision))
         await stage.rest(patience_seconds)
@@ -230,9 +253,9 @@ def differences(worlds: Sequence[RandomWorld], one: Played, other: Played) -> li
             if number >= restless:
                 break
             differ = tuple(
-                (name, left[name], right[name])
+                (name, left[name], right.get(name))
                 for name in sorted(left)
-                if _world(name) == world.name and left[name] != right[name]
+                if _world(name) == world.name and left[name] != right.get(name)
             )
             if differ:
                 found.append(Difference(world.name, number, differ))
@@ -287,22 +310,34 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench differences")
     parser.add_argument("--seed", default="a")
     parser.add_argument("--worlds", type=int, default=40)
+    parser.add_argument("--only", default="", help="numbers of worlds, instead of all up to --worlds")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--fair", action="store_true", help="with fair sharing and both preemption strategies")
     parser.add_argument("--topology", action="store_true", help="with topologies, and pods that are to be near")
+    parser.add_argument("--changes", action="store_true", help="with changes of queues, cohorts and Workloads")
+    parser.add_argument(
+        "--groups", action="store_true", help="with several resource groups; with --topology, slices and groups of pods"
+    )
     parser.add_argument("--stop-steps", type=int, default=0, help="how many steps later evicted jobs stop")
     parser.add_argument("--alone", action="store_true", help="with pykueue up instead of Kueue")
+    parser.add_argument(
+        "--rest",
+        type=float,
+        default=1.0,
+        help="seconds without a change after which a world is at rest, at least 1: more on a busy machine",
+    )
     parser.add_argument("--patience", type=float, default=8.0, help="seconds that a world may take to come to rest")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
     worlds = [
-        RandomWorld(chosen.seed, number, chosen.steps, chosen.fair, chosen.topology) for number in range(chosen.worlds)
+        RandomWorld(chosen.seed, number, chosen.steps, chosen.fair, chosen.topology, chosen.changes, chosen.groups)
+        for number in (map(int, chosen.only.split(",")) if chosen.only else range(chosen.worlds))
     ]
     beside = EMBEDDED if chosen.alone else peer.KUEUE
     played: dict[str, Played] = {}
     for name in (beside, peer.OURS):
         with _engine(name, is_alone=chosen.alone, fair=chosen.fair) as engine:
-            played[name] = asyncio.run(play(engine, worlds, chosen.stop_steps, chosen.patience))
+            played[name] = asyncio.run(play(engine, worlds, chosen.stop_steps, max(1.0, chosen.rest), chosen.patience))
         states, restless = played[name].states, sorted(played[name].restless)
         admitted = sum(bool(each.admitted) for each in states[-1].values()) if states else 0
         ended = "" if len(states) == chosen.steps else f"; ENDED in step {len(states)}"
@@ -312,9 +347,10 @@ def main(arguments: list[str]) -> int:
             flush=True,
         )
     found = differences(worlds, played[beside], played[peer.OURS])
+    steps_of = {each.name: each.steps for each in worlds}
     steps = min(len(each.states) for each in played.values())
     for each in found:
-        print(f"{each.world}, step {each.step}: {worlds[int(each.world[1:])].steps[each.step]}")
+        print(f"{each.world}, step {each.step}: {steps_of[each.world][each.step]}")
         for name, left, right in each.workloads:
             print(f"    {name}: {beside} {left}, {peer.OURS} {right}")
     figures = {"worlds": len(worlds), "steps": steps, "different": len(found)}

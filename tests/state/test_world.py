@@ -93,20 +93,35 @@ def test_a_refused_write_gives_the_quota_back_and_wakes_those_that_wait_for_it()
     assert decision.workload == second.key
 
 
+def local_queue(stop_policy: str) -> kueue.LocalQueue:
+    return kueue.LocalQueue(
+        metadata=meta.ObjectMeta(name="q", namespace=NAMESPACE),
+        spec=kueue.LocalQueueSpec(cluster_queue="q", stop_policy=stop_policy),
+    )
+
+
 def test_a_stopped_local_queue_removes_its_workloads_and_a_resumed_one_returns_them() -> None:
     world = small(WAITING)
-
-    def local_queue(stop_policy: str) -> kueue.LocalQueue:
-        return kueue.LocalQueue(
-            metadata=meta.ObjectMeta(name="q", namespace=NAMESPACE),
-            spec=kueue.LocalQueueSpec(cluster_queue="q", stop_policy=stop_policy),
-        )
-
     world.put(local_queue("Hold"), NOW)
     assert world.decide(NOW) == []
     assert len(world.queues["q"]) == 0
     world.put(local_queue("None"), NOW)
     assert [type(decision) for decision in world.decide(NOW)] == [Admit]
+
+
+def test_quota_that_a_drained_local_queue_releases_requeues_the_workloads_of_its_tree() -> None:
+    """The Workload that releases it is in no queue any more; its reservation names the ClusterQueue (decision 0020)."""
+    holder = WorkloadCase(0, "q", 3, 0, 1, "f0")
+    world = ClusterCase(
+        (), (queue_of("q", 3, "c"), queue_of("r", 0, "c")), (holder, WorkloadCase(1, "r", 3, 0, 0)), fair=False
+    ).world()
+    while world.decide(NOW):
+        pass
+    assert world.queues["r"].is_parked(f"{NAMESPACE}/w1")
+    world.put(local_queue("HoldAndDrain"), NOW)
+    assert world.decide(NOW) == []
+    world.put(WorkloadCase(0, "q", 3, 0, 1).thing(), NOW)
+    assert [(type(d), d.workload) for d in world.decide(NOW)] == [(Admit, f"{NAMESPACE}/w1")]
 
 
 def test_a_workload_follows_its_local_queue_to_another_cluster_queue() -> None:
