@@ -1,1 +1,1 @@
-"""The wire protocol of the API server: paths, queries, bodies, Status errors, authentication, load shedding."""
+"""The wire protocol of the API server: bodies, authentication, credentials, load shedding."""
