@@ -22,6 +22,7 @@ from kubemachinery.clock import SystemClock
 from kubemachinery.process import event_loop
 
 _READY_SECONDS = 120
+SHARED_CLOCK = time.CLOCK_MONOTONIC
 # The server is idle if it used at most such a share of a core in each of so many spans of time.
 _IDLE_SHARE = 0.2
 _IDLE_SECONDS = 0.5
@@ -37,13 +38,21 @@ class _Counters:
     manager_cpu: float
     server_cpu: float
     memory: float
+    at: float  # of the clock that all processes of a machine share
 
     @classmethod
     def read(cls, engine: Engine, client: ApiClient) -> _Counters:
         own = Counter({" ".join(key): times for key, times in client.sent.items()})
         server = sum(cpu_seconds(pid) for pid in engine.server)
         requests = Counter(engine.requests())
-        return cls(requests, own, cpu_seconds(engine.manager), server, memory_mib(engine.manager))
+        return cls(
+            requests,
+            own,
+            cpu_seconds(engine.manager),
+            server,
+            memory_mib(engine.manager),
+            time.clock_gettime(SHARED_CLOCK),
+        )
 
     def requests_since(self, before: _Counters, *, counts_all_clients: bool) -> dict[str, int]:
         sent = Counter(self.requests)
@@ -151,6 +160,7 @@ def _figures(player: Player, engine: Engine, wall: float, before: _Counters, aft
         "wall_to_floor": wall / load.floor_seconds,
         "creating_seconds": (player.last_created or time.monotonic()) - player.began,
         "admissions": player.admissions,
+        "measured_from_to": (before.at, after.at),
         "evictions": player.evictions.total(),
         "evictions_by_reason": dict(player.evictions),
         "lost_cpu_seconds": player.lost_cpu_seconds,

@@ -21,7 +21,7 @@ MEASUREMENTS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if not
 # These start servers; the real kube-apiserver is left to the cluster tests below.
 ON_SERVERS = ("apiserver", "drain", "kinds")
 # These start the real kube-apiserver always.
-ON_REAL_SERVERS = ("differences", "peer", "writes")
+ON_REAL_SERVERS = ("differences", "peer", "profiles", "writes")
 
 
 def measured(tmp_path: Path, name: str, *options: str) -> Any:
