@@ -63,6 +63,22 @@ def zone_of(budget: Budget) -> ZoneInfo | None:
         return None
 
 
+def at_local_time(clock: datetime, place: ZoneInfo) -> datetime:
+    """The instant in UTC at which clocks of a place show this. In an hour that they skip it is moved to the end of that
+    hour, and in an hour that they repeat it is the first of the two, as for cron."""
+    found = clock.replace(tzinfo=place, fold=0)
+    before, after = found.utcoffset(), found.replace(fold=1).utcoffset()
+    instant = found.astimezone(UTC)
+    if before is None or after is None or instant.astimezone(place).replace(tzinfo=None) == clock:
+        return instant
+    # Skipped: by the offset before the change the time is after it, and by the offset after the change before it.
+    early, late = ((clock - offset).replace(tzinfo=UTC) for offset in (after, before))
+    while late - early > timedelta(seconds=1):
+        middle = early + (late - early) // 2
+        early, late = (middle, late) if middle.astimezone(place).utcoffset() == before else (early, middle)
+    return late.replace(microsecond=0)
+
+
 def starts(cron: str, time_zone: str, begin: Nanoseconds) -> Iterator[Nanoseconds]:
     """The instants after `begin` at which a cron expression is due, in their order; possibly none."""
     local = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=begin // meta.SECOND)).astimezone(zone(time_zone))
@@ -104,6 +120,7 @@ def problems(tree: Tree) -> Iterator[FieldError]:
     except CalendarError as error:
         yield field_error.invalid("spec.timeZone", name, str(error))
         name = "UTC"
+    yield from _too_long("spec.notice", unstructured.get(tree, "spec", "notice"))
     for i, window in unstructured.entries(tree, "spec", "windows"):
         cron = window.get("cron")
         if isinstance(cron, str):
@@ -111,12 +128,16 @@ def problems(tree: Tree) -> Iterator[FieldError]:
                 starts(cron, name, 0)
             except CalendarError as error:
                 yield field_error.invalid(f"spec.windows[{i}].cron", cron, str(error))
-        duration = unstructured.text(window.get("duration"))
-        try:
-            if duration and meta.parse_duration(duration) > LONGEST_REPEATED:
-                yield field_error.invalid(f"spec.windows[{i}].duration", duration, "must be at most 744h (31 days)")
-        except meta.TimeError:
-            continue  # refused by the rules of the kind
+        yield from _too_long(f"spec.windows[{i}].duration", window.get("duration"))
+
+
+def _too_long(field: str, value: object) -> Iterator[FieldError]:
+    text = unstructured.text(value)
+    try:
+        if text and meta.parse_duration(text) > LONGEST_REPEATED:
+            yield field_error.invalid(field, text, "must be at most 744h (31 days)")
+    except meta.TimeError:
+        return  # refused by the rules of the kind
 
 
 # --- QuotaSchedules ---------------------------------------------------------------------------------------------------

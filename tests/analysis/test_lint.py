@@ -429,6 +429,7 @@ def test_planned_backfill_with_a_topology_is_named() -> None:
 def test_every_rule_is_tried() -> None:
     # The last one is about a case that was read from a server; tests/analysis/test_live_case.py has it.
     together = {"no-lending", "shadowed-flavor", "exceeds-capacity", "blocked-strict-fifo", "unread-configuration"}
-    in_schedules = {"schedule-target", "schedule-sum", "schedule-notice"}  # tests/analysis/test_quota_schedules.py
+    # tests/analysis/test_quota_schedules.py
+    in_schedules = {"schedule-calendar", "schedule-target", "schedule-sum", "schedule-notice"}
     together.add("backfill-topology")
     assert SPOILT.keys() | together | in_schedules == lint.RULES.keys()

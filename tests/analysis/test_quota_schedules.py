@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubemachinery import meta
 from kubemachinery.errors import UsageError
@@ -13,6 +14,7 @@ from pykueue.analysis import planner, whatif
 from pykueue.analysis.explanation import explain
 from pykueue.analysis.lint import lint
 from pykueue.analysis.planner import Case
+from pykueue.api.quota_schedule import QuotaSchedule
 
 Tree = dict[str, Any]
 NOW = meta.parse_time("2026-12-01T12:00:00Z")
@@ -159,3 +161,22 @@ def test_a_plan_refuses_a_schedule_with_an_unknown_time_zone() -> None:
     broken = schedule("s", "2026-12-01T00:00:00Z", ("a", {"change": 1}), timeZone="Mars/Olympus")
     with pytest.raises(UsageError, match=r"QuotaSchedule s: spec.timeZone: Invalid value"):
         case(broken)
+
+
+def test_lint_counts_no_more_than_a_queue_has_as_taken() -> None:  # [QS8]
+    beyond = schedule("beyond", "2026-12-01T00:00:00Z", ("a", {"change": -2000}), ("b", {"change": 2000}))
+    given = case(*queue("a", 4), *queue("b", 1), beyond)
+    found = [each.sentence for each in lint(given) if each.rule == "schedule-sum"]
+    assert found == ["takes 4 cpu of plain and gives 2k"]
+
+
+def test_a_stored_schedule_that_cannot_be_read_has_no_effect_and_is_reported() -> None:
+    given = case(*queue("a", 4), schedule("s", "2026-12-01T00:00:00Z", ("a", {"change": 1})))
+    (read,) = given.extensions
+    assert isinstance(read, QuotaSchedule)
+    spec = replace(read.spec, time_zone="Mars/Olympus", windows=(replace(read.spec.windows[0], start="then"),))
+    stored = replace(given, extensions=(replace(read, spec=spec),))
+    assert planner.windows_of(stored, NOW) == ()
+    found = [(each.place, each.sentence) for each in lint(stored) if each.rule == "schedule-calendar"]
+    assert [place for place, _ in found] == ["QuotaSchedule s"]
+    assert found[0][1].startswith("has no effect: 'then' is not an RFC 3339 time")

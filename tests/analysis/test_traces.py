@@ -190,3 +190,9 @@ def test_a_document_has_all_that_a_trace_needs() -> None:
         shown = documents.record_of(documents.record_document(record, START + 900))
         assert only(shown) == only(record)
         assert only(shown).pod_sets[0].count == 4
+
+
+def test_a_start_time_beyond_the_years_of_the_api_is_refused() -> None:
+    text = "; UnixStartTime: 99999999999999999999\n1 0 -1 10 1 -1 -1 1 -1 -1 1 1 1 1 1 1 -1 -1\n"
+    with pytest.raises(UsageError, match="UnixStartTime 99999999999999999999: is later than"):
+        traces.of_swf(swf.read(text, "t"), "t", traces.SwfMapping())

@@ -103,6 +103,7 @@ def test_kinds_are_cluster_scoped_with_a_status_and_one_version() -> None:
         ("spec.timeZone", "Europe/Belrin", "spec.timeZone: Invalid value"),
         ("spec.timeZone", "../etc/passwd", "spec.timeZone: Invalid value"),
         ("spec.windows", [], "spec.windows: Invalid value"),
+        ("spec.notice", "745h", 'spec.notice: Invalid value: "745h": must be at most 744h'),
         ("spec.windows.0.cron", "0 14 * *", "does not have the five fields of cron"),
         ("spec.windows.0.cron", "0 14 * * 2 *", "does not have the five fields of cron"),
         ("spec.windows.0.cron", "0 25 * * *", "is not a cron expression"),

@@ -12,9 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from kubemachinery.errors import UsageError
-from pykueue.cli import flags, printing
+from pykueue.cli import flags, history, printing, report
 from pykueue.cli.connection import Connection, connects
 from pykueue.cli.printing import OutputFormat, TableColumn
+from pykueue.history import columns, documents
+from pykueue.history.documents import UsageItem
+from pykueue.history.records import WorkloadRecord
 
 COLUMNS = [
     TableColumn[str]("NAME", lambda row: row),
@@ -210,3 +213,20 @@ def test_unknown_output_format_is_refused(words: tuple[str, ...], sentence: str)
     with pytest.raises(UsageError) as refused:
         shown([], *words)
     assert sentence in str(refused.value)
+
+
+def test_a_table_for_a_file_has_no_colours_and_no_control_characters() -> None:
+    text = printing.plain_table(["JOB", "STATE"], [["train", "Failed"], ["a\x1b[2J\nb", "Succeeded"]])
+    assert text == "JOB       STATE\ntrain     Failed\na [2J b   Succeeded\n"
+
+
+def test_jobs_of_the_history_are_written_into_a_file_as_a_table(tmp_path: Path) -> None:
+    shown = documents.record_document(WorkloadRecord(uid="u", namespace="ns", name="train", queue="q"), 0)
+    history._print([shown], columns.chosen("job,queue", wide=False), "table", tmp_path / "jobs.txt", "")
+    assert (tmp_path / "jobs.txt").read_text() == "JOB     QUEUE\ntrain   q\n"
+
+
+@pytest.mark.parametrize(("output", "hours"), [("table", "0.01"), ("csv", "0.007778"), ("json", "0.007778")])
+def test_usage_for_programs_is_not_rounded_to_two_decimals(output: str, hours: str) -> None:
+    usage = UsageItem({"queue": "q"}, "cpu", "28")
+    assert str(report._usage_rows([usage], is_table=output == "table")[0]["hours"]) == hours

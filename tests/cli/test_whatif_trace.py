@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -217,3 +218,23 @@ def test_ctrl_c_prints_the_partial_result(folder: Path) -> None:
     assert "REPLAYED" in done.stdout
     assert "WITH THE CHANGE" not in done.stdout
     assert done.stderr.endswith("interrupted\n")
+
+
+def test_a_configuration_alone_is_a_change(folder: Path) -> None:
+    head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    (folder / "fair.yaml").write_text(f"{head}fairSharing: {{preemptionStrategies: [LessThanInitialShare]}}\n")
+    assert "jobs that started" in run("--trace", "four.swf", "-f", "fair.yaml").output
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"queue": 3}', '{"queue": [1]}', "{bad"])
+def test_names_that_cannot_be_read_are_refused_with_their_file(folder: Path, text: str) -> None:
+    (folder / "four.swf.names.json").write_text(text)
+    sentence = refused("--trace", "four.swf", "-f", "twice.yaml")
+    assert sentence.startswith("four.swf.names.json: is not an object of lists of names: ")
+
+
+def test_a_compressed_file_that_is_damaged_is_refused(folder: Path) -> None:
+    packed = bytearray(gzip.compress(LINES.encode()))
+    packed[12:20] = b"\xff" * 8
+    (folder / "bad.swf.gz").write_bytes(packed)
+    assert refused("--trace", "bad.swf.gz", "-f", "twice.yaml").startswith("--trace bad.swf.gz: ")

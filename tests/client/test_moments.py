@@ -47,3 +47,9 @@ def test_a_day_on_which_the_clocks_change_begins_at_its_own_midnight() -> None:
 def test_what_is_no_time_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(UsageError, match="must be a date such as 2026-11-01"):
         moment(text, "--since", NOW, UTC)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+def test_a_time_that_the_api_cannot_write_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not in the years 1 to 9999 of UTC"):
+        moment(text, "--since", NOW, UTC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -66,6 +67,9 @@ def test_the_command_writes_the_approach(capsys: pytest.CaptureFixture[str]) -> 
         ("12:30", "2026-11-17T11:30:00Z", "2026-11-17T13:30:00Z"),
         ("2026-12-18T09:00", "2026-12-18T08:00:00Z", "2026-12-18T10:00:00Z"),
         ("2026-12-18T09:00Z", "2026-12-18T09:00:00Z", "2026-12-18T11:00:00Z"),
+        # Clocks skip from 02:00 to 03:00: the end of that hour, as for cron [QS5]. They repeat an hour: the first one.
+        ("2027-03-28T02:30", "2027-03-28T01:00:00Z", "2027-03-28T03:00:00Z"),
+        ("2027-10-31T02:30", "2027-10-31T00:30:00Z", "2027-10-31T02:30:00Z"),
     ],
 )
 def test_a_single_reservation_begins_at_the_next_such_time(at: str, start: str, end: str) -> None:
@@ -81,6 +85,9 @@ def test_a_single_reservation_begins_at_the_next_such_time(at: str, start: str, 
         ({"at": "tue 14:00", "repeat": "daily"}, "a weekday repeats weekly, not daily"),
         ({"at": "14:00", "repeat": "weekly"}, "weekly needs a weekday with a time"),
         ({"repeat": "", "length": "2 hours"}, "is not a duration"),
+        ({"at": "9999-12-31T23:59Z", "repeat": ""}, "the reservation ends after the year 9999"),
+        ({"at": "tue 25:00", "repeat": ""}, "--at tue 25:00: must be a weekday with a time"),
+        ({"at": "tue 14:60"}, "--at tue 14:60: weekly needs a weekday with a time"),
         ({"repeat": "", "time_zone": "Mars/Olympus"}, "is not a time zone"),
     ],
 )
@@ -101,3 +108,26 @@ def test_the_list_has_every_window_until_the_end_and_names_those_that_clash() ->
         ("class-101", "2026-11-24T13:00:00Z", ()),
     ]
     assert found[0].quotas == "research a100 nvidia.com/gpu -16, class-101 a100 nvidia.com/gpu +16"
+
+
+@pytest.mark.parametrize(
+    ("zone", "clock", "instant"),
+    [
+        ("Australia/Lord_Howe", "2027-10-03T02:10:00", "2027-10-02T15:30:00+00:00"),
+        ("America/New_York", "2027-03-14T02:59:59", "2027-03-14T07:00:00+00:00"),
+        ("America/New_York", "2027-11-07T01:30:00", "2027-11-07T05:30:00+00:00"),
+        ("Europe/Berlin", "2027-03-28T03:00:00", "2027-03-28T01:00:00+00:00"),
+    ],
+)
+def test_a_local_time_that_clocks_skip_is_the_end_of_the_gap(zone: str, clock: str, instant: str) -> None:  # [QS5]
+    found = calendars.at_local_time(datetime.fromisoformat(clock), calendars.zone(zone))
+    assert found == datetime.fromisoformat(instant)
+
+
+@pytest.mark.parametrize("amount", ["0", "-2", "x", ""])
+def test_an_amount_that_is_not_positive_is_refused(amount: str, capsys: pytest.CaptureFixture[str]) -> None:
+    what = ["--resource", f"cpu={amount}", "--flavor", "f", "--from", "a", "--at", "tue 14:00", "--for", "2h"]
+    with pytest.raises(SystemExit) as caught:
+        main(["reserve", "b", *what, "--dry-run=client"])
+    assert caught.value.code == 2
+    assert f"cpu={amount} is not a resource with a positive amount" in capsys.readouterr().err

@@ -55,3 +55,10 @@ def test_budgets_without_accounts_are_named() -> None:
         "Budget broken is not counted: the history is unreadable",
     ]
     assert not list(budget_lines.of(new, UTC, 0))
+
+
+def test_the_percentage_is_that_of_the_exact_amount() -> None:
+    """Of 0.038778 hours the status has 0.038, and 77 percent of 0.05."""
+    small = BudgetGroupStatus(group="ana", resource="cpu", spent="0.038", limit="0.05", per_hour="0", percent=77)
+    [line] = budget_lines.of(budget(small), UTC, meta.parse_time(OBSERVED))
+    assert (line.spent, line.percent) == ("0.038", 77)

@@ -80,3 +80,14 @@ def test_a_trace_has_a_head_numbers_for_names_and_one_line_per_job() -> None:
 def test_a_broken_line_of_a_trace_is_named(line: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         swf.read(f"; head\n{line}\n", "trace")
+
+
+def test_the_size_of_the_machine_in_a_trace_is_what_was_in_use_at_a_time() -> None:
+    trace = swf.trace([shown("a", 20), shown("b", 10)])
+    # Two jobs of 4 cpus, submitted and started together.
+    assert "; MaxProcs: 8" in trace.text.splitlines()
+
+
+def test_a_resource_that_no_job_requests_is_refused_as_processors() -> None:
+    with pytest.raises(UsageError, match=r"--swf-processor example\.com/tpu: no job requests it"):
+        swf.trace([shown("a", 20)], "example.com/tpu")

@@ -14,7 +14,10 @@ import pytest
 from history.recorded_world import WORKLOADS, RecordedWorld, chosen_settings, recorded_server, scenario_in
 from kubemachinery.client.errors import ApiError
 from pykueue.api import kueue, registry
+from pykueue.client import job_history
+from pykueue.client.job_history import HistoryRequest
 from pykueue.controllers import history_recorder
+from pykueue.history import documents
 from pykueue.history.documents import JobRecord
 
 T = TypeVar("T")
@@ -370,7 +373,14 @@ async def test_a_list_of_records_has_pages_and_refuses_unknown_parameters(made: 
             (("state", "Sleeping"), "state Sleeping: must be one of"),
             (("largerThan", "gpu"), "must be RESOURCE=QUANTITY"),
             (("continue", "x"), "is not the token of a page"),
+            (("continue", documents.token(2**63)), "is not the token of a page"),
+            (("evicted", "maybe"), "evicted maybe: must be true or false"),
             (("limit", "many"), "limit many: must be a whole number"),
         ):
             with pytest.raises(ApiError, match=sentence):
                 await made.api.request(ApiRequest("GET", path, (query,)))
+        window = (("since", "2026-11-19T00:00:00Z"), ("until", "2026-11-01T00:00:00Z"))
+        with pytest.raises(ApiError, match="until 2026-11-01T00:00:00Z: is before since 2026-11-19T00:00:00Z"):
+            await made.api.request(ApiRequest("GET", path, window))
+        nowhere = await job_history.read(made.api, documents.RECORDS, HistoryRequest(namespace="bad/../ns"))
+        assert nowhere["items"] == [], "a name that is none is not a server without a history"

@@ -15,6 +15,7 @@ from pykueue.history.records import WorkloadRecord
 from pykueue.history.rollups import DAY_SECONDS
 from pykueue.history.store import (
     DamagedStoreError,
+    ForeignStoreError,
     HistoryStore,
     HistoryStoreError,
     NewerStoreError,
@@ -278,3 +279,29 @@ def test_usage_that_differs_from_the_records_is_reported(tmp_path: Path, store: 
 
 def test_a_time_that_is_centuries_off_is_summed_over_a_century_only() -> None:
     assert sum(seconds for _, seconds in rollups.days(0, 2**40)) == 36_525 * DAY_SECONDS
+
+
+@pytest.mark.parametrize("table", ["meta (key, value)", "change (id)"])
+def test_a_database_of_another_program_is_refused_and_not_changed(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "state.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE {table}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ForeignStoreError, match=r"state.db: is a database, but not a history of Workloads"):
+        HistoryStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_history_without_the_number_of_its_layout_is_damaged(tmp_path: Path, store: HistoryStore) -> None:
+    store.close()
+    with sqlite3.connect(tmp_path / "history.db") as connection:
+        connection.execute("DELETE FROM meta WHERE key = 'layout'")
+    connection.close()
+    with pytest.raises(DamagedStoreError, match="the number of its layout is missing"):
+        HistoryStore(tmp_path / "history.db")
+
+
+def test_a_directory_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(HistoryStoreError, match="Is a directory"):
+        HistoryStore(tmp_path)

@@ -44,7 +44,9 @@ def test_fractions_of_seconds_are_cut() -> None:
         (JOB.replace(" 100 ", " -5 "), "t, line 812: the time of submission is negative"),
         (JOB.replace(" 5 ", " -2 "), "t, line 812: the waiting time is negative"),
         (JOB.replace(" 60 ", " -1359980917 "), "t, line 812: the run time is negative"),
-        (JOB.replace(" 60 ", f" {2**60} "), f"t, line 812: a time is longer than {2**40} s"),
+        (JOB.replace(" 60 ", f" {2**60} "), f"t, line 812: a time is longer than {2**36} s"),
+        (JOB.replace(" 100 ", " 1000000000000 "), f"t, line 812: a time is longer than {2**36} s"),
+        (JOB.replace(" 8 ", f" {2**31} "), f"t, line 812: a number of processors is larger than {2**31 - 1}"),
     ],
 )
 def test_a_bad_line_is_refused_with_its_number_and_the_reason(line: str, sentence: str) -> None:
@@ -55,3 +57,11 @@ def test_a_bad_line_is_refused_with_its_number_and_the_reason(line: str, sentenc
     left = swf.read(text, "t", leave_out=True)
     assert len(left.jobs) == 812
     assert left.left_out == (sentence.removeprefix("t, "),)
+
+
+def test_the_most_processors_in_use_are_those_of_jobs_that_ran_at_the_same_time() -> None:
+    lines = ["1 0 0 10 4 -1 -1 4", "2 5 0 10 3 -1 -1 3", "3 0 15 10 5 -1 -1 5", "4 0 -1 -1 0 -1 -1 1000"]
+    jobs = swf.read("".join(f"{line} -1 -1 1 1 1 1 1 1 -1 -1\n" for line in lines), "t").jobs
+    assert swf.most_used(jobs) == 7
+    assert swf.most_used(jobs[2:]) == 5
+    assert swf.most_used(()) == 1

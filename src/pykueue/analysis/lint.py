@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kubemachinery import codec, meta, quantity, selectors
+from pykueue import calendars
 from pykueue.analysis import planner
 from pykueue.analysis.planner import Case
 from pykueue.api import (
@@ -30,6 +31,7 @@ from pykueue.api import (
     validation,
 )
 from pykueue.api.quota_schedule import QuotaSchedule, ScheduledResource, ScheduleOnStart
+from pykueue.calendars import CalendarError
 from pykueue.core import amounts
 from pykueue.core.amounts import Amount
 from pykueue.core.decision import Cause, Decision
@@ -592,6 +594,16 @@ def _schedules(given: LintInput) -> Iterator[QuotaSchedule]:
     return (each for each in given.case.extensions if isinstance(each, QuotaSchedule))
 
 
+def _schedule_calendar(given: LintInput) -> RuleFindings:
+    """Schedules of a server that cannot be read, such as one with a time zone that this machine does not have. The
+    manager does not apply them."""
+    for schedule in _schedules(given):
+        try:
+            calendars.scheduled_windows(schedule, 0)
+        except CalendarError as error:
+            yield _place(schedule), f"has no effect: {error}"
+
+
 def _schedule_target(given: LintInput) -> RuleFindings:
     """Targets that do not exist, or do not declare what a schedule names: they have no effect [QS3]."""
     owners = {_place(thing): dict(_declared(thing)) for thing in given.owners}
@@ -609,11 +621,14 @@ def _schedule_sum(given: LintInput) -> RuleFindings:
     for schedule in _schedules(given):
         moved: dict[tuple[str, str], list[Amount]] = defaultdict(list)
         for place, flavor, resource, entry in _scheduled(schedule):
-            before = owners.get(place, {}).get((flavor, resource), 0)
+            if (flavor, resource) not in owners.get(place, {}):
+                continue  # without an effect, and reported as such
+            before = owners[place][flavor, resource]
             if entry.nominal_quota is not None:
                 moved[flavor, resource].append(amounts.subtract(_amount(resource, entry.nominal_quota), before))
             elif entry.change is not None:
-                moved[flavor, resource].append(_amount(resource, entry.change))
+                # A quota does not fall below 0, so no more is taken than there is.
+                moved[flavor, resource].append(max(_amount(resource, entry.change), -before))
         for (flavor, resource), parts in sorted(moved.items()):
             down, up = -sum(part for part in parts if part < 0), sum(part for part in parts if part > 0)
             if down and up and down != up:
@@ -678,6 +693,7 @@ RULES: Final[Mapping[str, LintRule]] = {
     "undeclared-resource": LintRule(_undeclared_resource, Severity.NEVER),
     "blocked-strict-fifo": LintRule(_blocked_strict_fifo, Severity.NEVER),
     "no-controller": LintRule(_no_controller, Severity.NEVER),
+    "schedule-calendar": LintRule(_schedule_calendar, Severity.NEVER),
     "schedule-target": LintRule(_schedule_target, Severity.NEVER),
     "beyond-nodes": LintRule(_beyond_nodes),
     "backfill-topology": LintRule(_backfill_topology),

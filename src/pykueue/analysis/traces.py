@@ -27,7 +27,7 @@ from pykueue.history.records import (
     Seconds,
     WorkloadRecord,
 )
-from pykueue.history.swf import SwfFile, SwfJob
+from pykueue.history.swf import LONGEST, SwfFile, SwfJob, most_used
 
 PodSets = tuple[kueue.PodSet, ...]
 
@@ -232,6 +232,8 @@ def of_swf(file: SwfFile, source: str, mapping: SwfMapping) -> Trace:
     no processor, or for which no run time is known, are left out and counted.
     """
     start = file.number("UnixStartTime") or 0
+    if start > LONGEST:
+        raise UsageError(f"{source}: UnixStartTime {start}: is later than {LONGEST} s after 1970")
     jobs: list[TraceJob] = []
     absent = 0
     pod_sets: dict[int, PodSets] = {}
@@ -254,7 +256,7 @@ def of_swf(file: SwfFile, source: str, mapping: SwfMapping) -> Trace:
     expected = file.number("MaxJobs")
     if expected is not None and expected != len(file.jobs) and not file.left_out:
         notices.append(f"the header announces {expected} jobs, and the file has {len(file.jobs)}")
-    processors_max = file.number("MaxProcs") or file.number("MaxNodes") or _most_used(file)
+    processors_max = file.number("MaxProcs") or file.number("MaxNodes") or most_used(file.jobs)
     return Trace(
         source=source,
         begin=jobs[0].submitted,
@@ -295,22 +297,6 @@ def _of_processors(processors: int, per_processor: Mapping[str, Quantity]) -> Po
     container = kube.Container(name="main", resources=kube.ResourceRequirements(requests=requests))
     template = kube.PodTemplateSpec(spec=kube.PodSpec(containers=(container,)))
     return (kueue.PodSet(name="main", count=processors, template=template),)
-
-
-def _most_used(file: SwfFile) -> int:
-    """The most processors that were in use at a time, as the file has it."""
-    changes: dict[int, int] = {}
-    for job in file.jobs:
-        if job.processors > 0 and job.ran > 0:
-            begin = job.submitted + max(job.waited, 0)
-            changes[begin] = changes.get(begin, 0) + job.processors
-            changes[begin + job.ran] = changes.get(begin + job.ran, 0) - job.processors
-    used = most = 0
-    for moment in sorted(changes):
-        used += changes[moment]
-        most = max(most, used)
-    largest = max((max(job.processors, job.requested_processors) for job in file.jobs), default=1)
-    return max(most, largest, 1)
 
 
 def queues_of(jobs: Sequence[TraceJob], processors: int, per_processor: Mapping[str, Quantity]) -> list[msgspec.Struct]:

@@ -162,7 +162,11 @@ def _print(
     match output:
         case "table" | "wide":
             head = [name.replace("_", "-").upper() for name in chosen]
-            printing.table(head, ([column.cell(row) for column in chosen.values()] for row in rows))
+            cells = ([column.cell(row) for column in chosen.values()] for row in rows)
+            if file is None:
+                printing.table(head, cells)
+            else:
+                _write(file, printing.plain_table(head, cells))
         case "json":
             from kubemachinery import codec
 

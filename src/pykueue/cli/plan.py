@@ -155,10 +155,12 @@ def case_of(files: Iterable[str], now: int, change: Case | None = None) -> Case:
     return planner.queued(case, case.jobs, now)
 
 
-def read(files: Iterable[str]) -> Case:
-    """The case in files, folders and standard input. Raises UsageError without an object."""
+def read(files: Iterable[str], *, is_change: bool = False) -> Case:
+    """The case in files, folders and standard input. Raises UsageError without an object; a Configuration alone is
+    enough for a change."""
     case = planner.read(document for name in files for document in documents(name))
-    if not (case.objects or case.jobs or case.classes or case.extensions or case.passed_over):
+    is_enough = is_change and case.is_configured
+    if not (case.objects or case.jobs or case.classes or case.extensions or case.passed_over or is_enough):
         raise UsageError(f"{', '.join(files)}: contains no object")
     return case
 

@@ -189,6 +189,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         click.echo("   ".join(parts).rstrip(), color=False if "NO_COLOR" in os.environ else None)
 
 
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The same table as text, without colours: for a file."""
+    cells = [list(head), *([_clean(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
+    lines = ("   ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _coloured(cell: str) -> str:
     return click.style(cell, fg=_COLOURS[cell]) if cell in _COLOURS else cell
 

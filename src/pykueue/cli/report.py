@@ -53,7 +53,7 @@ def usage(connection: Connection, all_namespaces: bool, output: str, **filters: 
 
     items = connection.talk(work)
     by = _words(filters["by"])
-    rows = [{**item.group, "resource": item.resource, "hours": _hours(item)} for item in items]
+    rows = _usage_rows(items, is_table=output == "table")
     _print([*by, "resource", "hours"], rows, output, "no usage in this time window; usage is counted in whole seconds")
 
 
@@ -164,13 +164,25 @@ def budget(connection: Connection, output: str) -> None:
 
 
 def _words(by: str) -> list[str]:
-    return [word.strip().lower() for word in by.split(",") if word.strip()]
+    return list(dict.fromkeys(word.strip().lower() for word in by.split(",") if word.strip()))
 
 
-def _hours(item: UsageItem) -> str:
+def _usage_rows(items: Sequence[UsageItem], *, is_table: bool) -> list[dict[str, Any]]:
+    """The usage by group. Programs get the hours to six decimals, so that a second of a cpu is more than 0."""
+    return [
+        {
+            **item.group,
+            "resource": item.resource,
+            "hours": f"{_hours(item):.2f}" if is_table else round(_hours(item), 6),
+        }
+        for item in items
+    ]
+
+
+def _hours(item: UsageItem) -> float:
     from kubemachinery import quantity
 
-    return f"{quantity.parse(item.resource_seconds).milli_value() / 1000 / 3600:.2f}"
+    return quantity.parse(item.resource_seconds).milli_value() / 1000 / 3600
 
 
 def _print(head: Sequence[str], rows: Sequence[dict[str, Any]], output: str, nothing: str) -> None:

@@ -83,7 +83,7 @@ def create(
     if (gpus is None) == (resources is None):
         raise UsageError("reserve: name the amount, with --gpus 16 or with --resource cpu=64")
     resource, _, amount = (f"{GPU}={gpus}" if resources is None else resources).partition("=")
-    if not amount or amount.startswith("-"):
+    if not _is_positive(amount):
         raise UsageError(f"reserve: {resource}={amount} is not a resource with a positive amount")
     tree = QuotaReservation(
         name,
@@ -115,6 +115,15 @@ def create(
         form.document(made)
     else:
         click.echo(f"quotaschedule.pykueue.io/{name} created{kinds.DRY[dry_run]}")
+
+
+def _is_positive(amount: str) -> bool:
+    from kubemachinery import quantity
+
+    try:
+        return quantity.parse(amount).rounded(-3) > 0
+    except quantity.QuantityError:
+        return False
 
 
 def _check(tree: dict[str, Any]) -> None:
@@ -195,7 +204,10 @@ def delete(connection: Connection, name: str) -> None:
     from pykueue.api.quota_schedule import QuotaSchedule
 
     async def work(client: ApiClient, namespace: str) -> None:
-        await client.delete(registry.EXTENSIONS.of(QuotaSchedule), name)
+        kind = registry.EXTENSIONS.of(QuotaSchedule)
+        if await client.find(kind, name) is None:
+            raise UsageError(f"quotaschedule.pykueue.io {name} does not exist")
+        await client.delete(kind, name)
 
     connection.talk(work)
     click.echo(f"quotaschedule.pykueue.io/{name} deleted")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import json
 import signal
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from kubemachinery import codec, kubectl_yaml, process
@@ -108,14 +109,25 @@ def _file(options: TraceOptions) -> Trace:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", errors="replace")
-        beside = path.with_name(f"{path.name}.names.json")
-        names = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else {}
     except OSError as error:
         raise UsageError(f"--trace {path}: {error.strerror or error}") from None
-    except (EOFError, ValueError) as error:
+    except (EOFError, ValueError, zlib.error) as error:
         raise UsageError(f"--trace {path}: {error}") from None
+    names = _names(path.with_name(f"{path.name}.names.json"))
     mapping = SwfMapping(per_processor=traces.per_processor(options.per_processor), names=names)
     return traces.of_swf(swf.read(text, str(path), leave_out=options.ignore_bad_lines), str(path), mapping)
+
+
+def _names(path: Path) -> dict[str, list[str]]:
+    """The names behind the numbers of a trace file, by column; none if there is no such file beside it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: is not an object of lists of names: {error}") from None
 
 
 def _range(connection: Connection, options: TraceOptions) -> Trace:
@@ -172,7 +184,7 @@ def _changed(
     changes: Sequence[str],
     gone: Mapping[str, tuple[type, str, str]],
 ) -> Case:
-    change = read(changes) if changes else planner.read(())
+    change = read(changes, is_change=True) if changes else planner.read(())
     print_ignored_and_unknown(change)
     there = indexed(base.objects)
     for text, named in gone.items():

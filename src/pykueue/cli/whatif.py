@@ -113,7 +113,7 @@ def command(
         names = [_named(text, connection.namespace or "default") for text in gone]
         trace_comparison.run(connection, options, changes, dict(zip(gone, names, strict=True)), files, output)
         return
-    now, change = at(now_text), read(changes) if changes else planner.read(())
+    now, change = at(now_text), read(changes, is_change=True) if changes else planner.read(())
     print_ignored_and_unknown(change)
     with progress() as report:
         if files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -110,7 +111,8 @@ async def read(
     client: ApiClient, resource: str, wanted: HistoryRequest, more: Iterable[tuple[str, str]] = ()
 ) -> dict[str, Any]:
     """A list from the history. UsageError on a server without one."""
-    place = f"namespaces/{wanted.namespace}/" if wanted.namespace else ""
+    # Quoted: with a name that is none, the request would have another path, and the answer would be that there is none.
+    place = f"namespaces/{quote(wanted.namespace, safe='')}/" if wanted.namespace else ""
     path = f"/apis/{documents.GROUP}/{documents.VERSION}/{place}{resource}"
     try:
         answer = await client.request(ApiRequest("GET", path, (*wanted.query(), *more)))

@@ -7,7 +7,7 @@ on which the clocks change.
 from __future__ import annotations
 
 import re
-from datetime import datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
 
 from kubemachinery.errors import UsageError
@@ -23,17 +23,26 @@ def moment(text: str, option: str, now: int, zone: tzinfo | None = None) -> int:
 
     A weekday is the last one that has begun; a time of day is that of today.
     """
-    word = text.strip().lower()
     here = datetime.fromtimestamp(now, zone).astimezone(zone)
     try:
-        if word == "now":
-            return now
-        if ago := _AGO.fullmatch(word):
-            number, unit = ago.groups()
-            return now - int(timedelta(**{_UNITS[unit]: int(number)}).total_seconds())
-        return int(_local(word, here, zone).timestamp())
+        found = _seconds(text.strip().lower(), now, here, zone)
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"{option} {text}: must be {_FORMS}") from None
+    try:
+        # A time zone can move a date of the first or last year out of the years that the API can write.
+        datetime.fromtimestamp(found, UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option} {text}: is not in the years 1 to 9999 of UTC") from None
+    return found
+
+
+def _seconds(word: str, now: int, here: datetime, zone: tzinfo | None) -> int:
+    if word == "now":
+        return now
+    if ago := _AGO.fullmatch(word):
+        number, unit = ago.groups()
+        return now - int(timedelta(**{_UNITS[unit]: int(number)}).total_seconds())
+    return int(_local(word, here, zone).timestamp())
 
 
 def _local(word: str, here: datetime, zone: tzinfo | None) -> datetime:

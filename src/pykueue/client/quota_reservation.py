@@ -23,7 +23,7 @@ GPU: Final = "nvidia.com/gpu"
 WINDOW: Final = "reservation"
 
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_TIME: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})"
+_TIME: Final = r"(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)"
 _WEEKDAY: Final = re.compile(rf"(?P<day>[a-z]{{3,9}})\s+{_TIME}")
 _TIME_OF_DAY: Final = re.compile(_TIME)
 _AHEAD: Final = re.compile(r"\+(\d{1,6})(m|h|d|w)")
@@ -84,7 +84,10 @@ class QuotaReservation:
             start = first_start(self.at, self.time_zone, now)
         except (meta.TimeError, CalendarError) as error:
             raise UsageError(f"reserve: {error}") from None
-        return {"name": WINDOW, "start": meta.format_time(start), "end": meta.format_time(start + length)}
+        try:
+            return {"name": WINDOW, "start": meta.format_time(start), "end": meta.format_time(start + length)}
+        except meta.TimeError:
+            raise UsageError(f"--at {self.at}: the reservation ends after the year 9999") from None
 
     def _cron(self) -> str:
         word = self.at.strip().lower()
@@ -117,7 +120,7 @@ def first_start(text: str, time_zone: str, now: Nanoseconds) -> Nanoseconds:
         moment = datetime.fromisoformat(text.strip().upper().replace("Z", "+00:00"))
     except ValueError:
         raise UsageError(f"--at {text}: must be {_FORMS}") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+    moment = moment if moment.tzinfo is not None else calendars.at_local_time(moment, zone)
     start = round((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1)) * meta.SECOND
     if start <= now:
         raise UsageError(f"--at {text}: is in the past")
@@ -196,6 +199,6 @@ def _summary(quotas: Iterable[WindowQuota]) -> str:
 def _given(quota: WindowQuota) -> str:
     if quota.nominal is not None:
         return f"= {amounts.text(quota.resource, quota.nominal)}"
-    if quota.change:
-        return f"{'+' if quota.change > 0 else ''}{amounts.text(quota.resource, quota.change)}"
-    return "limits"
+    if not quota.change and (quota.borrowing_limit is not None or quota.lending_limit is not None):
+        return "limits"
+    return f"{'+' if quota.change >= 0 else ''}{amounts.text(quota.resource, quota.change)}"

@@ -168,16 +168,19 @@ def as_bad_request() -> Iterator[None]:
 
 
 def record_filter(namespace: str, given: Parameters) -> RecordFilter:
+    since, until = _moment(given, "since", 0), _moment(given, "until", NO_END)
+    if until < since and _first(given, "since"):
+        raise UsageError(f"until {_first(given, 'until')}: is before since {_first(given, 'since')}")
     return RecordFilter(
-        since=_moment(given, "since", 0),
-        until=_moment(given, "until", NO_END),
+        since=since,
+        until=until,
         namespace=namespace,
         user=_first(given, "user"),
         queue=_first(given, "queue"),
         cluster_queue=_first(given, "clusterQueue"),
         name=_first(given, "name"),
         states=queries.states(given.get("state", ())),
-        evicted=_first(given, "evicted").lower() == "true",
+        evicted=_truth(given, "evicted"),
         flavor=_first(given, "flavor"),
         larger_than=queries.larger_than(given.get("largerThan", ())),
     )
@@ -185,6 +188,13 @@ def record_filter(namespace: str, given: Parameters) -> RecordFilter:
 
 def _first(given: Parameters, name: str) -> str:
     return given.get(name, ("",))[0]
+
+
+def _truth(given: Parameters, name: str) -> bool:
+    text = _first(given, name).lower()
+    if text not in ("", "true", "false"):
+        raise UsageError(f"{name} {text[:100]}: must be true or false")
+    return text == "true"
 
 
 def _moment(given: Parameters, name: str, otherwise: Seconds) -> Seconds:

@@ -52,7 +52,8 @@ def of(budget: Budget, zone: tzinfo | None, now: Nanoseconds) -> Iterator[Budget
             resource=row.resource,
             until=until,
             spent=_text(spent, row),
-            percent=int(spent * 100 / limit) if limit > 0 else 100,
+            # The hours of the status are cut to three decimals, its percentage is of the exact amount.
+            percent=max(row.percent, int(spent * 100 / limit)) if limit > 0 else 100,
             limit=row.limit,
             per_hour=row.per_hour,
             spent_by="spent" if is_spent else _local(row.spent_at, zone) if row.spent_at else "",

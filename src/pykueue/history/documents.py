@@ -360,6 +360,9 @@ def run_time_document(estimate: RunEstimate | None, limit: int | None, elapsed: 
 # --- Continue tokens --------------------------------------------------------------------------------------------------
 
 
+_LAST_ROW: Final = 2**63 - 1
+
+
 def token(after: int) -> str:
     return base64.urlsafe_b64encode(f"v1:{after}".encode()).decode()
 
@@ -368,6 +371,8 @@ def after(text: str) -> int | None:
     """From which to continue, by a token; None if it is none."""
     try:
         version, _, number = base64.urlsafe_b64decode(text.encode()).decode().partition(":")
-        return int(number) if version == "v1" and number.isdecimal() else None
+        found = int(number) if version == "v1" and number.isdecimal() else None
     except ValueError:
         return None
+    # A larger number is no row of a table, and SQLite refuses it.
+    return found if found is not None and found <= _LAST_ROW else None

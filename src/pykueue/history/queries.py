@@ -121,12 +121,12 @@ WAITING_GROUPS: Final = tuple(name for name in GROUPS if name != "flavor")
 
 
 def groups(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The words of `--by`, separated by commas."""
-    found = tuple(word.strip().lower() for word in text.split(",") if word.strip())
+    """The words of `--by`, separated by commas; one that is repeated counts once."""
+    found = dict.fromkeys(word.strip().lower() for word in text.split(",") if word.strip())
     for word in found:
         if word not in known:
             raise UsageError(f"by {word}: must be of {', '.join(known)}")
-    return found
+    return tuple(found)
 
 
 class UsageRow(NamedTuple):

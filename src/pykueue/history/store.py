@@ -150,6 +150,10 @@ class NewerStoreError(HistoryStoreError):
     """A newer program wrote the file."""
 
 
+class ForeignStoreError(HistoryStoreError):
+    """The file is a database of another program."""
+
+
 class HistoryStore:
     """The records of one cluster in one file. Calls come one at a time, and may block."""
 
@@ -188,6 +192,7 @@ class HistoryStore:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
         try:
+            self._refuse_foreign(connection)
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal" and self.path is not None:
                 raise HistoryStoreError(f"{self.path}: the file system does not support SQLite's write-ahead log")
@@ -207,6 +212,12 @@ class HistoryStore:
         assert self.path is not None, "a store in memory belongs to one process"
         return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
+    def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
+        """Refuse a database of another program, such as that of the API server, before anything is written to it."""
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if tables and not {"meta", "record", "usage"} <= tables:
+            raise ForeignStoreError(f"{self.path}: is a database, but not a history of Workloads")
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if not connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").fetchone()[0]:
             with _transaction(connection):
@@ -216,8 +227,8 @@ class HistoryStore:
                 connection.execute("INSERT INTO meta VALUES ('purged', 0)")
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise DamagedStoreError(f"{self.path}: {found}")
-        layout = connection.execute("SELECT value FROM meta WHERE key = 'layout'").fetchone()[0]
+            raise DamagedStoreError(f"{self.path}: {'; '.join(found.splitlines())}")
+        layout = self._layout(connection)
         if layout > LAYOUT:
             raise NewerStoreError(
                 f"{self.path}: the history has layout {layout} and this program reads up to {LAYOUT};"
@@ -234,6 +245,12 @@ class HistoryStore:
         connection.execute(_P50_ONLY)
         connection.execute(_TROUBLES)
         connection.execute("CREATE INDEX IF NOT EXISTS trouble_by_end ON trouble (ended)")
+
+    def _layout(self, connection: sqlite3.Connection) -> int:
+        row = connection.execute("SELECT value FROM meta WHERE key = 'layout'").fetchone()
+        if row is None or not isinstance(row[0], int):
+            raise DamagedStoreError(f"{self.path}: the number of its layout is missing")
+        return int(row[0])
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -727,6 +744,9 @@ def _reported(path: Path | None) -> Iterator[None]:
     """Raise an error of SQLite as one of the store: about the content of the file, or about the disk or the lock."""
     try:
         yield
+    except OSError as error:
+        # A directory, or a file of another user. SQLite reports its own errors of the disk otherwise.
+        raise HistoryStoreError(f"{path or 'history'}: {error.strerror or error}") from error
     except sqlite3.DatabaseError as error:
         sentence = f"{path or 'history'}: {error}"
         if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):

@@ -98,15 +98,18 @@ def trace(records: Iterable[JobRecord], processor: str = "") -> SwfTrace:
     )
     first = _seconds(rows[0].submitted) if rows else 0
     numbers = {column: _Numbers() for column in ("user", "namespace", "name", "queue", "clusterqueue")}
+    if processor and not any(processor in record.requests for record in rows):
+        raise UsageError(f"--swf-processor {processor}: no job requests it")
     lines = [_line(number, record, first, processor, numbers) for number, record in enumerate(rows, start=1)]
-    most = max((int(line.split()[4]) for line in lines), default=0)
+    written = read("\n".join(lines), "history", leave_out=True).jobs
     head = [
         "; Version: 2.2",
         "; Computer: Kubernetes, queued by pykueue",
         f"; UnixStartTime: {first}",
         "; TimeZoneString: UTC",
         f"; MaxJobs: {len(lines)}",
-        f"; MaxProcs: {max(most, 0)}",
+        # Not the largest job: who replays the file takes this number as the size of the machine.
+        f"; MaxProcs: {most_used(written)}",
         *(f"; Queue: {place} {name}" for place, name in enumerate(numbers["queue"].names, start=1)),
     ]
     return SwfTrace("\n".join([*head, *lines]) + "\n", {name: found.names for name, found in numbers.items()})
@@ -159,8 +162,11 @@ def _seconds(text: str | None) -> int:
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
-# The latest time and the longest run that are taken for one: about 34,000 years.
-_LONGEST: Final = 2**40
+# The latest time and the longest run that are taken for one: about 2,100 years. A submission counts from the start of
+# the trace, which has the same bound; so all of them are in years of four digits, which times of the API have.
+LONGEST: Final = 2**36
+# The most processors that a job can have: a processor is a pod, and their count is a number of 32 bits.
+_MOST: Final = 2**31 - 1
 
 
 def read(text: str, source: str, *, leave_out: bool = False) -> SwfFile:
@@ -188,6 +194,26 @@ def read(text: str, source: str, *, leave_out: bool = False) -> SwfFile:
     return SwfFile(tuple(jobs), header, tuple(bad))
 
 
+def most_used(jobs: Iterable[SwfJob]) -> int:
+    """The most processors that were in use at a time; at least those of the largest job that ran, and 1."""
+    changes: dict[int, int] = {}
+    largest = 1
+    for job in jobs:
+        if job.ran < 0:
+            continue
+        largest = max(largest, job.processors, job.requested_processors)
+        begin = job.submitted + max(job.waited, 0)
+        # A job that ended in the second in which it started is in use for that second.
+        end = begin + max(job.ran, 1)
+        changes[begin] = changes.get(begin, 0) + max(job.processors, 0)
+        changes[end] = changes.get(end, 0) - max(job.processors, 0)
+    used = most = 0
+    for moment in sorted(changes):
+        used += changes[moment]
+        most = max(most, used)
+    return max(most, largest)
+
+
 def _job(fields: Sequence[str]) -> SwfJob | str:
     """The job of a line, or why it is none."""
     if len(fields) < _FIELDS:
@@ -203,6 +229,8 @@ def _job(fields: Sequence[str]) -> SwfJob | str:
     for name, seconds in (("waiting", found.waited), ("run", found.ran)):
         if seconds < _UNKNOWN:
             return f"the {name} time is negative"
-    if max(found.submitted, found.waited, found.ran, found.limit) > _LONGEST:
-        return f"a time is longer than {_LONGEST} s"
+    if max(found.submitted, found.waited, found.ran, found.limit) > LONGEST:
+        return f"a time is longer than {LONGEST} s"
+    if max(found.processors, found.requested_processors) > _MOST:
+        return f"a number of processors is larger than {_MOST}"
     return found

@@ -6,6 +6,7 @@ Between two cycles, evicted Workloads are assumed to have stopped and to be pend
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from pykueue.analysis.planner.case import Case
 from pykueue.api import kueue
 from pykueue.api.conditions import WorkloadCondition
 from pykueue.api.quota_schedule import QuotaSchedule
+from pykueue.calendars import CalendarError
 from pykueue.core.decision import Admit, Decision, Evict, Preempt
 from pykueue.lifecycle import states
 from pykueue.projection import SchedulerCase
@@ -70,9 +72,14 @@ BUDGETS: Final = "Budgets"
 
 
 def windows_of(case: Case, now: Nanoseconds, horizon: Nanoseconds = calendars.HORIZON) -> tuple[ScheduledWindows, ...]:
-    """The windows of the QuotaSchedules of a case. They were validated when they were read."""
-    schedules = (each for each in case.extensions if isinstance(each, QuotaSchedule))
-    return tuple(calendars.scheduled_windows(each, now, horizon) for each in schedules)
+    """The windows of the QuotaSchedules of a case. One of a server that cannot be read has no effect, as in a manager;
+    `lint` reports it. Those of files were validated when they were read."""
+    found = []
+    for each in case.extensions:
+        if isinstance(each, QuotaSchedule):
+            with suppress(CalendarError):
+                found.append(calendars.scheduled_windows(each, now, horizon))
+    return tuple(found)
 
 
 def scheduler_case(case: Case, *, departures: bool = False) -> SchedulerCase:
