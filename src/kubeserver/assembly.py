@@ -73,6 +73,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     # How long an object stays without its last owner, so that watches see the owner deleted first. A reference to
     # one of several owners outlasts it ten times longer.
     orphan_seconds: float = 0.0
+    # Whether dependents of deleted owners and the content of deleted namespaces are deleted, as a cluster does by
+    # kube-controller-manager. Without, they stay, and a deleted namespace stays in phase Terminating.
+    collects_garbage: bool = True
 
 
 class Embedded:
@@ -105,7 +108,9 @@ class Embedded:
         workers = Workers(threads)
         self.rest = Rest(self.objects, self.registry, hooks, clock, rng, workers)
         client = LoopbackClient(self.registry, self.rest)
-        self._collector = GarbageCollector(self.objects, self.registry, client, clock, parts.orphan_seconds)
+        self._collector = GarbageCollector(
+            self.objects, self.registry, client, clock, parts.orphan_seconds, crds_only=not parts.collects_garbage
+        )
         self.old_news = EventExpiry(self.objects, client, clock)
         self.server = ApiServer(
             objects=self.objects,

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from kubemachinery import http_messages, http_server, process
 from kubemachinery.errors import UsageError
 from kubeserver import serve
@@ -48,7 +50,11 @@ def write_programs(folder: Path, command: Sequence[str]) -> None:
 
 
 def run(program: str, arguments: Sequence[str], parts: Parts, version: str) -> None:
-    """Run a stand-in until SIGTERM or SIGINT. It keeps everything in memory."""
+    """Run a stand-in until SIGTERM or SIGINT. It keeps everything in memory.
+
+    It collects no garbage: envtest starts no kube-controller-manager, and suites read dependents after their owner is
+    deleted, to check what their own controller has done.
+    """
     if any(word in ("--help", "-h") for word in arguments):
         lines = [f"      --{name} string   {text}" for name, text in _FLAGS[program].items()]
         print("\n".join([f"A stand-in for {program}. It reads these flags and ignores the others:", *lines]))
@@ -70,7 +76,7 @@ def run(program: str, arguments: Sequence[str], parts: Parts, version: str) -> N
             certificate=_certificate(flags),
             client_authorities=tuple(Path(flags[name]) for name in ("client-ca-file",) if name in flags),
         )
-        asyncio.run(_until_stopped(serve.api_server(settings, parts)))
+        asyncio.run(_until_stopped(serve.api_server(settings, structs.replace(parts, collects_garbage=False))))
 
 
 @asynccontextmanager

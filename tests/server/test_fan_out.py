@@ -27,9 +27,10 @@ TURNS = 10
 class Connection:
     """A client that takes what it is sent, until it is full; sending to it takes `seconds` of the time of the rounds."""
 
-    def __init__(self, time: list[float], seconds: float = 0.0) -> None:
+    def __init__(self, time: list[float], seconds: float, sent: list[Connection]) -> None:
         self.time = time
         self.seconds = seconds
+        self.sent = sent
         self.chunks: list[SharedChunk] = []
         self.taking = asyncio.Event()
         self.taking.set()
@@ -41,6 +42,7 @@ class Connection:
         if not self.taking.is_set():
             return False
         self.time[0] += self.seconds
+        self.sent.append(self)
         self.chunks.append(chunk)
         return True
 
@@ -54,14 +56,16 @@ class Connection:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, *, uses_the_processor: bool = True) -> None:
         self.time = [0.0]
         self.objects = Objects(MemoryJournal(), SystemClock())
-        self.rounds = FanOut(self.objects, lambda: self.time[0])
+        self.rounds = FanOut(self.objects, lambda: self.time[0], lambda: self.time[0] if uses_the_processor else 0.0)
         self.written = 0
+        # The connections in the order in which rounds sent them events.
+        self.sent: list[Connection] = []
 
     def connections(self, count: int, seconds: float = 0.0) -> list[Connection]:
-        return [Connection(self.time, seconds) for _ in range(count)]
+        return [Connection(self.time, seconds, self.sent) for _ in range(count)]
 
     async def write(self, count: int = 1) -> None:
         """Write objects, each in a commit of its own, with time for the loop but none on the clock."""
@@ -78,13 +82,13 @@ class World:
 
     @asynccontextmanager
     async def watching(
-        self, connections: Sequence[Connection], *, in_process: bool = False
+        self, connections: Sequence[Connection], *, in_process: bool = False, resource: str = THINGS
     ) -> AsyncIterator[list[WatchStream]]:
         def present(entry: ObjectEntry) -> bytes:
             return entry.body
 
         watch = Watch(
-            resource=THINGS,
+            resource=resource,
             namespace="",
             match=None,
             after=self.objects.revision,
@@ -148,6 +152,29 @@ async def test_after_a_long_round_events_wait_and_come_together(
     assert all(connection.names == world.names for connection in connections), "a watch that ends sends what is pending"
     if longest > 1:
         assert all(len(connection.chunks) == 2 for connection in connections)
+
+
+async def test_a_round_that_other_processes_interrupt_delays_no_events() -> None:
+    """Time passes while it sends, of which it used none."""
+    world = World(uses_the_processor=False)
+    (connection,) = connections = world.connections(1, seconds=1.0)
+    async with world.watching(connections):
+        for number in range(1, 20):
+            await world.write()
+            assert len(connection.chunks) == number
+
+
+async def test_a_round_comes_last_to_the_resource_that_changed_last() -> None:
+    """As when a client creates a Namespace and then a Job in it, while an older change of a Job is pending."""
+    world = World()
+    (outer,), (inner,) = world.connections(1), world.connections(1)
+    async with world.watching([outer], resource="namespaces"), world.watching([inner], resource="jobs"):
+        keys = [StoreKey("jobs", "n", "old"), StoreKey("namespaces", "", "new"), StoreKey("jobs", "new", "j")]
+        writes = [world.objects.write(WriteOperation.ADDED, key, "u", b'{"name":""}')[1] for key in keys]
+        await asyncio.gather(*writes)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        assert world.sent == [outer, inner], "one round has sent all three"
 
 
 async def test_a_client_that_takes_nothing_delays_no_other_and_misses_nothing() -> None:

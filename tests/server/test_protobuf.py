@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kubeserver.builtin import decoding
+from kubeserver.builtin import decoding, kinds
 from kubeserver.builtin_types import types
 from kubeserver.http import protobuf
+from kubeserver.registry.strategy import Resource
 
 _LINES = (Path(__file__).parent / "recorded" / "objects.jsonl").read_bytes().splitlines()
 
@@ -152,3 +153,16 @@ def test_scale_is_read_as_protobuf() -> None:
     """Typed clients write the scale of a Deployment so."""
     tree = protobuf.decode(body("autoscaling/v1", "Scale", METADATA + field(2, field(1, 4)) + field(3, field(1, 1))))
     assert (tree["metadata"], tree["spec"], tree["status"]) == ({"name": "one"}, {"replicas": 4}, {"replicas": 1})
+
+
+def test_a_binding_is_read_as_protobuf() -> None:
+    """Typed clients bind pods so."""
+    tree = protobuf.decode(body("v1", "Binding", METADATA + field(2, field(1, "Node") + field(3, "n1"))))
+    assert (tree["metadata"], tree["target"]) == ({"name": "one"}, {"kind": "Node", "name": "n1"})
+
+
+@pytest.mark.parametrize("resource", kinds.RESOURCES, ids=lambda resource: resource.group_resource)
+def test_every_built_in_kind_is_read_as_protobuf(resource: Resource) -> None:
+    """The bodies of its subresources included."""
+    for kind in (resource.kind, *(action.kind for action in resource.actions.values())):
+        assert types.of_kind(resource.api_version, kind) is not None

@@ -76,8 +76,9 @@ def test_etcd_answers_health_checks(folder: Path, port: int, tmp_path: Path) -> 
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, port: int, tmp_path: Path) -> None:
-    """Its certificates are made by the suite, and so is the one of the administrator."""
+@pytest.fixture
+def api_server(folder: Path, port: int, tmp_path: Path) -> Iterator[tuple[Client, Client]]:
+    """A client with the certificate of the suite's administrator, and one without a certificate."""
     made = server_credentials.prepare(tmp_path / "pki", ["127.0.0.1", "localhost"], datetime.datetime.now(datetime.UTC))
     directory = tmp_path / "certs"
     directory.mkdir()
@@ -106,9 +107,60 @@ def test_kube_apiserver_takes_the_flags_of_envtest(folder: Path, port: int, tmp_
     try:
         client = Client(f"https://127.0.0.1:{port}", made.ca, certificate=admin)
         assert soon(lambda: client.get("/healthz")).body == b"ok"
-        client.get("/api/v1/namespaces/default").ok()
-        client.post(CONFIG_MAPS, config_map("c")).ok()
-        Client(f"https://127.0.0.1:{port}", made.ca).get(CONFIG_MAPS).refused(401)
+        yield client, Client(f"https://127.0.0.1:{port}", made.ca)
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_kube_apiserver_takes_the_flags_of_envtest(api_server: tuple[Client, Client]) -> None:
+    """Its certificates are made by the suite, and so is the one of the administrator."""
+    client, stranger = api_server
+    client.get("/api/v1/namespaces/default").ok()
+    client.post(CONFIG_MAPS, config_map("c")).ok()
+    stranger.get(CONFIG_MAPS).refused(401)
+
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SHIPS = "/apis/example.com/v1/ships"
+
+
+def ship_crd() -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ships.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Cluster",
+            "names": {"plural": "ships", "singular": "ship", "kind": "Ship", "listKind": "ShipList"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            ],
+        },
+    }
+
+
+def test_kube_apiserver_collects_what_it_collects_without_a_controller_manager(
+    api_server: tuple[Client, Client],
+) -> None:
+    """Dependents and the content of namespaces stay, as envtest runs no kube-controller-manager; instances of a deleted
+    CRD do not."""
+    client, _ = api_server
+    owner = client.post(CONFIG_MAPS, config_map("owner")).ok()
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    client.post(CONFIG_MAPS, config_map("dependent", ownerReferences=[reference])).ok()
+    client.post("/api/v1/namespaces", {"metadata": {"name": "deleted"}}).ok()
+    client.post("/api/v1/namespaces/deleted/configmaps", config_map("content")).ok()
+    client.post(CRDS, ship_crd()).ok()
+    client.post(SHIPS, {"apiVersion": "example.com/v1", "kind": "Ship", "metadata": {"name": "s"}}).ok()
+
+    client.delete(f"{CONFIG_MAPS}/owner").ok()
+    client.delete("/api/v1/namespaces/deleted").ok()
+    # The collector deletes dependents and the content of namespaces before it comes to CRDs.
+    client.delete(f"{CRDS}/ships.example.com").ok()
+    until(lambda: client.get(f"{CRDS}/ships.example.com").code == 404)
+
+    client.get(f"{CONFIG_MAPS}/dependent").ok()
+    client.get("/api/v1/namespaces/deleted/configmaps/content").ok()
+    assert client.get("/api/v1/namespaces/deleted").ok()["status"]["phase"] == "Terminating"

@@ -38,13 +38,25 @@ class GarbageCollector:
     """Reads every change, and deletes objects without owners, namespace or CRD."""
 
     def __init__(
-        self, objects: Objects, registry: Registry, client: LoopbackClient, clock: Clock, orphan_seconds: float = 0.0
+        self,
+        objects: Objects,
+        registry: Registry,
+        client: LoopbackClient,
+        clock: Clock,
+        orphan_seconds: float = 0.0,
+        *,
+        crds_only: bool = False,
     ) -> None:
+        """`crds_only` restricts it to what kube-apiserver does itself: deleting the instances of a deleted CRD.
+
+        Dependents of owners and the content of namespaces are then left as they are.
+        """
         self._objects = objects
         self._registry = registry
         self._client = client
         self._clock = clock
         self._orphan_seconds = orphan_seconds
+        self._crds_only = crds_only
         self._alone_since: dict[str, float] = {}
         self._owners = OwnerGraph()
         self._due: dict[StoreKey, None] = {}
@@ -104,8 +116,10 @@ class GarbageCollector:
 
     async def _round(self) -> bool:
         due, self._due = list(self._due), {}
-        well = await self._together(self._check, due)
-        well &= await self._together(self._empty_namespace, list(self._leaving_namespaces))
+        well = True
+        if not self._crds_only:
+            well &= await self._together(self._check, due)
+            well &= await self._together(self._empty_namespace, list(self._leaving_namespaces))
         well &= await self._together(self._empty_crd, list(self._leaving_crds))
         return well
 

@@ -3,7 +3,11 @@
 What a change costs its writer must not grow with the number of watches. So events are not sent one by one: a round
 sends each watch all that is pending for it, encoded once for all the watches with the same selection, and after a round
 the next one waits twice as long as the last one worked, but no longer than `PAUSE_MAX_SECONDS`. A round of one watch
-takes microseconds, so its events come at once.
+takes microseconds, so its events come at once. Work is measured in processor time: a round that other processes
+interrupted has cost no more, and a pause after it would only let events of several writes come together.
+
+Clients create one object after another and expect controllers to see them in this order, although watches of several
+resources promise none: a Namespace before the Job in it. So a round comes last to the resource that changed last.
 
 A watch whose client does not take its events is left out of the rounds until it does; it blocks no other watch.
 """
@@ -22,10 +26,10 @@ from kubeserver.storage.objects import Objects
 
 log = logging.getLogger(__name__)
 
-# The pause after a round, as a multiple of the time that the round worked; and the longest pause.
+# The pause after a round, as a multiple of the processor time of the round; and the longest pause.
 PAUSE_FACTOR: Final = 2.0
 PAUSE_MAX_SECONDS: Final = 0.1
-# How long a round works before it lets the loop continue: requests are answered in between.
+# The processor time that a round takes before it lets the loop continue: requests are answered in between.
 SLICE_SECONDS: Final = 0.002
 # Encoded events that are kept for watches that are behind. Beyond that they are encoded again.
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -65,13 +69,19 @@ class LiveWatch(Protocol):
 class FanOut:
     """The rounds of one server."""
 
-    def __init__(self, objects: Objects, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        clock: Callable[[], float] = time.perf_counter,
+        processor_time: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._objects = objects
         self._clock = clock
+        self._processor_time = processor_time
         self._live: dict[str, dict[LiveWatch, None]] = {}
         # By resource and selection, then by the revision after which the events begin.
         self._encoded: dict[tuple[str, Hashable], dict[int, EncodedEvents]] = {}
-        # The resources with changes that no round has begun to send.
+        # The resources with changes that no round has begun to send, in the order of their last changes.
         self._due: dict[str, None] = {}
         self._round: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -100,6 +110,7 @@ class FanOut:
 
     def request(self, resource: str) -> None:
         """Send what is pending for the watches of a resource in the next round."""
+        self._due.pop(resource, None)
         self._due[resource] = None
         if self._round is None and self._timer is None:
             self._schedule()
@@ -125,20 +136,20 @@ class FanOut:
             self._schedule()
 
     async def _send_all(self) -> float:
-        """Send each watch what is pending for it; return the seconds that this took, without those of other tasks."""
+        """Send each watch what is pending for it; return its processor time, without that of other tasks."""
         # One end for all: watches that were together before the round are together after it, and share what is encoded.
         until = self._objects.revision
         watches = [watch for resource in self._due for watch in self._live.get(resource, ())]
         self._due.clear()
-        worked, since = 0.0, self._clock()
+        worked, since = 0.0, self._processor_time()
         for watch in watches:
             self._deliver(watch, until, self._shared)
-            if (now := self._clock()) - since > SLICE_SECONDS:
+            if (now := self._processor_time()) - since > SLICE_SECONDS:
                 worked += now - since
                 await asyncio.sleep(0)
-                since = self._clock()
+                since = self._processor_time()
         self._forget(watches, until)
-        return worked + self._clock() - since
+        return worked + self._processor_time() - since
 
     def deliver(self, watch: LiveWatch) -> None:
         """Send one watch what is pending for it now, outside of the rounds: before a bookmark, and at its end."""
