@@ -59,6 +59,21 @@ class TestBinding:
         assert (code, tree["reason"]) == (409, "Conflict")
         assert "n1 already" in tree["message"]
 
+    async def test_pod_is_scheduled_and_gets_the_metadata_of_the_binding(self, embedded: Embedded) -> None:
+        """As kube-apiserver 1.36 does it."""
+        sent = pod("f")
+        sent["metadata"]["annotations"] = {"a": "1", "b": "1"}
+        await ask(embedded, "POST", PODS, sent)
+        binding = {"metadata": {"name": "f", "annotations": {"b": "2"}, "labels": {"zone": "z"}}, **to("n1")}
+        code, _ = await ask(embedded, "POST", f"{PODS}/f/binding", binding)
+        assert code == 201
+        _, found = await ask(embedded, "GET", f"{PODS}/f")
+        assert found["metadata"]["annotations"] == {"a": "1", "b": "2"}
+        assert found["metadata"]["labels"] == {"zone": "z"}
+        [condition] = found["status"]["conditions"]
+        assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+        assert condition["lastTransitionTime"]
+
     async def test_waits_for_scheduling_gates(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("b", schedulingGates=[{"name": "example.com/wait"}]))
         code, tree = await ask(embedded, "POST", f"{PODS}/b/binding", to("n1"))

@@ -82,8 +82,8 @@ def on_status(new: Tree, old: Tree) -> None:
         status["qosClass"] = old["status"]["qosClass"]
 
 
-def bind(pod: Tree, binding: Tree) -> None:
-    """Bind the pod to a node; a binding never changes."""
+def bind(pod: Tree, binding: Tree, now: str) -> None:
+    """Bind the pod to a node; a binding never changes. The pod gets its labels and annotations, and is scheduled."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     target = binding.get("target")
     node = target.get("name") if isinstance(target, dict) else None
@@ -96,6 +96,12 @@ def bind(pod: Tree, binding: Tree) -> None:
     if spec.get("nodeName"):
         raise status.conflict("", "pods/binding", name, f"the pod is on node {spec['nodeName']} already")
     spec["nodeName"] = node
+    for field in ("labels", "annotations"):
+        if added := binding.get("metadata", {}).get(field):
+            pod["metadata"][field] = {**pod["metadata"].get(field, {}), **added}
+    conditions = pod["status"].setdefault("conditions", [])
+    conditions[:] = [each for each in conditions if each.get("type") != "PodScheduled"]
+    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now})
 
 
 def quality_of_service(spec: Tree) -> str:

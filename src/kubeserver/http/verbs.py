@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kubemachinery import status
+from kubemachinery import meta, status
 from kubemachinery.clock import Clock
 from kubemachinery.http_messages import Request, Response, Write
 from kubemachinery.serving import views
@@ -187,7 +187,8 @@ class Verbs:
         authentication.check(info.user, "create", resource.group, resource.plural, address.name)
         context = info.write_context()
         sent = await self._read(context, await info.body(), info.object)
-        await self._rest.modify(context, lambda tree: action.alter(tree, sent))
+        now = meta.format_time(self._clock.now())
+        await self._rest.modify(context, lambda tree: action.alter(tree, sent, now))
         return Response(status=201, body=bodies.encode(status.success()))
 
     async def _scale(self, info: RequestInfo, verb: str, form: Representation) -> Response:

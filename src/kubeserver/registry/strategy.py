@@ -93,11 +93,11 @@ class ServedColumn(msgspec.Struct, frozen=True, kw_only=True):
 class SubresourceAction(msgspec.Struct, frozen=True, kw_only=True):
     """A subresource that changes one object by POST, such as binding a pod to a node.
 
-    `alter(object, body)` changes the object in place, or raises `status.StatusError`.
+    `alter(object, body, now)` changes the object in place, or raises `status.StatusError`; `now` is a formatted time.
     """
 
     kind: str
-    alter: Callable[[Tree, Tree], None]
+    alter: Callable[[Tree, Tree, str], None]
 
 
 class ScalePaths(msgspec.Struct, frozen=True):

@@ -272,6 +272,8 @@ class Rest:
                 finalizers = (new.get("spec") or {}).get("finalizers") or []
                 spec = {**(old.get("spec") or {}), "finalizers": finalizers}
                 new = {**old, "metadata": new["metadata"], "spec": spec}
+            case action if action in resource.actions:
+                pass  # it has changed no other fields than it may
             case _:
                 if resource.has_status:
                     new.pop("status", None)
