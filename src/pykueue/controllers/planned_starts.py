@@ -32,7 +32,7 @@ _EVENT_PAUSE: Final[Nanoseconds] = 60 * SECOND
 _AFTER_RESERVATION_SECONDS: Final = 1.0
 
 _CAUSES: Final = {
-    WithdrawalCause.AHEAD_IN_ORDER: "a workload ahead of it in the order of its ClusterQueue was admitted",
+    WithdrawalCause.AHEAD_IN_ORDER: "a workload ahead of it in the order of its ClusterQueue takes precedence",
     WithdrawalCause.NOMINAL_USE: "another ClusterQueue uses its nominal quota",
     WithdrawalCause.PREEMPTION: "a workload was admitted by preemption",
     WithdrawalCause.QUOTA_CHANGED: "quota or flavors changed",
@@ -111,6 +111,8 @@ class PlannedStartController:
         change = self._waiting.pop(workload)
         shown = self._emitted[workload][1]
         self._emitted[workload] = self._clock.now(), change.date
+        if change.date is not None and shown is not None and change.date < shown:
+            change = change._replace(cause=None)  # only a later start has one
         if change.event is PlanEvent.WITHDRAWN or change.date != shown:
             self._emit(change)
         return None
@@ -149,17 +151,12 @@ class PlannedStartController:
 
 
 def _merged(before: PlanChange | None, change: PlanChange) -> PlanChange:
-    """The change that is reported for two within a minute: the newer one, with the cause of the older one if it has
-    none itself and the start is still later than it was then."""
+    """The change that is reported for two within a minute: the newer one, with the cause of the older one if it has none.
+    A start that was withdrawn and planned again has moved."""
     if before is None:
         return change
-    is_first = before.event is PlanEvent.PLANNED
-    later = change.cause is None and before.cause is not None and _is_later(change, before)
-    return replace(
-        change,
-        event=before.event if is_first and change.event is PlanEvent.REPLANNED else change.event,
-        cause=before.cause if later else change.cause,
-    )
+    event = PlanEvent.REPLANNED if change.event is PlanEvent.PLANNED else change.event
+    return change._replace(event=event, cause=change.cause or before.cause)
 
 
 def _is_outdated(shown: str | None, date: Nanoseconds | None, now: Nanoseconds) -> bool:
