@@ -151,8 +151,8 @@ class PlannedStartController:
 
 
 def _merged(before: PlanChange | None, change: PlanChange) -> PlanChange:
-    """The change that is reported for two within a minute: the newer one, with the cause of the older one if it has none.
-    A start that was withdrawn and planned again has moved."""
+    """The change that is reported for two within a minute: the newer one, with the cause of the older one if it has
+    none. A start that was withdrawn and planned again has moved."""
     if before is None:
         return change
     event = PlanEvent.REPLANNED if change.event is PlanEvent.PLANNED else change.event
