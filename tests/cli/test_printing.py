@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sys
 from pathlib import Path
@@ -230,3 +232,13 @@ def test_jobs_of_the_history_are_written_into_a_file_as_a_table(tmp_path: Path) 
 def test_usage_for_programs_is_not_rounded_to_two_decimals(output: str, hours: str) -> None:
     usage = UsageItem({"queue": "q"}, "cpu", "28")
     assert str(report._usage_rows([usage], is_table=output == "table")[0]["hours"]) == hours
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+user", "-2+3", "@SUM(A1)", "\t=1"])
+def test_a_text_that_spreadsheets_would_compute_has_an_apostrophe_in_csv(name: str) -> None:
+    assert list(csv.reader(io.StringIO(history.csv_text(["user"], [{"user": name}])))) == [["user"], [f"'{name}"]]
+
+
+@pytest.mark.parametrize("value", ["a=b", "-1.5", "+3", "-", 'o\'brien, "bob"', "two\nlines", "größe", -2])
+def test_other_values_are_as_they_are_in_csv(value: str | int) -> None:
+    assert list(csv.reader(io.StringIO(history.csv_text(["user"], [{"user": value}])))) == [["user"], [str(value)]]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ import pytest
 
 from kubemachinery.client import client_config
 from kubemachinery.client.client import ApiClient
+from kubemachinery.client.client_config import ClientConfig
 from kubemachinery.clock import SystemClock
 from pykueue import features
 from pykueue.api import quota_schedule, registry
+from pykueue.cli import explain
+from scripted_server import answering, request_head
 from shell import Shell
 from started import up
 from waiting import until
@@ -97,3 +101,40 @@ def test_served_explanation_is_the_computed_one(shell: Shell, kubeconfig: Path, 
     shell("submit", "--name", "waits", "--cpu", "600m", "--", "true")
     until(lambda: "QuotaSchedule lower lowers cpu" in shell("explain", "waits").out)
     assert explained(shell, "waits") == explained(shell, "waits", "--thorough")
+
+
+def test_a_reservation_of_more_than_its_source_has_is_created_with_a_warning(shell: Shell) -> None:
+    what = ["--flavor", "default-flavor", "--from", "default", "--to", "absent", "--at", "23:00", "--for", "1h"]
+    made = shell("reserve", "huge", "--resource", "cpu=2000", *what)
+    assert made.code == 0
+    assert made.out == "quotaschedule.pykueue.io/huge created\n"
+    assert made.err == "warning: quotaschedule.pykueue.io/huge: ClusterQueue absent does not exist\n"
+    shell("create", "clusterqueue", "absent", "--nominal-quota", "default-flavor:cpu=0")
+    shell("reserve", "delete", "huge")
+    made = shell("reserve", "huge", "--resource", "cpu=2000", *what)
+    assert made.code == 0
+    assert re.fullmatch(
+        r"warning: quotaschedule.pykueue.io/huge: takes \d+ cpu of default-flavor and gives 2k\n", made.err
+    )
+    shell("reserve", "delete", "huge")
+
+
+def test_an_explanation_without_a_forecast_has_the_reason() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_head(reader)
+        body = json.dumps(
+            {"kind": "Status", "code": 500, "reason": "InternalError", "message": "there is no forecast: too long"}
+        ).encode()
+        head = f"HTTP/1.1 500 Failed\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+
+    async def found() -> Any:
+        async with answering(refuse) as address:
+            transport = client_config.connect(ClientConfig(address, "", {}, {}, Path()), SystemClock())
+            client = ApiClient(transport, random.Random(1))
+            try:
+                return await explain._forecast(client, "default/w", False)
+            finally:
+                await client.close()
+
+    assert explain.forecast_lines(asyncio.run(found())) == ["", "When", "  no forecast: too long"]

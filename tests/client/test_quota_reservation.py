@@ -131,3 +131,14 @@ def test_an_amount_that_is_not_positive_is_refused(amount: str, capsys: pytest.C
         main(["reserve", "b", *what, "--dry-run=client"])
     assert caught.value.code == 2
     assert f"cpu={amount} is not a resource with a positive amount" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("resource", "amount"), [("cpu", "1e30"), ("nvidia.com/gpu", "9223372036854775807")])
+def test_an_amount_that_counts_as_unlimited_is_refused(
+    resource: str, amount: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = ["--resource", f"{resource}={amount}", "--flavor", "f", "--from", "a", "--at", "tue 14:00", "--for", "2h"]
+    with pytest.raises(SystemExit) as caught:
+        main(["reserve", "b", *what, "--dry-run=client"])
+    assert caught.value.code == 2
+    assert f"{resource}={amount} is more than a quota can be" in capsys.readouterr().err

@@ -42,6 +42,10 @@ def planned(kueue: Kueue, job: str) -> str | None:
     return (found["metadata"].get("annotations") or {}).get(backfill.PLANNED_START)
 
 
+def notes(kueue: Kueue, reason: str) -> list[str]:
+    return [each.get("note") or each["message"] for each in kueue.all("event") if each["reason"] == reason]
+
+
 def reasons(kueue: Kueue) -> set[str]:
     return {each["reason"] for each in kueue.all("event")}
 
@@ -62,6 +66,37 @@ def test_small_jobs_pass_a_large_one_and_do_not_delay_it(kueue: Kueue) -> None:
     assert kueue.status("big").state in ("Running", "Starting")
     assert planned(kueue, "big") is None
     assert {"StartPlanned", "PlanKept"} <= reasons(kueue)
+
+
+@pytest.mark.kueue(configuration=CONFIGURATION)
+def test_a_start_that_moves_within_a_minute_of_its_first_event_has_an_event_with_the_cause(kueue: Kueue) -> None:
+    kueue.apply(
+        queues(**{backfill.MODE: "Conservative"})
+        + """---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: urgent}
+value: 1000
+"""
+    )
+    kueue.submit(["sleep", "7000"], name="running", cpu=6, queue="physics", time_limit_seconds=7200)
+    kueue.submit(["sleep", "600"], name="big", cpu=10, queue="physics", time_limit_seconds=3600)
+    kueue.advance(5)
+    first = planned(kueue, "big")
+    kueue.submit(
+        ["sleep", "600"], name="ahead", cpu=10, queue="physics", time_limit_seconds=3600, priority_class="urgent"
+    )
+    kueue.advance(10)
+    second = planned(kueue, "big")
+    assert first is not None
+    assert second is not None
+    assert first < second
+    assert notes(kueue, "StartReplanned") == []
+    kueue.advance(60)
+    cause = "a workload ahead of it in the order of its ClusterQueue takes precedence"
+    assert notes(kueue, "StartReplanned") == [
+        f"The start of the workload is planned for {second} at the latest, because {cause}"
+    ]
 
 
 @pytest.mark.kueue(configuration=CONFIGURATION)

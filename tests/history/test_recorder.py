@@ -192,14 +192,27 @@ async def test_admission_goes_on_while_the_store_refuses_writes_and_nothing_is_l
 
 @scenario
 async def test_a_file_that_is_damaged_at_start_is_kept_and_a_new_history_begins(made: World) -> None:
-    made.path.write_bytes(b"damaged" * 1000)
+    made.path.write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
     async with made.manager():
         await made.submit("train", 5)
         await asyncio.sleep(30)
         record = await made.record("train")
     assert record.state == "Succeeded"
     (kept,) = made.path.parent.glob("history.db.damaged-*")
-    assert kept.read_bytes() == b"damaged" * 1000
+    assert kept.read_bytes() == b"SQLite format 3\0" + b"damaged" * 1000
+
+
+@scenario
+async def test_a_file_that_is_no_history_stops_the_history_and_not_the_queue(made: World) -> None:
+    made.path.write_bytes(b"thesis, chapter one\n")
+    async with made.manager():
+        await made.submit("train", 5)
+        await asyncio.sleep(30)
+        assert (await made.client.status("train")).state == "Succeeded"
+        with pytest.raises(ApiError, match=r"is not a history of Workloads, and is not changed"):
+            await made.client.history()
+    assert made.path.read_bytes() == b"thesis, chapter one\n"
+    assert not list(made.path.parent.glob("*damaged*"))
 
 
 @scenario

@@ -238,7 +238,7 @@ def test_a_newer_file_is_refused_and_not_changed(tmp_path: Path, store: HistoryS
         HistoryStore(tmp_path / "history.db")
 
 
-@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0" + bytes(9000)])
+@pytest.mark.parametrize("content", [b"SQLite format 3\0" + bytes(9000), bytes(4096) + b"\1" * 100, bytes(3)])
 def test_a_damaged_file_is_named_as_such_and_can_be_set_aside(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "history.db"
     path.write_bytes(content)
@@ -291,6 +291,15 @@ def test_a_database_of_another_program_is_refused_and_not_changed(tmp_path: Path
     with pytest.raises(ForeignStoreError, match=r"state.db: is a database, but not a history of Workloads"):
         HistoryStore(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"thesis, chapter one\n", b"x", b"SQLite", b"\x89PNG" + bytes(5000)])
+def test_a_file_that_is_no_database_is_refused_and_not_changed(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(ForeignStoreError, match=r"notes.txt: is not a history of Workloads, and is not changed"):
+        HistoryStore(path)
+    assert path.read_bytes() == content
 
 
 def test_a_history_without_the_number_of_its_layout_is_damaged(tmp_path: Path, store: HistoryStore) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -606,37 +606,57 @@ def _schedule_calendar(given: LintInput) -> RuleFindings:
 
 def _schedule_target(given: LintInput) -> RuleFindings:
     """Targets that do not exist, or do not declare what a schedule names: they have no effect [QS3]."""
-    owners = {_place(thing): dict(_declared(thing)) for thing in given.owners}
+    owners = _declared_by(given.owners)
     for schedule in _schedules(given):
-        for place, flavor, resource, _ in _scheduled(schedule):
-            if place not in owners:
-                yield _place(schedule), f"{place} does not exist"
-            elif (flavor, resource) not in owners[place]:
-                yield _place(schedule), f"{place} declares no {resource} in flavor {flavor}"
+        for sentence in _without_effect(schedule, owners):
+            yield _place(schedule), sentence
 
 
 def _schedule_sum(given: LintInput) -> RuleFindings:
     """Schedules that lower a quota here and raise it there by another amount [QS8]."""
-    owners = {_place(thing): dict(_declared(thing)) for thing in given.owners}
+    owners = _declared_by(given.owners)
     for schedule in _schedules(given):
-        moved: dict[tuple[str, str], list[Amount]] = defaultdict(list)
-        for place, flavor, resource, entry in _scheduled(schedule):
-            if (flavor, resource) not in owners.get(place, {}):
-                continue  # without an effect, and reported as such
-            before = owners[place][flavor, resource]
-            if entry.nominal_quota is not None:
-                moved[flavor, resource].append(amounts.subtract(_amount(resource, entry.nominal_quota), before))
-            elif entry.change is not None:
-                # A quota does not fall below 0, so no more is taken than there is.
-                moved[flavor, resource].append(max(_amount(resource, entry.change), -before))
-        for (flavor, resource), parts in sorted(moved.items()):
-            down, up = -sum(part for part in parts if part < 0), sum(part for part in parts if part > 0)
-            if down and up and down != up:
-                texts = (amounts.text(resource, part) for part in (down, up))
-                yield (
-                    _place(schedule),
-                    "takes {} {resource} of {flavor} and gives {}".format(*texts, resource=resource, flavor=flavor),
-                )
+        for sentence in _unequal_sums(schedule, owners):
+            yield _place(schedule), sentence
+
+
+def schedule_warnings(schedule: QuotaSchedule, owners: Iterable[kueue.ClusterQueue | kueue.Cohort]) -> list[str]:
+    """What is reported of a schedule and the objects that it names: targets without an effect, and unequal sums."""
+    declared = _declared_by(owners)
+    return [*_without_effect(schedule, declared), *_unequal_sums(schedule, declared)]
+
+
+_DeclaredQuota: TypeAlias = Mapping[str, Mapping[tuple[str, str], Amount]]
+
+
+def _declared_by(owners: Iterable[kueue.ClusterQueue | kueue.Cohort]) -> _DeclaredQuota:
+    return {_place(thing): dict(_declared(thing)) for thing in owners}
+
+
+def _without_effect(schedule: QuotaSchedule, owners: _DeclaredQuota) -> Iterator[str]:
+    for place, flavor, resource, _ in _scheduled(schedule):
+        if place not in owners:
+            yield f"{place} does not exist"
+        elif (flavor, resource) not in owners[place]:
+            yield f"{place} declares no {resource} in flavor {flavor}"
+
+
+def _unequal_sums(schedule: QuotaSchedule, owners: _DeclaredQuota) -> Iterator[str]:
+    moved: dict[tuple[str, str], list[Amount]] = defaultdict(list)
+    for place, flavor, resource, entry in _scheduled(schedule):
+        if (flavor, resource) not in owners.get(place, {}):
+            continue  # without an effect, and reported as such
+        before = owners[place][flavor, resource]
+        if entry.nominal_quota is not None:
+            moved[flavor, resource].append(amounts.subtract(_amount(resource, entry.nominal_quota), before))
+        elif entry.change is not None:
+            # A quota does not fall below 0, so no more is taken than there is.
+            moved[flavor, resource].append(max(_amount(resource, entry.change), -before))
+    for (flavor, resource), parts in sorted(moved.items()):
+        down, up = -sum(part for part in parts if part < 0), sum(part for part in parts if part > 0)
+        if down and up and down != up:
+            texts = (amounts.text(resource, part) for part in (down, up))
+            yield "takes {} {resource} of {flavor} and gives {}".format(*texts, resource=resource, flavor=flavor)
 
 
 def _schedule_notice(given: LintInput) -> RuleFindings:

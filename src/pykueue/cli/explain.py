@@ -62,7 +62,10 @@ def command(
     from kubemachinery import codec
 
     known = {} if found.estimate is None else {"runTime": codec.to_tree(found.estimate)}
-    known |= {} if found.when is None else {"forecast": codec.to_tree(found.when[1])}
+    if isinstance(found.when, str):
+        known["forecast"] = {"reason": found.when}
+    elif found.when is not None:
+        known["forecast"] = codec.to_tree(found.when[1])
     printing.document({**found.tree, **known}, output)
 
 
@@ -71,7 +74,8 @@ class Explained(NamedTuple):
 
     tree: Tree
     estimate: RunTimeEstimate | None = None
-    when: tuple[ForecastDocument, ForecastItem] | None = None
+    # The sentence why there is none, if it could not be computed.
+    when: tuple[ForecastDocument, ForecastItem] | str | None = None
 
 
 async def _served(client: ApiClient, namespace: str, named: Named, suggests: bool) -> Explained | None:
@@ -143,14 +147,18 @@ async def _run_time(client: ApiClient, key: str) -> RunTimeEstimate | None:
     return await job_history.run_time(client, namespace, workload)
 
 
-async def _forecast(client: ApiClient, key: str, thorough: bool) -> tuple[ForecastDocument, ForecastItem] | None:
+async def _forecast(client: ApiClient, key: str, thorough: bool) -> tuple[ForecastDocument, ForecastItem] | str | None:
+    from kubemachinery.client import errors
     from pykueue.client import job_forecast
 
     namespace, _, workload = key.partition("/")
-    return await job_forecast.of_workload(client, namespace, workload, is_thorough=thorough)
+    try:
+        return await job_forecast.of_workload(client, namespace, workload, is_thorough=thorough)
+    except errors.KubeError as error:
+        return str(error)
 
 
-def forecast_lines(found: tuple[ForecastDocument, ForecastItem] | None) -> list[str]:
+def forecast_lines(found: tuple[ForecastDocument, ForecastItem] | str | None) -> list[str]:
     """When the Workload is expected to start; nothing if it is not pending."""
     from datetime import datetime
 
@@ -158,6 +166,8 @@ def forecast_lines(found: tuple[ForecastDocument, ForecastItem] | None) -> list[
 
     if found is None:
         return []
+    if isinstance(found, str):
+        return ["", "When", f"  no forecast: {found.removeprefix('there is no forecast: ')}"]
     return ["", "When", *(f"  {line}" for line in words.lines(*found, datetime.now().astimezone()))]
 
 

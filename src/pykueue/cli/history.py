@@ -198,8 +198,20 @@ def csv_text(head: Sequence[str], rows: Any) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, head, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _no_formula(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    """The value; with an apostrophe before it if it is a text that spreadsheets would compute, such as the name of a
+    user `=HYPERLINK(…)`."""
+    if not isinstance(value, str) or len(value) < 2 or value[0] not in "=+-@\t\r":
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 _WHOLE: Final = frozenset({"waited", "ran", "exit", "evicted", "pods", "priority", "limit", "expected"})

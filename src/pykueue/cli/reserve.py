@@ -85,6 +85,8 @@ def create(
     resource, _, amount = (f"{GPU}={gpus}" if resources is None else resources).partition("=")
     if not _is_positive(amount):
         raise UsageError(f"reserve: {resource}={amount} is not a resource with a positive amount")
+    if _is_unlimited(resource, amount):
+        raise UsageError(f"reserve: {resource}={amount} is more than a quota can be")
     tree = QuotaReservation(
         name,
         resource,
@@ -102,15 +104,18 @@ def create(
     ).document(time.time_ns())
     _check(tree)
 
-    async def work(client: ApiClient, namespace: str) -> dict[str, Any]:
-        return await client.create(_row(), tree, dry_run=dry_run == "server")
+    async def work(client: ApiClient, namespace: str) -> tuple[dict[str, Any], list[str]]:
+        made = await client.create(_row(), tree, dry_run=dry_run == "server")
+        return made, await _warnings(client, tree)
 
     def _row() -> Any:
         found = registry.EXTENSIONS.find(tree["apiVersion"], tree["kind"])
         assert found is not None
         return found[0]
 
-    made = tree if dry_run == "client" else connection.talk(work)
+    made, warnings = (tree, []) if dry_run == "client" else connection.talk(work)
+    for warning in warnings:
+        click.echo(f"warning: quotaschedule.pykueue.io/{name}: {warning}", err=True)
     if form.is_document:
         form.document(made)
     else:
@@ -124,6 +129,31 @@ def _is_positive(amount: str) -> bool:
         return quantity.parse(amount).rounded(-3) > 0
     except quantity.QuantityError:
         return False
+
+
+def _is_unlimited(resource: str, amount: str) -> bool:
+    from kubemachinery import quantity
+    from pykueue.core import amounts
+
+    return amounts.of_quota(resource, quantity.parse(amount)) == amounts.UNLIMITED
+
+
+async def _warnings(client: ApiClient, tree: dict[str, Any]) -> list[str]:
+    """What `pykueue lint` would report of the reservation; nothing where ClusterQueues may not be read."""
+    from kubemachinery import codec
+    from kubemachinery.client import errors
+    from pykueue.analysis import lint
+    from pykueue.api import kueue, registry
+    from pykueue.api.quota_schedule import QuotaSchedule
+
+    schedule = codec.from_tree(tree, QuotaSchedule)
+    names = sorted({target.cluster_queue for target in schedule.spec.targets if target.cluster_queue})
+    try:
+        found = [await client.find(registry.KUEUE.of(kueue.ClusterQueue), name) for name in names]
+    except errors.ApiError:
+        return []
+    queues = [codec.from_tree(raw, kueue.ClusterQueue) for raw in found if raw is not None]
+    return lint.schedule_warnings(schedule, queues)
 
 
 def _check(tree: dict[str, Any]) -> None:

@@ -217,7 +217,8 @@ class AsyncClient:
         raise UsageError(f"job {job} has no Workload: {why}")
 
     async def forecast(self, job: str) -> ForecastItem | None:
-        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts."""
+        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Raises
+        KubeError with the reason if it could not be computed."""
         for entry in await self.queue():
             if job in (entry.name, *entry.names) and entry.workload:
                 found = await job_forecast.of_workload(self.api_client, entry.namespace, entry.workload)
@@ -346,7 +347,8 @@ class Client:
         return self._run(self._client.explain(job, suggest=suggest))
 
     def forecast(self, job: str) -> ForecastItem | None:
-        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts."""
+        """When a waiting job is expected to start; None if it does not wait, or the server has no forecasts. Raises
+        KubeError with the reason if it could not be computed."""
         return self._run(self._client.forecast(job))
 
     def history(self, **wanted: Unpack[HistoryFilter]) -> list[JobRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from kubemachinery import codec
 from kubemachinery.client import errors
@@ -12,14 +13,20 @@ from pykueue.errors import NegativeResult
 from pykueue.history.documents import GROUP, VERSION
 from pykueue.projection.documents import FORECAST, ForecastDocument, ForecastItem
 
+# The server takes up to a minute to compute one, and then answers with the reason.
+_TIMEOUT_SECONDS: Final = 90.0
+
 
 async def of_workload(
     client: ApiClient, namespace: str, workload: str, *, is_thorough: bool = False
 ) -> tuple[ForecastDocument, ForecastItem] | None:
-    """The forecast of a pending Workload; None on a server without forecasts, or if it is not pending."""
+    """The forecast of a pending Workload; None on a server without forecasts, without permission, or if it is not
+    pending. Raises KubeError with the reason if it could not be computed."""
     try:
         found = await _read(client, f"namespaces/{namespace}/workloads/{workload}", is_thorough=is_thorough)
-    except errors.ApiError:
+    except errors.ApiError as error:
+        if error.code >= 500:
+            raise
         return None
     return (found, found.items[0]) if found.items else None
 
@@ -43,5 +50,6 @@ async def of_local_queues(
 
 async def _read(client: ApiClient, path: str, *, is_thorough: bool) -> ForecastDocument:
     query = (("thorough", "1"),) if is_thorough else ()
-    answer = await client.request(ApiRequest("GET", f"/apis/{GROUP}/{VERSION}/{path}/{FORECAST}", query))
+    address = f"/apis/{GROUP}/{VERSION}/{path}/{FORECAST}"
+    answer = await client.request(ApiRequest("GET", address, query, timeout_seconds=_TIMEOUT_SECONDS))
     return codec.decode(answer.body, ForecastDocument)

@@ -68,7 +68,8 @@ class _Forecasts:
         try:
             found = await self._forecaster.of(cluster_queue, is_thorough=bool(given["thorough"]))
         except ForecastFailed as error:
-            raise status.StatusError(503, "ServiceUnavailable", f"there is no forecast: {error}") from None
+            # Not 503: clients repeat such a request, and each attempt may take a minute again.
+            raise status.StatusError(500, "InternalError", f"there is no forecast: {error}") from None
 
         def is_shown(key: str) -> bool:
             namespace, _, workload_name = key.partition("/")

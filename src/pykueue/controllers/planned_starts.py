@@ -32,7 +32,7 @@ _EVENT_PAUSE: Final[Nanoseconds] = 60 * SECOND
 _AFTER_RESERVATION_SECONDS: Final = 1.0
 
 _CAUSES: Final = {
-    WithdrawalCause.AHEAD_IN_ORDER: "a workload ahead of it in the order of its ClusterQueue was admitted",
+    WithdrawalCause.AHEAD_IN_ORDER: "a workload ahead of it in the order of its ClusterQueue takes precedence",
     WithdrawalCause.NOMINAL_USE: "another ClusterQueue uses its nominal quota",
     WithdrawalCause.PREEMPTION: "a workload was admitted by preemption",
     WithdrawalCause.QUOTA_CHANGED: "quota or flavors changed",
@@ -59,34 +59,67 @@ class PlannedStartController:
         self._informers = informers
         self._writer = writer
         self._clock = clock
-        self._emitted_at: dict[str, Nanoseconds] = {}
+        # When and with which date the last Event was emitted, and the change that waits for the end of the pause.
+        self._emitted: dict[str, tuple[Nanoseconds, Nanoseconds | None]] = {}
+        self._waiting: dict[str, PlanChange] = {}
         self.loop: Controller[ObjectKey] = Controller("planned-start", self._reconcile, rng)
         # Called with every change, for the metrics.
         self.on_change: list[Callable[[PlanChange], None]] = []
         informers.workloads.add_handler(self._seen)
 
     def publish(self, change: PlanChange) -> None:
-        """Emit the Event of a change, at most one per Workload and minute, and write the annotation."""
+        """Emit the Event of a change, and write the annotation.
+
+        There is at most one Event per Workload and minute. The last change of a minute is emitted at its end: without
+        it, the last Event would promise a date that has moved."""
         for observer in self.on_change:
             observer(change)
         if change.event is PlanEvent.BACKFILLED:
             return
         key = key_of(change.workload)
         self.loop.add(key, priority=LOW)
-        workload = self._writer.current(key)
-        now = self._clock.now()
-        is_last = change.event is PlanEvent.KEPT
-        if workload is None or (not is_last and now < self._emitted_at.get(change.workload, 0) + _EVENT_PAUSE):
-            return
-        if is_last:
-            self._emitted_at.pop(change.workload, None)
+        if change.event is PlanEvent.KEPT:
+            self._forget(change.workload)
+            self._emit(change)
+        elif self._pause(change.workload):
+            self._waiting[change.workload] = _merged(self._waiting.get(change.workload), change)
         else:
-            self._emitted_at[change.workload] = now
-        self._writer.emit(workload, event_of(change), SCHEDULER)
+            self._emitted[change.workload] = self._clock.now(), change.date
+            self._emit(change)
+
+    def _emit(self, change: PlanChange) -> None:
+        workload = self._writer.current(key_of(change.workload))
+        if workload is not None:
+            self._writer.emit(workload, event_of(change), SCHEDULER)
+
+    def _forget(self, workload: str) -> None:
+        self._emitted.pop(workload, None)
+        self._waiting.pop(workload, None)
+
+    def _pause(self, workload: str) -> Nanoseconds:
+        """The time until the next Event of a Workload may be emitted."""
+        if workload not in self._emitted:
+            return 0
+        return max(0, self._emitted[workload][0] + _EVENT_PAUSE - self._clock.now())
+
+    def _emit_waiting(self, workload: str) -> float | None:
+        """Emit the change that waits, or return the seconds until it can be."""
+        if workload not in self._waiting:
+            return None
+        if pause := self._pause(workload):
+            return pause / SECOND
+        change = self._waiting.pop(workload)
+        shown = self._emitted[workload][1]
+        self._emitted[workload] = self._clock.now(), change.date
+        if change.date is not None and shown is not None and change.date < shown:
+            change = change._replace(cause=None)  # only a later start has one
+        if change.event is PlanEvent.WITHDRAWN or change.date != shown:
+            self._emit(change)
+        return None
 
     def _seen(self, change: InformerEvent[kueue.Workload]) -> None:
         if change.new is None:
-            self._emitted_at.pop(str(change.key), None)
+            self._forget(str(change.key))
         elif change.initial and backfill.PLANNED_START in change.new.metadata.annotations:
             self.loop.add(change.key, priority=LOW)  # it may have been admitted, or lost its plan, meanwhile
 
@@ -98,11 +131,16 @@ class PlannedStartController:
             # Its reservation is being written on the condition that nothing else is; and if it is refused, the
             # annotation has the date to plan it for again.
             return _AFTER_RESERVATION_SECONDS
+        await self._write(workload, key)
+        return self._emit_waiting(str(key))
+
+    async def _write(self, workload: kueue.Workload, key: ObjectKey) -> None:
+        """Write the date to the annotation, or take it away, if it is outdated."""
         plan = self._world.planned_start(str(key))
         date = plan.date if plan is not None else None
         shown = workload.metadata.annotations.get(backfill.PLANNED_START)
         if not _is_outdated(shown, date, self._clock.now()):
-            return None
+            return
         patch = {
             "metadata": {
                 "resourceVersion": workload.metadata.resource_version,
@@ -110,7 +148,15 @@ class PlannedStartController:
             }
         }
         await self._client.patch_revision(WORKLOAD, key.name, patch, key.namespace)
-        return None
+
+
+def _merged(before: PlanChange | None, change: PlanChange) -> PlanChange:
+    """The change that is reported for two within a minute: the newer one, with the cause of the older one if it has
+    none. A start that was withdrawn and planned again has moved."""
+    if before is None:
+        return change
+    event = PlanEvent.REPLANNED if change.event is PlanEvent.PLANNED else change.event
+    return change._replace(event=event, cause=change.cause or before.cause)
 
 
 def _is_outdated(shown: str | None, date: Nanoseconds | None, now: Nanoseconds) -> bool:

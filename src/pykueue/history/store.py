@@ -143,7 +143,7 @@ class HistoryStoreError(PykueueError):
 
 
 class DamagedStoreError(HistoryStoreError):
-    """The file is no database, or a page of it cannot be read."""
+    """The file begins as a database, and a page of it cannot be read."""
 
 
 class NewerStoreError(HistoryStoreError):
@@ -151,7 +151,10 @@ class NewerStoreError(HistoryStoreError):
 
 
 class ForeignStoreError(HistoryStoreError):
-    """The file is a database of another program."""
+    """The file is a database of another program, or no database."""
+
+
+_MAGIC: Final = b"SQLite format 3\0"
 
 
 class HistoryStore:
@@ -189,7 +192,11 @@ class HistoryStore:
     def _open(self) -> sqlite3.Connection:
         if self.path is not None:
             # Created here and not by SQLite, so that it is never readable by others, not even for a moment.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                self._refuse_no_database(os.pread(descriptor, len(_MAGIC), 0))
+            finally:
+                os.close(descriptor)
         connection = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
         try:
             self._refuse_foreign(connection)
@@ -211,6 +218,12 @@ class HistoryStore:
     def _open_for_reading(self) -> sqlite3.Connection:
         assert self.path is not None, "a store in memory belongs to one process"
         return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+    def _refuse_no_database(self, begin: bytes) -> None:
+        """Refuse a file that was never a history, such as notes whose name was given by mistake: a damaged history is
+        renamed, and this must not be. A first page of zeros is what power loss may leave of a history."""
+        if begin.strip(b"\0") and begin != _MAGIC:
+            raise ForeignStoreError(f"{self.path}: is not a history of Workloads, and is not changed")
 
     def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
         """Refuse a database of another program, such as that of the API server, before anything is written to it."""
