@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import click
@@ -179,6 +179,16 @@ def _without_managed_fields(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print cells in columns, three spaces apart, like kubectl."""
+    for line in _lines(head, rows):
+        click.echo(line, color=False if "NO_COLOR" in os.environ else None)
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The same table as text, without colours: for a file."""
+    return "".join(f"{click.unstyle(line)}\n" for line in _lines(head, rows))
+
+
+def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     cells = [list(head), *([_clean(cell) for cell in row] for row in rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
     for number, row in enumerate(cells):
@@ -186,15 +196,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             (click.style(cell, bold=True) if number == 0 else _coloured(cell)) + " " * (width - len(cell))
             for cell, width in zip(row, widths, strict=True)
         ]
-        click.echo("   ".join(parts).rstrip(), color=False if "NO_COLOR" in os.environ else None)
-
-
-def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same table as text, without colours: for a file."""
-    cells = [list(head), *([_clean(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
-    lines = ("   ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
-    return "".join(f"{line}\n" for line in lines)
+        yield "   ".join(parts).rstrip()
 
 
 def _coloured(cell: str) -> str:
