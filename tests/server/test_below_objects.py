@@ -74,6 +74,15 @@ class TestBinding:
         assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
         assert condition["lastTransitionTime"]
 
+    @pytest.mark.parametrize("metadata", ["f", [], {"labels": 3}, {"labels": {"zone": 1}}])
+    async def test_metadata_that_cannot_be_read_are_refused(self, embedded: Embedded, metadata: Any) -> None:
+        await ask(embedded, "POST", PODS, pod("g"))
+        code, tree = await ask(embedded, "POST", f"{PODS}/g/binding", {"metadata": metadata, **to("n1")})
+        assert (code, tree["reason"]) == (400, "BadRequest")
+        assert "metadata" in tree["message"]
+        _, found = await ask(embedded, "GET", f"{PODS}/g")
+        assert "nodeName" not in found["spec"]
+
     async def test_waits_for_scheduling_gates(self, embedded: Embedded) -> None:
         await ask(embedded, "POST", PODS, pod("b", schedulingGates=[{"name": "example.com/wait"}]))
         code, tree = await ask(embedded, "POST", f"{PODS}/b/binding", to("n1"))

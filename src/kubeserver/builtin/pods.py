@@ -97,7 +97,7 @@ def bind(pod: Tree, binding: Tree, now: str) -> None:
         raise status.conflict("", "pods/binding", name, f"the pod is on node {spec['nodeName']} already")
     spec["nodeName"] = node
     for field in ("labels", "annotations"):
-        if added := binding.get("metadata", {}).get(field):
+        if added := binding["metadata"].get(field):
             pod["metadata"][field] = {**pod["metadata"].get(field, {}), **added}
     conditions = pod["status"].setdefault("conditions", [])
     conditions[:] = [each for each in conditions if each.get("type") != "PodScheduled"]

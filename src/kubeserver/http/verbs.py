@@ -18,7 +18,7 @@ from kubeserver.protocol import authentication, bodies, cooperative
 from kubeserver.protocol.authentication import Authenticator
 from kubeserver.protocol.cooperative import Workers
 from kubeserver.protocol.scoped_rows import ScopedRows
-from kubeserver.registry import discovery, scale, unsupported
+from kubeserver.registry import discovery, metadata, scale, unsupported
 from kubeserver.registry.registry import Registry
 from kubeserver.registry.representations import Presenter
 from kubeserver.registry.strategy import ScalePaths, SubresourceAction, Tree
@@ -187,6 +187,7 @@ class Verbs:
         authentication.check(info.user, "create", resource.group, resource.plural, address.name)
         context = info.write_context()
         sent = await self._read(context, await info.body(), info.object)
+        metadata.read(sent)
         now = meta.format_time(self._clock.now())
         await self._rest.modify(context, lambda tree: action.alter(tree, sent, now))
         return Response(status=201, body=bodies.encode(status.success()))

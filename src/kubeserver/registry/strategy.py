@@ -93,7 +93,8 @@ class ServedColumn(msgspec.Struct, frozen=True, kw_only=True):
 class SubresourceAction(msgspec.Struct, frozen=True, kw_only=True):
     """A subresource that changes one object by POST, such as binding a pod to a node.
 
-    `alter(object, body, now)` changes the object in place, or raises `status.StatusError`; `now` is a formatted time.
+    `alter(object, body, now)` changes the object in place, or raises `status.StatusError`; the metadata of the body are
+    valid, and `now` is a formatted time.
     """
 
     kind: str
